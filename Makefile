@@ -1,0 +1,67 @@
+# One command each. Everything runs in .venv, which is made when it is first needed.
+
+PYTHON ?= python3
+JOBS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+EXTRAS := recipes,plot,dev
+
+# What a shell has set up for another project must not leak in.
+unexport PYTHONPATH PYTHONHOME
+
+.DEFAULT_GOAL := help
+.PHONY: help venv train test test-all check format bench wheel clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+venv: $(INSTALLED) ## make .venv and install what development needs
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo 'Syncline needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...' >&2; exit 1; }
+	@echo '== making $(VENV) with [$(EXTRAS)]: a few minutes the first time'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+train: $(INSTALLED) ## run the main job
+	@echo '== train: examples/digits.toml'
+	@$(BIN)/syncline simulate examples/digits.toml
+
+test: $(INSTALLED) ## run the tests, without the slow ones
+	@echo '== pytest'
+	@$(BIN)/python -m pytest -q -n $(JOBS) -m 'not slow'
+
+test-all: $(INSTALLED) ## run all tests
+	@echo '== pytest, all'
+	@$(BIN)/python -m pytest -q -n $(JOBS)
+
+check: $(INSTALLED) ## lint, format, types, import contracts
+	@echo '== ruff check'
+	@$(BIN)/ruff check --quiet .
+	@echo '== ruff format'
+	@$(BIN)/ruff format --check --quiet --diff .
+	@echo '== mypy'
+	@$(BIN)/mypy
+	@echo '== import contracts'
+	@$(BIN)/lint-imports --no-logo
+
+format: $(INSTALLED) ## rewrite the code as `make check` wants it
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+bench: $(INSTALLED) ## measure
+	@$(BIN)/python benchmarks/simulator.py
+
+wheel: $(INSTALLED) ## build the wheel, install it elsewhere, try it
+	@echo '== building the wheel'
+	@rm -rf dist
+	@PIP_CONSTRAINT='$(CURDIR)/constraints.txt' $(BIN)/python -m build --quiet --wheel --outdir dist .
+	@ls dist
+	@PYTHON='$(BIN)/python' .ci/smoke dist/syncline-*.whl
+
+clean: ## remove .venv, builds and caches
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

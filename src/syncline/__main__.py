@@ -1,0 +1,5 @@
+"""`python -m syncline` is `syncline`."""
+
+from syncline.cli import main
+
+main()

@@ -1,0 +1,7 @@
+"""The `syncline` command."""
+
+from __future__ import annotations
+
+from syncline.cli.main import main
+
+__all__ = ["main"]

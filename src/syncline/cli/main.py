@@ -1,0 +1,57 @@
+"""The command itself: exit codes, and one line for what went wrong.
+
+0 done; 1 the run failed; 2 the request makes no sense; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from syncline import __version__
+from syncline.cli.simulate import simulate
+from syncline.errors import SynclineError, UsageError
+
+app = typer.Typer(
+    help="Keeps the replicas of a model in step while many uneven machines train it over ordinary networks.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(simulate)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"syncline {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Keeps the replicas of a model in step while many uneven machines train it over ordinary networks."""
+
+
+def main() -> None:
+    """Run the command; every expected error is one message on stderr and an exit code."""
+    try:
+        app()
+    except UsageError as error:
+        _fail(error, 2)
+    except SynclineError as error:
+        _fail(error, 1)
+    except KeyboardInterrupt:
+        print("syncline: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def _fail(error: SynclineError, code: int) -> None:
+    print(f"syncline: {error}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,91 @@
+"""What a person sees: settings, progress, and a summary. All on stderr, so that stdout stays free."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from syncline.sim.experiment import Experiment
+    from syncline.sim.outcome import Outcome
+
+_LONG = 1.0
+"""After how many seconds a run gets a progress bar."""
+
+
+def settings(experiment: Experiment) -> None:
+    """Every setting and where it came from."""
+    table = Table("setting", "value", "from", title="settings", title_justify="left", box=None, pad_edge=False)
+    for setting in experiment.settings:
+        table.add_row(setting.key, setting.value, setting.origin, style="dim" if setting.origin == "default" else "")
+    Console(stderr=True).print(table, "")
+
+
+@contextmanager
+def progress(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar that appears once a run turns out to be long."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TextColumn("iterations"), TimeRemainingColumn())
+    bar = Progress(*columns, console=console, transient=True)
+    task = bar.add_task("simulating")
+    begun = monotonic()
+
+    def tell(done: int, total: int) -> None:
+        if not bar.live.is_started and monotonic() - begun > _LONG:
+            bar.start()
+        bar.update(task, completed=done, total=total)
+
+    try:
+        yield tell
+    finally:
+        bar.stop()
+
+
+def summary(outcome: Outcome, figures: dict[str, Any]) -> None:
+    """The figures of the report, each with what it means."""
+    console = Console(stderr=True)
+    table = Table("figure", "value", "", title="result", title_justify="left", box=None, pad_edge=False)
+    for key, value in figures.items():
+        if key != "schema":
+            table.add_row(key, _number(value), _MEANING.get(key, ""))
+    console.print(table)
+    for note in outcome.notes:
+        console.print(f"note: {note}", style="yellow")
+
+
+def as_json(figures: dict[str, Any], file: TextIO) -> None:
+    json.dump(figures, file, indent=2)
+    file.write("\n")
+
+
+def _number(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+_MEANING = {
+    "virtual_seconds": "until the last answer that any worker waits for",
+    "updates": "pushes taken, per worker, iteration and server",
+    "delayed_pulls": "pulls not answered at once",
+    "dropped_updates": "updates that came too late",
+    "waiting_seconds": "summed over workers, while a pull is parked",
+    "train_progress": "iterations that every bucket has closed",
+    "bytes_pushed": "payload of updates",
+    "bytes_pulled": "payload of parameters",
+    "bytes_wire": "payload and headers of all messages",
+    "replica_gap": "largest difference of a replica from the model at the end",
+    "bottleneck": "where most of the time went",
+    "accuracy": "on the test data",
+    "loss": "on the test data",
+}

@@ -1,0 +1,106 @@
+"""`syncline simulate FILE.toml`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from syncline.errors import UsageError
+
+if TYPE_CHECKING:
+    from syncline.sim.experiment import Experiment
+    from syncline.sim.problem import Problem
+
+
+def simulate(
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The experiment file.", show_default=False)],
+    report: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write the figures as JSON.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Draw who computed and who waited when (or .svg, .pdf).")
+    ] = None,
+    trace: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="Write every message to a CSV file.")] = None,
+    sync: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL", help="Sync model, e.g. ssp:3; once, or once per server.")
+    ] = None,
+    release: Annotated[str | None, typer.Option(metavar="lazy|soft", help="When a delayed pull is answered.")] = None,
+    mode: Annotated[
+        str | None, typer.Option(metavar="gradients|changes|rule", help="Who optimises.", show_default=False)
+    ] = None,
+    rule: Annotated[str | None, typer.Option(metavar="RULE", help="The shards' update rule, e.g. sgd:0.1.")] = None,
+    workers: Annotated[int | None, typer.Option(metavar="N", help="Number of workers.")] = None,
+    servers: Annotated[int | None, typer.Option(metavar="N", help="Number of servers.")] = None,
+    iterations: Annotated[int | None, typer.Option(metavar="N", help="Iterations of each worker.")] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", help="The seed of everything random.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No tables; errors and the report only.")] = False,
+) -> None:
+    """Run an experiment in virtual time: the real protocol, deterministic, in one process.
+
+    Options beat the file; the table at the start shows every setting and where it came from.
+    """
+    from syncline.sim.experiment import read_experiment
+
+    overrides: dict[str, Any] = {
+        "strategy.sync": sync[0] if sync and len(sync) == 1 else sync or None,
+        "strategy.release": release,
+        "strategy.mode": mode,
+        "strategy.rule": rule,
+        "cluster.workers": workers,
+        "strategy.servers": servers,
+        "iterations": iterations,
+        "seed": seed,
+    }
+    for option, path in (("--report", report), ("--plot", plot), ("--trace", trace)):
+        _check_output(option, path)
+    experiment = read_experiment(file, {key: value for key, value in overrides.items() if value is not None})
+    _run(experiment, report, plot, trace, quiet)
+
+
+def _run(experiment: Experiment, report: Path | None, plot: Path | None, trace: Path | None, quiet: bool) -> None:
+    from syncline.cli import show
+    from syncline.cli.output import written_whole
+    from syncline.sim.plot import check_plot
+    from syncline.sim.plot import plot as draw_plot
+    from syncline.sim.report import report as figures
+    from syncline.sim.trace import TraceLog
+    from syncline.sim.world import World
+
+    if plot is not None:
+        check_plot(plot)
+    if not quiet:
+        show.settings(experiment)
+    with written_whole(trace) as trace_file:
+        world = World(experiment.scenario, _problem(experiment), spans=plot is not None, trace=TraceLog(trace_file))
+        with show.progress(quiet) as tell:
+            outcome = world.run(tell)
+    found = figures(outcome)
+    with written_whole(report) as report_file:
+        if report_file is not None:
+            show.as_json(found, report_file)
+    if plot is not None:
+        draw_plot(outcome, plot)
+    if not quiet:
+        show.summary(outcome, found)
+
+
+def _problem(experiment: Experiment) -> Problem:
+    from syncline.draw import Draw
+    from syncline.recipes import build
+    from syncline.sim.problem import MadeUp
+
+    choice, scenario = experiment.model, experiment.scenario
+    draw = Draw(scenario.seed)
+    if choice.recipe is None:
+        return MadeUp(choice.parameters, draw)
+    workers = scenario.worker_numbers
+    return build(choice.recipe, draw=draw, workers=workers, batch=choice.batch, optimizer=choice.optimizer)
+
+
+def _check_output(option: str, path: Path | None) -> None:
+    if path is None:
+        return
+    if path.is_dir():
+        raise UsageError(option, f"{path} is a directory; name a file")
+    if not path.parent.is_dir():
+        raise UsageError(option, f"there is no directory {path.parent}")

@@ -1,0 +1,52 @@
+"""Codecs: how an update is written on the wire."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from syncline.layout import VALUE_BYTES, Payload, Values
+from syncline.parts import Part
+
+
+@runtime_checkable
+class Codec(Protocol):
+    """A part that writes values as a payload; an update that is kept for later stays encoded."""
+
+    def size(self, values: int) -> int:
+        """The bytes of a payload for so many values."""
+        ...
+
+    def encode(self, update: Values) -> Payload:
+        """The payload; it may be the update itself, which its owner then leaves alone until it is answered."""
+        ...
+
+    def decode(self, payload: Payload, out: Values) -> Values:
+        """The decoded values: written to `out`, or the payload itself if it already is what it says; to be read only."""
+        ...
+
+    def add_into(self, payload: Payload, out: Values) -> None:
+        """Add the decoded payload to `out`, in place."""
+        ...
+
+
+@dataclass(frozen=True)
+class Dense(Part):
+    """float32 as it is, without a copy."""
+
+    name = "dense"
+
+    def size(self, values: int) -> int:
+        return values * VALUE_BYTES
+
+    def encode(self, update: Values) -> Payload:
+        return update
+
+    def decode(self, payload: Payload, out: Values) -> Values:
+        return payload
+
+    def add_into(self, payload: Payload, out: Values) -> None:
+        out += payload
+
+
+CODECS: tuple[type[Part], ...] = (Dense,)

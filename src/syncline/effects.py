@@ -1,0 +1,130 @@
+"""What a node is told and what it may ask for: `handle(event, now) -> list[Effect]`.
+
+Payload ownership. An effect's payload is valid until that node's next `handle`; an engine that needs it longer copies
+it. An event's payload is valid until the node has answered that push; until then the worker does not write it.
+Payloads are not part of equality.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from syncline.layout import Bucket, Payload, Values
+from syncline.messages import AnyMessage, NodeId
+
+if TYPE_CHECKING:
+    from syncline.errors import SynclineError
+
+
+class _Carrier(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A struct whose `payload` does not take part in equality."""
+
+    def _facts(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self.__struct_fields__ if name != "payload")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._facts() == other._facts()  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._facts()))
+
+
+# Events: what a node is told.
+
+
+class Received(_Carrier, frozen=True, eq=False, gc=False):
+    """A message came in."""
+
+    source: NodeId
+    message: AnyMessage
+    payload: Payload | None = None
+
+
+class Ready(_Carrier, frozen=True, eq=False, gc=False):
+    """The application has finished one bucket's update of the present iteration; None: it has none to send."""
+
+    bucket: Bucket
+    payload: Values | None = None
+    lr: float | None = None
+
+
+class Enter(msgspec.Struct, frozen=True):
+    """The application wants this worker to join a run that is under way."""
+
+
+class Fetch(msgspec.Struct, frozen=True):
+    """The application wants the parameters once iteration `progress` may be left, and has nothing to send."""
+
+    progress: int
+
+
+class Depart(msgspec.Struct, frozen=True):
+    """The application wants this worker to leave as soon as all its pushes are answered."""
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """The engine has found that this worker is dead."""
+
+    worker: int
+    incarnation: int
+
+
+class Change(msgspec.Struct, frozen=True):
+    """The engine wants the shard to go on under another sync model (or release)."""
+
+    model: Any
+    release: Any = None
+
+
+class Timer(msgspec.Struct, frozen=True):
+    """A timer that the node had asked for has run out."""
+
+    key: tuple[object, ...]
+
+
+Event = Received | Ready | Enter | Fetch | Depart | Lost | Change | Timer
+
+
+# Effects: what a node may ask for.
+
+
+class Send(_Carrier, frozen=True, eq=False, gc=False):
+    """Send this message, with the payload beside it."""
+
+    to: NodeId
+    message: AnyMessage
+    payload: Payload | None = None
+
+
+class SetTimer(msgspec.Struct, frozen=True):
+    """Come back with `Timer(key)` after so many seconds."""
+
+    key: tuple[object, ...]
+    seconds: float
+
+
+class Deliver(_Carrier, frozen=True, eq=False, gc=False):
+    """Hand a bucket's answer to the application; `next` is set once the iteration is whole: go on with that one."""
+
+    bucket: Bucket
+    payload: Payload | None = None
+    next: int | None = None
+
+
+class Fail(msgspec.Struct, frozen=True):
+    """This node cannot go on."""
+
+    error: SynclineError
+
+
+Effect = Send | SetTimer | Deliver | Fail
+
+
+class Node(Protocol):
+    """A protocol: a plain state machine without socket, clock, thread or random state."""
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Take one event in, give effects out. `now` is in seconds and never decreases."""
+        ...

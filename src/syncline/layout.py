@@ -1,0 +1,138 @@
+"""Named tensors <-> the model vector, and its division into buckets.
+
+The model vector is one flat float32 array. A table is one named tensor in it. A bucket is a range of it: neighbouring
+tables, or a piece of a large one, inside one shard; it is named by its range, so a move may cut it but never join two.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Values = npt.NDArray[np.float32]
+"""A piece of the model vector, or of an update to it."""
+
+Payload = npt.NDArray[Any]
+"""What travels beside a header: values, or values written by a codec."""
+
+VALUE_BYTES = 4
+"""The model vector is float32."""
+
+BUCKET_VALUES = (1 << 20) // VALUE_BYTES
+"""About 1 MiB: large enough to hide a message's cost, small enough to overlap."""
+
+
+class Bucket(NamedTuple):
+    """A range of the model vector, in values; the unit of transmission, application, counting and answers."""
+
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    def __str__(self) -> str:
+        return f"values {self.start}..{self.stop}"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One named tensor and where it starts in the model vector."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.size
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The tables of a model in order, back to back."""
+
+    tables: tuple[Table, ...]
+
+    @classmethod
+    def of(cls, shapes: Iterable[tuple[str, Sequence[int]]]) -> Layout:
+        """The layout of tensors with these names and shapes, in this order."""
+        tables: list[Table] = []
+        start = 0
+        for name, shape in shapes:
+            table = Table(name, tuple(shape), start)
+            tables.append(table)
+            start = table.stop
+        return cls(tuple(tables))
+
+    @property
+    def size(self) -> int:
+        """The length of the model vector."""
+        return self.tables[-1].stop if self.tables else 0
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [table.start for table in self.tables]
+
+    def table_at(self, offset: int) -> Table:
+        """The table that holds this value of the model vector."""
+        if not 0 <= offset < self.size:
+            raise IndexError(f"offset {offset} is outside a model vector of {self.size} values")
+        return self.tables[bisect_right(self._starts, offset) - 1]
+
+    def difference(self, other: Layout) -> str | None:
+        """The first difference between two layouts in words, or None if they are the same."""
+        for number, (mine, theirs) in enumerate(zip(self.tables, other.tables, strict=False)):
+            if (mine.name, mine.shape) != (theirs.name, theirs.shape):
+                return f"table {number}: {mine.name} {mine.shape} here, {theirs.name} {theirs.shape} there"
+        if len(self.tables) != len(other.tables):
+            longer = max(self.tables, other.tables, key=len)
+            extra = longer[min(len(self.tables), len(other.tables))]
+            where = "here" if longer is self.tables else "there"
+            return f"table {extra.name} {extra.shape} is only {where}"
+        return None
+
+
+def buckets(layout: Layout, ranges: Iterable[tuple[int, int]], limit: int = BUCKET_VALUES) -> tuple[Bucket, ...]:
+    """Cut the ranges of one shard into buckets of at most `limit` values, along table borders where possible."""
+    found: list[Bucket] = []
+    for start, stop in sorted(ranges):
+        open_start = start
+        for piece in _pieces(layout, start, stop):
+            if piece.size > limit:
+                if open_start < piece.start:
+                    found.append(Bucket(open_start, piece.start))
+                found.extend(_equal_parts(piece, limit))
+                open_start = piece.stop
+            elif piece.stop - open_start > limit:
+                found.append(Bucket(open_start, piece.start))
+                open_start = piece.start
+        if open_start < stop:
+            found.append(Bucket(open_start, stop))
+    return tuple(found)
+
+
+def _pieces(layout: Layout, start: int, stop: int) -> Iterable[Bucket]:
+    """The parts of the tables that lie in this range."""
+    while start < stop:
+        end = min(layout.table_at(start).stop, stop)
+        yield Bucket(start, end)
+        start = end
+
+
+def _equal_parts(piece: Bucket, limit: int) -> Iterable[Bucket]:
+    parts = ceil(piece.size / limit)
+    cuts = [piece.start + piece.size * part // parts for part in range(parts + 1)]
+    return (Bucket(start, stop) for start, stop in zip(cuts, cuts[1:], strict=False))

@@ -1,0 +1,144 @@
+"""All that crosses a wire: frozen, tagged structs. A payload travels beside its header, never inside it.
+
+Every message carries the number of its sender's view and the incarnation of the worker at either end.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import msgspec
+
+from syncline.layout import Bucket
+
+
+class NodeId(NamedTuple):
+    """Who: a role and a number within it."""
+
+    role: str
+    number: int
+
+    def __str__(self) -> str:
+        return self.role if self.role == "coordinator" else f"{self.role}{self.number}"
+
+
+COORDINATOR = NodeId("coordinator", 0)
+
+
+def worker_id(number: int) -> NodeId:
+    return NodeId("worker", number)
+
+
+def server_id(number: int) -> NodeId:
+    return NodeId("server", number)
+
+
+class Wants(IntEnum):
+    """What a push asks for: fresh parameters, or only the permission to go on."""
+
+    PARAMS = 0
+    TAKEN = 1
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
+    """The base of all headers."""
+
+    view: int
+
+
+class Push(Message, frozen=True, tag="push", gc=False):
+    """Worker to shard: one bucket's update for iteration `progress`, computed on version `read`."""
+
+    incarnation: int
+    progress: int
+    bucket: Bucket
+    read: int
+    wants: Wants = Wants.PARAMS
+    lr: float | None = None
+    empty: bool = False
+
+
+class Pull(Message, frozen=True, tag="pull", gc=False):
+    """Worker to shard: the parameters as they are once iteration `progress` may be left; counts as no push."""
+
+    incarnation: int
+    progress: int
+    bucket: Bucket
+
+
+class Params(Message, frozen=True, tag="params", gc=False):
+    """Shard to worker: the push for `progress` is answered, and here are the parameters at `version`."""
+
+    incarnation: int
+    progress: int
+    bucket: Bucket
+    version: int
+    v: int
+    late: bool = False
+    statistics: tuple[float, ...] = ()
+
+
+class Taken(Message, frozen=True, tag="taken", gc=False):
+    """Shard to worker: the same, without parameters."""
+
+    incarnation: int
+    progress: int
+    bucket: Bucket
+    version: int
+    v: int
+    late: bool = False
+    statistics: tuple[float, ...] = ()
+
+
+class Gone(Message, frozen=True, tag="gone", gc=False):
+    """Shard to worker: you are not a member; the update was not touched."""
+
+    incarnation: int
+    progress: int
+    bucket: Bucket
+
+
+class Moved(Message, frozen=True, tag="moved", gc=False):
+    """Shard to worker: this bucket is held elsewhere in view `view`."""
+
+    incarnation: int
+    progress: int
+    bucket: Bucket
+
+
+class Member(NamedTuple):
+    """A live worker; `first` is the first iteration it takes part in, None until that is named."""
+
+    worker: int
+    incarnation: int
+    first: int | None
+
+
+class View(Message, frozen=True, tag="view"):
+    """Coordinator to all: who lives, and which server holds which buckets."""
+
+    members: tuple[Member, ...]
+    holders: tuple[tuple[Bucket, ...], ...]
+
+
+class Join(Message, frozen=True, tag="join", gc=False):
+    """Worker to coordinator: let me in."""
+
+    incarnation: int
+
+
+class Leave(Message, frozen=True, tag="leave", gc=False):
+    """Worker to coordinator: all my pushes are answered, and I go."""
+
+    incarnation: int
+
+
+class Report(Message, frozen=True, tag="report", gc=False):
+    """Shard to coordinator, on a view with a joiner: my largest V; I close no later round until you name its first."""
+
+    largest: int
+
+
+Answer = Params | Taken | Gone | Moved
+AnyMessage = Push | Pull | Params | Taken | Gone | Moved | View | Join | Leave | Report

@@ -1,0 +1,1 @@
+"""The protocols: plain state machines that every engine runs unchanged."""

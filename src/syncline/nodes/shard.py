@@ -1,0 +1,139 @@
+"""The shard: the buckets of one server, behind one door.
+
+1. A message with a newer view than the shard's waits for that view; an older one is judged by the shard's own.
+2. A push or pull from a non-member (unknown, removed, or of another incarnation) is answered `Gone`.
+3. One for a bucket that is held elsewhere is answered `Moved`.
+4. The rest is the bucket's law (bucket.py). Each bucket synchronises by itself.
+5. A new view: those who are gone are removed, then the push conditions are evaluated again at once.
+6. A view with a joiner whose first iteration is not named: the shard reports its largest V, and closes no later round
+   until a view names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from math import inf
+
+from syncline.effects import Change, Effect, Event, Received, Send
+from syncline.errors import PeerError
+from syncline.layout import Bucket, Values
+from syncline.messages import COORDINATOR, Gone, Moved, Pull, Push, Report, View
+from syncline.nodes.bucket import HeldBucket
+from syncline.nodes.terms import Terms
+
+
+class Verdict(Enum):
+    """What became of one worker's update of one iteration; dropped, if it was in any bucket."""
+
+    TAKEN = auto()
+    DROPPED = auto()
+
+
+@dataclass(slots=True)
+class Tally:
+    """Updates taken and dropped, each counted once per (worker, iteration)."""
+
+    updates: int = 0
+    dropped: int = 0
+
+
+class Shard:
+    """One server's part of the model; a node."""
+
+    def __init__(self, number: int, pieces: Mapping[Bucket, Values], terms: Terms, view: View) -> None:
+        """`pieces` are written in place; `terms` is this shard's own."""
+        self.number = number
+        self.terms = terms
+        self.tally = Tally()
+        self._verdicts: dict[int, tuple[int, int, Verdict]] = {}
+        self._deferred: list[Received] = []
+        self._set_members(view)
+        self.buckets = {name: HeldBucket(name, params, terms) for name, params in pieces.items()}
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        out: list[Effect] = []
+        match event:
+            case Received():
+                self._receive(event, now, out)
+            case Change(model, release):
+                self.terms.change(model, release)
+                for bucket in self.buckets.values():
+                    bucket.model_changed(now, out)
+            case _:
+                raise PeerError(f"server {self.number} cannot handle {event}")
+        return out
+
+    def _receive(self, event: Received, now: float, out: list[Effect]) -> None:
+        message = event.message
+        match message:
+            case Push() | Pull():
+                if message.view > self.terms.view:
+                    self._deferred.append(event)
+                else:
+                    self._judge(event, message, now, out)
+            case View():
+                self._adopt(message, now, out)
+            case _:
+                raise PeerError(f"server {self.number} got {message} from {event.source}")
+
+    def _judge(self, event: Received, message: Push | Pull, now: float, out: list[Effect]) -> None:
+        source = event.source
+        member = self.terms.members.get(source.number)
+        if member is None or member.incarnation != message.incarnation:
+            answer = Gone(self.terms.view, message.incarnation, message.progress, message.bucket)
+            out.append(Send(source, answer))
+            return
+        bucket = self.buckets.get(message.bucket)
+        if bucket is None:
+            moved = Moved(self.terms.view, message.incarnation, message.progress, message.bucket)
+            out.append(Send(source, moved))
+        elif isinstance(message, Pull):
+            bucket.pull(event, message, now, out)
+        else:
+            taken = bucket.push(event, message, now, out)
+            if taken is not None:
+                self._count(source.number, message, Verdict.TAKEN if taken else Verdict.DROPPED)
+
+    def _count(self, worker: int, push: Push, verdict: Verdict) -> None:
+        before = self._verdicts.get(worker)
+        if before is None or before[:2] != (push.incarnation, push.progress):
+            self.tally.updates += verdict is Verdict.TAKEN
+            self.tally.dropped += verdict is Verdict.DROPPED
+        elif before[2] is Verdict.TAKEN and verdict is Verdict.DROPPED:
+            self.tally.updates -= 1
+            self.tally.dropped += 1
+        else:
+            return
+        self._verdicts[worker] = (push.incarnation, push.progress, verdict)
+
+    # Views.
+
+    def _adopt(self, view: View, now: float, out: list[Effect]) -> None:
+        if view.view <= self.terms.view:
+            return
+        before = self.terms.members
+        self._set_members(view)
+        for worker, member in before.items():
+            after = self.terms.members.get(worker)
+            if after is None or after.incarnation != member.incarnation:
+                for bucket in self.buckets.values():
+                    bucket.remove(worker, out)
+        self._heed_joiners(view, out)
+        for bucket in self.buckets.values():
+            bucket.members_changed(now, out)
+        waiting, self._deferred = self._deferred, []
+        for event in waiting:
+            self._receive(event, now, out)
+
+    def _set_members(self, view: View) -> None:
+        self.terms.view = view.view
+        self.terms.members = {member.worker: member for member in view.members if member.first is not None}
+
+    def _heed_joiners(self, view: View, out: list[Effect]) -> None:
+        self.terms.limit = inf
+        if any(member.first is None for member in view.members):
+            largest = max((bucket.v for bucket in self.buckets.values()), default=0)
+            self.terms.limit = largest
+            out.append(Send(COORDINATOR, Report(view.view, largest)))

@@ -1,0 +1,40 @@
+"""What the buckets of one shard have in common: the parts in force, and who lives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+
+from syncline.codecs import Codec
+from syncline.draw import Draw
+from syncline.messages import Member
+from syncline.rules import Rule
+from syncline.sync import Adaptive, Release, SyncModel
+
+
+@dataclass(slots=True)
+class Terms:
+    """Shared by reference, changed by the shard alone."""
+
+    model: SyncModel
+    rule: Rule
+    codec: Codec
+    draw: Draw
+    release: Release = Release.LAZY
+    view: int = 0
+    members: dict[int, Member] = field(default_factory=dict)
+    """The live members whose first iteration is named, by worker number."""
+    limit: float = inf
+    """No round later than this one closes, for the sake of a joiner whose first iteration is not yet named."""
+
+    adaptive: Adaptive | None = None
+    """The model, if it adapts its bound."""
+
+    def __post_init__(self) -> None:
+        self.change(self.model, None)
+
+    def change(self, model: SyncModel, release: Release | None) -> None:
+        """Put another model in force, and another release unless it is None."""
+        self.model = model
+        self.adaptive = model if isinstance(model, Adaptive) else None
+        self.release = release or self.release

@@ -1,0 +1,288 @@
+"""The worker of the server strategy: one message up and one down, bucket by bucket.
+
+1. A finished bucket leaves at once: gate, codec, `Push`. A gate skips bytes, never permission: a skipped push goes empty
+   and its update is added to the next one (which then counts as read at the oldest version in it); a skipped fetch asks
+   for `Taken`.
+2. One answer per push is delivered; repeats, and answers to an earlier incarnation, are not.
+3. When every bucket is answered the iteration is whole. The next is i + 1; if a bucket was too late, it is the least V
+   that the buckets reported, but at least i + 1.
+4. A joiner asks the coordinator, waits for the view that names its first iteration f, and starts by pulling f - 1.
+5. A worker leaves only after all its pushes are answered.
+6. A worker that learns that it is no member any more fails, and sends nothing further.
+7. With `patience`, an unanswered push is sent again; its shard takes it once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import lru_cache
+from math import isfinite
+
+import numpy as np
+
+from syncline.codecs import Codec, Dense
+from syncline.draw import Draw
+from syncline.effects import (
+    Deliver,
+    Depart,
+    Effect,
+    Enter,
+    Event,
+    Fail,
+    Fetch,
+    Ready,
+    Received,
+    Send,
+    SetTimer,
+    Timer,
+)
+from syncline.errors import GoneError, NotFinite, PeerError
+from syncline.gates import Always, Gate
+from syncline.layout import Bucket, Layout, Payload, Values
+from syncline.messages import (
+    COORDINATOR,
+    Gone,
+    Join,
+    Leave,
+    Moved,
+    NodeId,
+    Params,
+    Pull,
+    Push,
+    Taken,
+    View,
+    Wants,
+    server_id,
+)
+
+
+class Phase(Enum):
+    JOINING = auto()
+    RUNNING = auto()
+    LEAVING = auto()
+    GONE = auto()
+
+
+@dataclass(frozen=True)
+class WorkerParts:
+    """What all workers of a run have in common."""
+
+    layout: Layout
+    draw: Draw
+    codec: Codec = Dense()
+    gate: Gate = Always()
+    finite: bool = True
+    """Refuse to send NaN and infinity."""
+    patience: float | None = None
+    """Seconds after which an unanswered push is sent again; None: never, the lane is reliable."""
+
+
+class Worker:
+    """One member of the server strategy; a node."""
+
+    __slots__ = (
+        "_awaited",
+        "_deferred",
+        "_held",
+        "_holder",
+        "_least_v",
+        "_left",
+        "_parts",
+        "_read",
+        "_view",
+        "_was_late",
+        "incarnation",
+        "number",
+        "phase",
+        "progress",
+    )
+
+    def __init__(self, number: int, incarnation: int, parts: WorkerParts, view: View) -> None:
+        """`view`: the one that counts when the worker starts; it joins unless it is named there."""
+        self.number = number
+        self.incarnation = incarnation
+        self.progress = 0
+        self.phase = Phase.JOINING
+        self._parts = parts
+        self._awaited: dict[Bucket, Send] = {}
+        self._deferred: list[Received] = []
+        self._held: dict[Bucket, tuple[Values, int]] = {}
+        self._read: dict[Bucket, int] = {}
+        self._set_view(view)
+        self._begin(0)
+        first = self._first(view)
+        if first is not None:
+            self.phase = Phase.RUNNING
+            self._begin(first)
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        out: list[Effect] = []
+        if self.phase is Phase.GONE:
+            return out
+        match event:
+            case Received():
+                self._receive(event, out)
+            case Ready(bucket, update, lr):
+                self._push(bucket, update, lr, out)
+            case Fetch(progress):
+                self._fetch(progress, out)
+            case Enter():
+                out.append(Send(COORDINATOR, Join(self._view, self.incarnation)))
+            case Depart():
+                self.phase = Phase.LEAVING
+                self._leave_if_idle(out)
+            case Timer(("resend", progress)):
+                self._resend(progress, out)
+            case _:
+                raise PeerError(f"worker {self.number} cannot handle {event}")
+        return out
+
+    # Up.
+
+    def _push(self, bucket: Bucket, update: Values | None, lr: float | None, out: list[Effect]) -> None:
+        if self.phase is not Phase.RUNNING or bucket in self._awaited:
+            raise PeerError(f"worker {self.number}: an update of {bucket} before the last one was answered")
+        if update is not None and self._parts.finite and not _is_finite(update):
+            table = self._parts.layout.table_at(bucket.start)
+            out.append(Fail(NotFinite(self.number, self.progress, table.name)))
+            return
+        gate, i, draw = self._parts.gate, self.progress, self._parts.draw
+        sends = gate.sends(self.number, i, bucket, draw)
+        wants = Wants.PARAMS if gate.fetches(self.number, i, bucket, draw) else Wants.TAKEN
+        update, read = self._merge(bucket, update, hold=not sends)
+        payload = None if update is None else self._parts.codec.encode(update)
+        push = Push(self._view, self.incarnation, i, bucket, read, wants, lr, payload is None)
+        self._send(bucket, push, payload, out)
+
+    def _merge(self, bucket: Bucket, update: Values | None, hold: bool) -> tuple[Values | None, int]:
+        """The update with what was held back before it and the version it was read at, or nothing if it is held too."""
+        read = self._read.get(bucket, 0)
+        held = self._held.pop(bucket, None)
+        if held is not None:
+            update = held[0] if update is None else held[0] + update
+            read = held[1]
+        if hold and update is not None:
+            self._held[bucket] = (update.copy() if held is None else update, read)
+            update = None
+        return update, read
+
+    def _fetch(self, progress: int, out: list[Effect]) -> None:
+        for bucket in self._holder:
+            self._send(bucket, Pull(self._view, self.incarnation, progress, bucket), None, out)
+
+    def _send(self, bucket: Bucket, message: Push | Pull, payload: Payload | None, out: list[Effect]) -> None:
+        if self._parts.patience is not None and not self._awaited:
+            out.append(SetTimer(("resend", message.progress), self._parts.patience))
+        send = Send(self._holder[bucket], message, payload)
+        self._awaited[bucket] = send
+        out.append(send)
+
+    def _resend(self, progress: object, out: list[Effect]) -> None:
+        again = [send for send in self._awaited.values() if send.message.progress == progress]  # type: ignore[union-attr]
+        if again and self._parts.patience is not None:
+            out.extend(again)
+            out.append(SetTimer(("resend", progress), self._parts.patience))
+
+    # Down.
+
+    def _receive(self, event: Received, out: list[Effect]) -> None:
+        message = event.message
+        if isinstance(message, View):
+            self._adopt(message, out)
+        elif isinstance(message, (Params, Taken, Gone, Moved)):
+            awaited = self._awaited.get(message.bucket)
+            if message.incarnation != self.incarnation or awaited is None:
+                return
+            if message.progress != awaited.message.progress:  # type: ignore[union-attr]
+                return
+            if isinstance(message, Gone):
+                self._fail(out)
+            elif message.view > self._view:
+                self._deferred.append(event)
+            elif isinstance(message, Moved):
+                self._send_on(message.bucket, awaited, out)
+            else:
+                self._answered(message, event.payload, out)
+        else:
+            raise PeerError(f"worker {self.number} got {message} from {event.source}")
+
+    def _answered(self, message: Params | Taken, payload: Payload | None, out: list[Effect]) -> None:
+        del self._awaited[message.bucket]
+        if isinstance(message, Params):
+            self._read[message.bucket] = message.version
+        self._least_v = min(self._least_v, message.v)
+        self._was_late |= message.late
+        self._left -= 1
+        if self._left:
+            out.append(Deliver(message.bucket, payload))
+            return
+        following = message.progress + 1
+        if self._was_late:
+            following = max(following, self._least_v)
+        self._begin(following)
+        out.append(Deliver(message.bucket, payload, following))
+        self._leave_if_idle(out)
+
+    def _begin(self, iteration: int) -> None:
+        self.progress = iteration
+        self._left = len(self._holder)
+        self._least_v = iteration + (1 << 62)
+        self._was_late = False
+
+    def _send_on(self, bucket: Bucket, awaited: Send, out: list[Effect]) -> None:
+        holder = self._holder[bucket]
+        if holder == awaited.to:
+            raise PeerError(f"worker {self.number}: {holder} disowns {bucket}, which view {self._view} gives to it")
+        self._awaited[bucket] = Send(holder, awaited.message, awaited.payload)
+        out.append(self._awaited[bucket])
+
+    # Membership.
+
+    def _first(self, view: View) -> int | None:
+        """The first iteration that this view names for this incarnation."""
+        for member in view.members:
+            if member.worker == self.number and member.incarnation == self.incarnation:
+                return member.first
+        return None
+
+    def _adopt(self, view: View, out: list[Effect]) -> None:
+        if view.view <= self._view:
+            return
+        self._set_view(view)
+        named = {member.worker: member.incarnation for member in view.members}
+        first = self._first(view)
+        if self.phase is not Phase.JOINING and named.get(self.number) != self.incarnation:
+            self._fail(out)
+            return
+        if self.phase is Phase.JOINING and first is not None:
+            self.phase = Phase.RUNNING
+            self._begin(first - 1)
+            self._fetch(first - 1, out)
+        waiting, self._deferred = self._deferred, []
+        for event in waiting:
+            self._receive(event, out)
+
+    def _set_view(self, view: View) -> None:
+        self._view = view.view
+        self._holder = _holder_of(view.holders)
+
+    def _leave_if_idle(self, out: list[Effect]) -> None:
+        if self.phase is Phase.LEAVING and not self._awaited:
+            self.phase = Phase.GONE
+            out.append(Send(COORDINATOR, Leave(self._view, self.incarnation)))
+
+    def _fail(self, out: list[Effect]) -> None:
+        self.phase = Phase.GONE
+        out.append(Fail(GoneError(self.number, self.incarnation, self.progress)))
+
+
+@lru_cache(maxsize=4)
+def _holder_of(holders: tuple[tuple[Bucket, ...], ...]) -> dict[Bucket, NodeId]:
+    """Who holds which bucket; one map for all workers that share a view."""
+    return {bucket: server_id(number) for number, held in enumerate(holders) for bucket in held}
+
+
+def _is_finite(update: Values) -> bool:
+    """One pass without a temporary array in the usual case; a square that overflows is looked at again."""
+    return isfinite(np.dot(update, update)) or bool(np.isfinite(update).all())

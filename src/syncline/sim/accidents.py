@@ -1,0 +1,92 @@
+"""What befalls the processes of a world, by script."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from syncline.effects import Change, Depart, Enter, Lost
+from syncline.sim.agenda import NO_WORKER
+from syncline.sim.faults import Crash, Fault, Freeze, Join, Leave, Restart, Slow, Switch
+from syncline.sim.processes import Client
+
+if TYPE_CHECKING:
+    from syncline.sim.world import World
+
+
+class Accidents:
+    """Performs the faults of a scenario."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def schedule(self) -> None:
+        for fault in self._world.scenario.faults:
+            worker = NO_WORKER if isinstance(fault, Switch) else fault.worker
+            self._world.agenda.at(fault.at, worker, self._befall, fault)
+
+    def _befall(self, fault: Fault) -> None:
+        world = self._world
+        if not world.recording:
+            return
+        match fault:
+            case Switch(sync=model, server=number, release=release):
+                for server in world.servers if number is None else [world.servers[number]]:
+                    world.at_server(server, Change(model, release))
+            case Join(worker=worker):
+                self._enter(world.add_client(worker, 0, world.coordinator.view))
+            case _:
+                client = world.clients.get(fault.worker)
+                if client is not None:
+                    self._strike(client, fault)
+
+    def _strike(self, client: Client, fault: Crash | Restart | Freeze | Slow | Leave) -> None:
+        match fault:
+            case Crash(detect=detect) if client.alive:
+                self._crash(client)
+                self._declare_dead_in(client, detect)
+            case Restart():
+                self._crash(client)
+                incarnation = client.node.incarnation + 1
+                self._enter(self._world.add_client(client.number, incarnation, self._world.coordinator.view))
+            case Freeze() if client.alive:
+                self._freeze(client, fault)
+            case Slow():
+                self._slow(client, fault)
+            case Leave():
+                client.leaving = True
+                if client.done:
+                    self.leave(client)
+
+    def leave(self, client: Client) -> None:
+        self._world.perform(client.id, client.node.handle(Depart(), self._world.agenda.now))
+
+    def _crash(self, client: Client) -> None:
+        client.alive = False
+        client.step += 1
+        self._world.stop_awaiting(client)
+        self._world.network.forget(client.id)
+
+    def _enter(self, client: Client) -> None:
+        self._world.perform(client.id, client.node.handle(Enter(), self._world.agenda.now))
+
+    def _freeze(self, client: Client, fault: Freeze) -> None:
+        now = self._world.agenda.now
+        client.frozen_until = max(client.frozen_until, now + fault.duration)
+        if client.step_stop >= now:
+            self._world.pace.postpone(client, fault.duration)
+        if fault.detect is not None and fault.detect < fault.duration:
+            self._declare_dead_in(client, fault.detect)
+
+    def _slow(self, client: Client, fault: Slow) -> None:
+        client.factor = fault.factor
+        if fault.duration is not None:
+            over = Slow(fault.at + fault.duration, fault.worker, 1.0)
+            self._world.agenda.at(over.at, client.number, self._slow, client, over)
+
+    def _declare_dead_in(self, client: Client, seconds: float) -> None:
+        lost = Lost(client.number, client.node.incarnation)
+        self._world.agenda.at(self._world.agenda.now + seconds, client.number, self._declare_dead, client, lost)
+
+    def _declare_dead(self, client: Client, lost: Lost) -> None:
+        self._world.stop_awaiting(client)
+        self._world.to_coordinator(lost)

@@ -1,0 +1,34 @@
+"""The event heap. Events are ordered by (time, worker number at either end, sequence), whatever their kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+NO_WORKER = -1
+"""The worker number of what concerns no worker: it comes first."""
+
+
+class Agenda:
+    """What happens when, in virtual seconds."""
+
+    __slots__ = ("_heap", "_sequence", "now")
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._heap: list[tuple[float, int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._sequence = 0
+
+    def at(self, time: float, worker: int, action: Callable[..., None], *args: Any) -> None:
+        """Have `action(*args)` happen at this time."""
+        self._sequence += 1
+        heappush(self._heap, (time, worker, self._sequence, action, args))
+
+    def step(self) -> bool:
+        """Let the next event happen; False if there is none."""
+        if not self._heap:
+            return False
+        self.now, _, _, action, args = heappop(self._heap)
+        action(*args)
+        return True

@@ -1,0 +1,100 @@
+"""Compute times: how long worker w takes for iteration i, in virtual seconds."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from syncline.draw import Draw
+from syncline.errors import UsageError
+
+
+BLOCK = 64
+"""Times are made for so many iterations of a worker at once."""
+
+
+class Compute(Protocol):
+    def block(self, worker: int, number: int, draw: Draw) -> Sequence[float]:
+        """The seconds of the iterations from number * BLOCK on, at most BLOCK of them."""
+        ...
+
+
+@dataclass(frozen=True)
+class Lognormal:
+    """Lognormal with this mean; with probability `straggle`, `factor` times slower."""
+
+    mean: float = 0.1
+    sigma: float = 0.0
+    straggle: float = 0.0
+    factor: float = 1.0
+
+    def block(self, worker: int, number: int, draw: Draw) -> Sequence[float]:
+        seconds = np.full(BLOCK, self.mean)
+        if self.sigma:
+            seconds *= np.exp(self.sigma * draw.normals(BLOCK, "compute", worker, number) - self.sigma**2 / 2)
+        if self.straggle:
+            seconds[draw.uniforms(BLOCK, "straggle", worker, number) < self.straggle] *= self.factor
+        return seconds.tolist()
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Given times: a row a worker, a column an iteration."""
+
+    rows: tuple[tuple[float, ...], ...]
+
+    def block(self, worker: int, number: int, draw: Draw) -> Sequence[float]:
+        return self.rows[worker][number * BLOCK : (number + 1) * BLOCK]
+
+
+def read_trace(path: Path, workers: int, iterations: int, option: str) -> Trace:
+    """The trace in a CSV file, which must have exactly this shape."""
+    try:
+        with path.open(newline="") as file:
+            rows = [row for row in csv.reader(file) if row]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
+        raise UsageError(option, f"cannot read {path}: {reason}") from None
+    if len(rows) != workers:
+        raise UsageError(option, f"{path} has {len(rows)} rows, but there are {workers} workers: a row a worker")
+    return Trace(tuple(_row(row, number, iterations, path, option) for number, row in enumerate(rows)))
+
+
+def _row(words: list[str], number: int, iterations: int, path: Path, option: str) -> tuple[float, ...]:
+    where = f"{path}, row {number + 1}"
+    if len(words) != iterations:
+        raise UsageError(option, f"{where} has {len(words)} columns, but there are {iterations} iterations: a column each")
+    return tuple(_seconds(word, f"{where}, column {column + 1}", option) for column, word in enumerate(words))
+
+
+def _seconds(word: str, where: str, option: str) -> float:
+    try:
+        seconds = float(word)
+    except ValueError:
+        raise UsageError(option, f"{where}: {word!r} is not a number of seconds") from None
+    if not isfinite(seconds) or seconds < 0:
+        raise UsageError(option, f"{where}: {word.strip()} is no time; seconds are finite and not negative")
+    return seconds
+
+
+class Timetable:
+    """Looks up the seconds of one iteration, a block at a time."""
+
+    def __init__(self, compute: Compute, draw: Draw) -> None:
+        self._compute = compute
+        self._draw = draw
+        self._blocks: dict[int, tuple[int, Sequence[float]]] = {}
+
+    def seconds(self, worker: int, iteration: int) -> float:
+        number, place = divmod(iteration, BLOCK)
+        known = self._blocks.get(worker)
+        if known is None or known[0] != number:
+            known = (number, self._compute.block(worker, number, self._draw))
+            self._blocks[worker] = known
+        return known[1][place]

@@ -1,0 +1,238 @@
+"""An experiment file, settled: what is to be simulated, of which model, and where every setting came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from syncline.errors import UsageError
+from syncline.layout import VALUE_BYTES
+from syncline.rules import Rule
+from syncline.sim import units
+from syncline.sim.compute import Compute, Lognormal, read_trace
+from syncline.sim.dispatch import Dispatch, parse_dispatch
+from syncline.sim.faults import Fault, read_faults
+from syncline.sim.network import Links
+from syncline.sim.scenario import Cluster, Scenario
+from syncline.sim.sections import (
+    ClusterSection,
+    ExperimentFile,
+    ModelSection,
+    NetworkSection,
+    StrategySection,
+    overlay,
+    read_sections,
+    read_toml,
+)
+from syncline.spec import parse
+from syncline.strategy import Mode, ServerStrategy, settle_mode
+from syncline.sync import Release, SyncModel
+
+DEFAULT_PARAMETERS = 1_000_000
+DEFAULT_BATCH = 32
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting, its value as it would be written, and where it came from."""
+
+    key: str
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """A recipe by name, or that many made-up parameters."""
+
+    parameters: int
+    recipe: str | None
+    batch: int
+    optimizer: Rule | None
+
+
+@dataclass(frozen=True)
+class Experiment:
+    scenario: Scenario
+    model: ModelChoice
+    settings: tuple[Setting, ...]
+
+
+def read_experiment(path: Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
+    """Read and check a file; `overrides` are dotted keys that beat it."""
+    data = read_toml(path)
+    written = set(_flat(data))
+    for key, value in (overrides or {}).items():
+        overlay(data, key, value)
+    file = read_sections(data)
+    scenario = _scenario(file, path.parent)
+    scenario.check()
+    return Experiment(scenario, _model(file.model), _settings(file, scenario, written, set(overrides or ())))
+
+
+def _scenario(file: ExperimentFile, folder: Path) -> Scenario:
+    faults = read_faults(file.faults, file.cluster.workers)
+    if file.dispatch is not None:
+        _refuse_with_dispatch(file)
+    shape = Scenario(Cluster(file.cluster.workers), iterations=file.iterations, faults=faults)
+    compute = _compute(file.cluster, folder, shape.worker_numbers, file.iterations)
+    links, apply = _links(file.network)
+    return Scenario(
+        cluster=Cluster(file.cluster.workers, compute, links, apply),
+        strategy=_strategy(file.strategy),
+        iterations=file.iterations,
+        seed=file.seed,
+        faults=faults,
+        dispatch=_dispatch(file),
+    )
+
+
+def _refuse_with_dispatch(file: ExperimentFile) -> None:
+    for key, value in (("cluster.compute", file.cluster.compute != type(file.cluster.compute)()),
+                       ("network", file.network is not None), ("faults", bool(file.faults))):
+        if value:
+            raise UsageError(key, "makes no sense with [dispatch], which has no clock; leave one of them out")
+
+
+def _dispatch(file: ExperimentFile) -> Dispatch | None:
+    return None if file.dispatch is None else parse_dispatch(file.dispatch.rule)
+
+
+def _compute(cluster: ClusterSection, folder: Path, workers: int, iterations: int) -> Compute:
+    section = cluster.compute
+    if section.trace is not None:
+        for key in ("mean", "sigma", "straggle", "factor"):
+            if getattr(section, key) is not None:
+                raise UsageError(f"cluster.compute.{key}", "makes no sense with a trace; leave one of them out")
+        return read_trace(folder / section.trace, workers, iterations, "cluster.compute.trace")
+    default = Lognormal()
+    mean = units.seconds(_or(section.mean, default.mean), "cluster.compute.mean")
+    sigma = _at_least_0(_or(section.sigma, default.sigma), "cluster.compute.sigma")
+    straggle = _at_least_0(_or(section.straggle, default.straggle), "cluster.compute.straggle")
+    factor = _at_least_0(_or(section.factor, default.factor), "cluster.compute.factor")
+    if straggle > 1:
+        raise UsageError("cluster.compute.straggle", f"is a probability in [0, 1], not {straggle}")
+    return Lognormal(mean, sigma, straggle, factor)
+
+
+def _links(network: NetworkSection | None) -> tuple[Links | None, float | None]:
+    if network is None:
+        return None, None
+    apply = None if network.apply is None else units.rate(network.apply, "network.apply")
+    if network.bandwidth is None and network.latency is None:
+        return None, apply
+    free = Links()
+    bandwidth = free.bandwidth if network.bandwidth is None else units.rate(network.bandwidth, "network.bandwidth")
+    latency = free.latency if network.latency is None else units.seconds(network.latency, "network.latency")
+    return Links(bandwidth, latency), apply
+
+
+def _strategy(section: StrategySection) -> ServerStrategy:
+    if section.kind != "server":
+        raise UsageError("strategy.kind", f"{section.kind!r} cannot be simulated yet; \"server\" can")
+    sync = _sync_models(section)
+    mode, rule = settle_mode(
+        _one_of(Mode, section.mode, "strategy.mode"),
+        None if section.rule is None else parse("rule", section.rule, "strategy.rule"),
+        sync,
+    )
+    if section.reply_codec != "dense":
+        raise UsageError("strategy.reply_codec", f"there is no {section.reply_codec!r}; only \"dense\"")
+    return ServerStrategy(
+        sync=sync,
+        release=_one_of(Release, section.release, "strategy.release") or Release.LAZY,
+        mode=mode,
+        rule=rule,
+        gate=parse("gate", section.gate, "strategy.gate"),
+        codec=parse("codec", section.codec, "strategy.codec"),
+        placement=parse("placement", section.placement, "strategy.placement"),
+        bucket_values=max(1, units.size(section.bucket, "strategy.bucket") // VALUE_BYTES),
+    )
+
+
+def _sync_models(section: StrategySection) -> tuple[SyncModel, ...]:
+    listed = isinstance(section.sync, list)
+    texts = section.sync if isinstance(section.sync, list) else [section.sync]
+    servers = section.servers if section.servers is not None else max(1, len(texts))
+    if servers < 1:
+        raise UsageError("strategy.servers", f"must be at least 1, not {servers}")
+    if listed and len(texts) != servers:
+        raise UsageError("strategy.sync", f"lists {len(texts)} models for {servers} servers; one each, or a single text")
+    models = [parse("sync", text, "strategy.sync") for text in texts]
+    return tuple(models if listed else models * servers)
+
+
+def _model(section: ModelSection) -> ModelChoice:
+    if section.recipe is not None and section.parameters is not None:
+        raise UsageError("model.parameters", "makes no sense with a recipe; leave one of them out")
+    if section.recipe is None:
+        for key in ("batch", "optimizer"):
+            if getattr(section, key) is not None:
+                raise UsageError(f"model.{key}", "needs a recipe, e.g. recipe = \"digits-mlp\"")
+    parameters = _or(section.parameters, DEFAULT_PARAMETERS)
+    if parameters < 1:
+        raise UsageError("model.parameters", f"must be at least 1, not {parameters}")
+    batch = _or(section.batch, DEFAULT_BATCH)
+    if batch < 1:
+        raise UsageError("model.batch", f"must be at least 1, not {batch}")
+    optimizer = None if section.optimizer is None else parse("optimizer", section.optimizer, "model.optimizer")
+    return ModelChoice(parameters, section.recipe, batch, optimizer)
+
+
+# Settings and where they came from.
+
+
+def _settings(
+    file: ExperimentFile, scenario: Scenario, written: set[str], overridden: set[str]
+) -> tuple[Setting, ...]:
+    found = []
+    for key, value in _flat(_plain(file)).items():
+        origin = "command line" if key in overridden else "file" if key in written else "default"
+        if value is None and origin == "default":
+            continue
+        found.append(Setting(key, str(value), origin))
+    if file.strategy.mode is None:
+        found.append(Setting("strategy.mode", scenario.strategy.mode.value, "follows from sync and rule"))
+    return tuple(found)
+
+
+def _plain(value: Any) -> Any:
+    fields = getattr(value, "__struct_fields__", None)
+    return value if fields is None else {name: _plain(getattr(value, name)) for name in fields}
+
+
+def _flat(data: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, dict):
+            found.update(_flat(value, f"{before}{key}."))
+        elif value != []:
+            found[before + key] = value
+    return found
+
+
+# Small helpers.
+
+T = TypeVar("T")
+Choice = TypeVar("Choice", Mode, Release)
+
+
+def _or(value: T | None, default: T) -> T:
+    return default if value is None else value
+
+
+def _one_of(choices: type[Choice], word: str | None, option: str) -> Choice | None:
+    if word is None:
+        return None
+    try:
+        return choices(word)
+    except ValueError:
+        raise UsageError(option, f"there is no {word!r}; one of: {', '.join(choices)}") from None
+
+
+def _at_least_0(value: float, option: str) -> float:
+    if not 0 <= value < float("inf"):
+        raise UsageError(option, f"must be finite and at least 0, not {value}")
+    return value

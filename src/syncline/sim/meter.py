@@ -1,0 +1,87 @@
+"""The meter: what a run is judged by, read off the events and effects of its nodes.
+
+A pull is delayed if its shard does not answer it at once; a worker waits while any of its pulls is parked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from syncline.effects import Effect, Event, Received, Send
+from syncline.layout import Bucket
+from syncline.messages import Gone, Moved, Params, Pull, Push, Taken
+
+
+class Span(NamedTuple):
+    """What a worker did from when to when: "compute" or "wait"."""
+
+    worker: int
+    start: float
+    stop: float
+    what: str
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """The parked pulls of one worker: how many, and since when there is one."""
+
+    count: int = 0
+    since: float = 0.0
+
+
+class Meter:
+    """Delays, waiting, and computing; with `spans`, also who did what when."""
+
+    def __init__(self, spans: bool = False) -> None:
+        self.delayed_pulls = 0
+        self.waiting_seconds = 0.0
+        self.compute_seconds = 0.0
+        self.spans: list[Span] | None = [] if spans else None
+        self._parked: set[tuple[int, int, Bucket]] = set()
+        self._last_delayed: dict[tuple[int, int], tuple[int, int]] = {}
+        self._waiting: dict[int, _Waiting] = {}
+
+    def computed(self, worker: int, start: float, stop: float) -> None:
+        self.compute_seconds += stop - start
+        if self.spans is not None:
+            self.spans.append(Span(worker, start, stop, "compute"))
+
+    def handled(self, server: int, event: Event, effects: Iterable[Effect], now: float) -> None:
+        """Note which pulls a shard has parked and released by handling this event."""
+        asked = event.message if type(event) is Received and isinstance(event.message, (Push, Pull)) else None
+        source = event.source if type(event) is Received else None
+        for effect in effects:
+            if type(effect) is Send and isinstance(effect.message, (Params, Taken, Gone, Moved)):
+                if asked is not None and effect.to == source and effect.message.bucket == asked.bucket:
+                    asked = None
+                self._release((server, effect.to.number, effect.message.bucket), now)
+        if asked is not None and source is not None:
+            self._park(server, source.number, asked, now)
+
+    def _park(self, server: int, worker: int, asked: Push | Pull, now: float) -> None:
+        key = (server, worker, asked.bucket)
+        if key in self._parked:
+            return
+        self._parked.add(key)
+        iteration = (asked.incarnation, asked.progress)
+        if self._last_delayed.get((server, worker)) != iteration:
+            self._last_delayed[server, worker] = iteration
+            self.delayed_pulls += 1
+        waiting = self._waiting.setdefault(worker, _Waiting())
+        if waiting.count == 0:
+            waiting.since = now
+        waiting.count += 1
+
+    def _release(self, key: tuple[int, int, Bucket], now: float) -> None:
+        if key not in self._parked:
+            return
+        self._parked.remove(key)
+        worker = key[1]
+        waiting = self._waiting[worker]
+        waiting.count -= 1
+        if waiting.count == 0:
+            self.waiting_seconds += now - waiting.since
+            if self.spans is not None and now > waiting.since:
+                self.spans.append(Span(worker, waiting.since, now, "wait"))

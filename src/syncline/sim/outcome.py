@@ -1,0 +1,97 @@
+"""What a run has come to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from syncline.layout import Bucket, Values
+from syncline.sim.meter import Meter
+from syncline.sim.problem import Quality
+from syncline.sim.scenario import Scenario
+from syncline.sim.trace import TraceLog
+
+if TYPE_CHECKING:
+    from syncline.sim.world import World
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The figures of a run (the report's keys, where they have one) and the final model by bucket."""
+
+    scenario: Scenario
+    virtual_seconds: float
+    train_progress: int
+    updates: int
+    dropped_updates: int
+    replica_gap: float
+    bottleneck: str
+    trace_sha256: str
+    meter: Meter = field(repr=False)
+    trace: TraceLog = field(repr=False)
+    buckets: tuple[Bucket, ...] = field(repr=False)
+    pieces: list[Values] = field(repr=False)
+    quality: Quality | None = None
+    notes: tuple[str, ...] = ()
+    events: int = 0
+
+    def model_vector(self) -> Values:
+        return np.concatenate(self.pieces)
+
+
+def judge(world: World) -> Outcome:
+    """Read the outcome off a world that has run to its end."""
+    shards = [server.shard for server in world.servers]
+    members = world.members()
+    pieces = _final_pieces(world)
+    return Outcome(
+        scenario=world.scenario,
+        virtual_seconds=world.last_answer,
+        train_progress=min(bucket.v for shard in shards for bucket in shard.buckets.values()),
+        updates=sum(shard.tally.updates for shard in shards),
+        dropped_updates=sum(shard.tally.dropped for shard in shards),
+        replica_gap=max((gap(client.replica.pieces, pieces) for client in members), default=0.0),
+        bottleneck=_bottleneck(world),
+        trace_sha256=world.trace.sha256(),
+        meter=world.meter,
+        trace=world.trace,
+        buckets=world.buckets,
+        pieces=pieces,
+        quality=world.problem.quality(pieces),
+        notes=_notes(world),
+        events=world.pace.events,
+    )
+
+
+def gap(some: Sequence[Values], others: Sequence[Values]) -> float:
+    """The largest difference between two models."""
+    return max(float(np.abs(a - b).max(initial=0)) for a, b in zip(some, others, strict=True))
+
+
+def _final_pieces(world: World) -> list[Values]:
+    """The servers' parameters; in `gradients` mode, where they live in the workers, those of a worker that is done."""
+    if world.scenario.strategy.rule.keeps:
+        held = {name: bucket for server in world.servers for name, bucket in server.shard.buckets.items()}
+        return [held[name].params.copy() for name in world.buckets]
+    done = world.members() or [client for client in world.clients.values() if client.done]
+    return done[0].replica.pieces
+
+
+def _bottleneck(world: World) -> str:
+    """The largest share of the run's time: a worker computing or parked on average, one link, one node's updates."""
+    workers = len(world.clients)
+    times = [(world.meter.compute_seconds / workers, "compute"), (world.meter.waiting_seconds / workers, "sync")]
+    used, node = world.network.busiest()
+    if node is not None:
+        times.append((used, f"link:{node}"))
+    times.extend((server.busy, f"apply:{server.id}") for server in world.servers if server.busy)
+    return max(times, key=lambda each: each[0])[1]
+
+
+def _notes(world: World) -> tuple[str, ...]:
+    faults = world.scenario.faults
+    late = sum(fault.at > world.agenda.now for fault in faults)
+    return (f"{late} of {len(faults)} faults came after the end of the run and had no effect",) if late else ()

@@ -1,0 +1,145 @@
+"""Who computes when: by the clock and its compute times, or by FRED's dispatch, which has no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+from syncline.errors import RunError, Stalled
+from syncline.sim.compute import Timetable
+from syncline.sim.dispatch import Dispatch, Pool
+from syncline.sim.processes import Client
+
+if TYPE_CHECKING:
+    from syncline.sim.world import World
+
+Progress = Callable[[int, int], None]
+
+_TICK = 4096
+"""After how many events progress is told."""
+
+
+class Pace(Protocol):
+    events: int
+
+    def is_last(self, iteration: int) -> bool:
+        """Is a worker that comes to this iteration done?"""
+        ...
+
+    def begin(self, client: Client) -> None:
+        """A worker is ready to compute its present iteration."""
+        ...
+
+    def postpone(self, client: Client, seconds: float) -> None:
+        """A computation that is under way ends so much later."""
+        ...
+
+    def run(self, progress: Progress) -> None:
+        """Run until nobody is awaited any more."""
+        ...
+
+
+def pace_of(world: World) -> Pace:
+    dispatch = world.scenario.dispatch
+    return Clocked(world) if dispatch is None else Dispatched(world, dispatch)
+
+
+class Clocked:
+    """Each worker takes its own time."""
+
+    def __init__(self, world: World) -> None:
+        self.events = 0
+        self._world = world
+        self._iterations = world.scenario.iterations
+        self._timetable = Timetable(world.scenario.cluster.compute, world.draw)
+
+    def is_last(self, iteration: int) -> bool:
+        return iteration >= self._iterations
+
+    def begin(self, client: Client) -> None:
+        seconds = self._timetable.seconds(client.number, client.iteration) * client.factor
+        client.step_start = self._world.agenda.now
+        client.step_stop = client.step_start + seconds
+        self._schedule(client)
+
+    def postpone(self, client: Client, seconds: float) -> None:
+        client.step_stop += seconds
+        self._schedule(client)
+
+    def _schedule(self, client: Client) -> None:
+        client.step += 1
+        self._world.agenda.at(client.step_stop, client.number, self._computed, client, client.step)
+
+    def _computed(self, client: Client, step: int) -> None:
+        if client.step != step or not self._world.recording:
+            return
+        client.step_stop = -inf
+        self._world.meter.computed(client.number, client.step_start, self._world.agenda.now)
+        self._world.train(client)
+
+    def run(self, progress: Progress) -> None:
+        world, step = self._world, self._world.agenda.step
+        total = world.scenario.cluster.workers * self._iterations
+        while world.awaited or not world.finished:
+            if not step():
+                self._stalled()
+            self.events += 1
+            if self.events % _TICK == 0:
+                progress(world.iterations_done, total)
+        progress(total, total)
+
+    def _stalled(self) -> NoReturn:
+        world = self._world
+        now = f"{world.agenda.now:g} s"
+        if not world.awaited:
+            raise RunError(f"every worker is gone at {now}; nobody is left to train")
+        if world.handover.waiting:
+            joiner = next(iter(world.handover.waiting.values()))[0]
+            raise RunError(
+                f"worker {joiner.number} joined at {now}, but in mode 'gradients' the parameters live in the workers, "
+                "and no live worker has them any more; mode \"changes\" or a rule keeps them on the servers"
+            )
+        left = [client for client in world.clients.values() if client.awaited]
+        who = ", ".join(f"worker {client.number} at iteration {client.iteration}" for client in left[:8])
+        more = f" and {len(left) - 8} more" if len(left) > 8 else ""
+        raise Stalled(f"nothing can happen any more at {now}; still waiting: {who}{more}")
+
+
+class Dispatched:
+    """One worker at a time is drawn among those that do not wait; a turn counts as one second."""
+
+    def __init__(self, world: World, dispatch: Dispatch) -> None:
+        self.events = 0
+        self._world = world
+        clients = world.scenario.cluster.workers
+        self._ready = Pool(clients)
+        self._dealer = dispatch.dealer(clients, world.draw)
+        self._turns = clients * world.scenario.iterations
+
+    def is_last(self, iteration: int) -> bool:
+        return False
+
+    def begin(self, client: Client) -> None:
+        self._ready.add(client.number)
+
+    def postpone(self, client: Client, seconds: float) -> None:
+        raise AssertionError("a dispatched run has no faults")
+
+    def run(self, progress: Progress) -> None:
+        world, agenda = self._world, self._world.agenda
+        for turn in range(self._turns):
+            if not self._ready:
+                raise Stalled(f"every worker waits after {turn} turns")
+            client = world.clients[self._dealer.draw(turn, self._ready)]
+            self._ready.remove(client.number)
+            agenda.now = turn + 1.0
+            world.train(client)
+            while agenda.step():
+                self.events += 1
+            if turn % 256 == 0:
+                progress(turn, self._turns)
+        world.last_answer = float(self._turns)
+        for client in world.clients.values():
+            client.done = True
+        progress(self._turns, self._turns)

@@ -1,0 +1,69 @@
+"""A picture of who computed and who waited when."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from syncline.errors import UsageError
+from syncline.sim.outcome import Outcome
+from syncline.spec import write
+
+COLOURS = {"compute": "#3b6ea5", "wait": "#e8a33d"}
+LABELS = {"compute": "computing", "wait": "waiting for the others (pull parked)"}
+MOST_WORKERS = 48
+_FORMATS = (".png", ".svg", ".pdf")
+
+
+def check_plot(path: Path) -> None:
+    """Refuse a picture that could not be drawn, before the run."""
+    if path.suffix.lower() not in _FORMATS:
+        raise UsageError("--plot", f"cannot draw {path.name!r}; the file's name ends in {', '.join(_FORMATS)}")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise UsageError("--plot", "needs matplotlib; install it with: pip install 'syncline[plot]'") from None
+
+
+def plot(outcome: Outcome, path: Path) -> None:
+    """Draw a run that noted its spans: a line per worker, from the start to the last answer."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    spans = outcome.meter.spans
+    assert spans is not None, "the world was not asked to note spans"
+    workers = sorted({span.worker for span in spans})
+    shown = workers[:MOST_WORKERS]
+    figure = Figure(figsize=(11, 1.6 + 0.28 * len(shown)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    bars: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
+    for span in spans:
+        bars[span.worker, span.what].append((span.start, span.stop - span.start))
+    row = {worker: place for place, worker in enumerate(shown)}
+    for (worker, what), pieces in bars.items():
+        if worker in row:
+            axes.broken_barh(
+                pieces, (row[worker] - 0.4, 0.8), facecolors=COLOURS[what], edgecolor="white", linewidth=0.2
+            )
+    axes.set_yticks(range(len(shown)), [f"worker {worker}" for worker in shown])
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    axes.set_xlim(0, outcome.virtual_seconds or 1)
+    axes.set_xlabel("virtual seconds (white: messages under way, or done)")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(_title(outcome, len(workers)), loc="left", fontsize=10)
+    legend = [Patch(color=COLOURS[what], label=LABELS[what]) for what in COLOURS]
+    figure.legend(handles=legend, loc="outside lower center", ncols=len(legend), frameon=False)
+    figure.savefig(path, dpi=120)
+
+
+def _title(outcome: Outcome, workers: int) -> str:
+    strategy = outcome.scenario.strategy
+    models = sorted({write(model) for model in strategy.sync})
+    cut = f", the first {MOST_WORKERS} shown" if workers > MOST_WORKERS else ""
+    return (
+        f"{' and '.join(models)}, {strategy.release} release: {workers} workers{cut}, "
+        f"{outcome.virtual_seconds:.3g} s, {outcome.meter.delayed_pulls} delayed pulls, "
+        f"{outcome.meter.waiting_seconds:.3g} s waited"
+    )

@@ -1,0 +1,73 @@
+"""What is being trained: where gradients come from, and how good a model is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from syncline.draw import Draw
+from syncline.layout import Bucket, Layout, Values
+from syncline.rules import Add, Rule
+from syncline.sim.compute import BLOCK
+
+_REAL_VALUES = 4
+"""Real values per bucket of a made-up model."""
+
+
+class Quality(NamedTuple):
+    """How good a model is on data it was not trained on."""
+
+    loss: float
+    accuracy: float
+
+
+class Problem(Protocol):
+    """A model and its data. Everything is a pure function of the parameters, the worker and the iteration."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    @property
+    def optimizer(self) -> Rule:
+        """The workers' own optimizer, for the modes in which workers optimise."""
+        ...
+
+    def start(self, buckets: Sequence[Bucket]) -> list[Values]:
+        """The initial model, cut into these buckets; from now on all pieces come in this order."""
+        ...
+
+    def gradient(self, pieces: Sequence[Values], worker: int, iteration: int) -> list[Values]:
+        """The gradient of one batch, in fresh arrays."""
+        ...
+
+    def quality(self, pieces: Sequence[Values]) -> Quality | None:
+        """How good these parameters are; None if that means nothing."""
+        ...
+
+
+class MadeUp:
+    """Made-up updates for a model of this many parameters: each bucket has a few real values and its true wire size."""
+
+    optimizer: Rule = Add()
+
+    def __init__(self, parameters: int, draw: Draw) -> None:
+        self.layout = Layout.of([("made-up", (parameters,))])
+        self._draw = draw
+        self._blocks: dict[int, tuple[int, Values]] = {}
+
+    def start(self, buckets: Sequence[Bucket]) -> list[Values]:
+        return [np.zeros(min(_REAL_VALUES, bucket.size), np.float32) for bucket in buckets]
+
+    def gradient(self, pieces: Sequence[Values], worker: int, iteration: int) -> list[Values]:
+        number, place = divmod(iteration, BLOCK)
+        known = self._blocks.get(worker)
+        if known is None or known[0] != number:
+            drawn = self._draw.values(BLOCK * len(pieces) * _REAL_VALUES, "update", worker, number)
+            known = (number, drawn.reshape(BLOCK, len(pieces), _REAL_VALUES))
+            self._blocks[worker] = known
+        return [row[: len(piece)] for row, piece in zip(known[1][place], pieces, strict=True)]
+
+    def quality(self, pieces: Sequence[Values]) -> Quality | None:
+        return None

@@ -1,0 +1,56 @@
+"""Worker and server processes as the world sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+
+from syncline.messages import NodeId, server_id, worker_id
+from syncline.nodes.shard import Shard
+from syncline.nodes.worker import Worker
+from syncline.sim.replica import Replica
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """A worker process: its node, its replica, and what it is doing."""
+
+    node: Worker
+    replica: Replica
+    joining: bool = False
+    """It has not begun its first iteration, and did not start with the run."""
+    iteration: int = 0
+    alive: bool = True
+    """Its process runs, or is frozen."""
+    awaited: bool = True
+    """The run goes on at least until this worker is done."""
+    done: bool = False
+    leaving: bool = False
+    factor: float = 1.0
+    """How many times slower its steps are at present."""
+    frozen_until: float = 0.0
+    step: int = 0
+    """Numbers its computations: one that was begun before an accident is void."""
+    step_start: float = 0.0
+    step_stop: float = -inf
+
+    number: int = field(init=False)
+    id: NodeId = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.number = self.node.number
+        self.id = worker_id(self.number)
+
+
+@dataclass(slots=True, eq=False)
+class Server:
+    """A server process: its shard, and until when it is busy with updates."""
+
+    shard: Shard
+    busy_until: float = 0.0
+    busy: float = 0.0
+
+    id: NodeId = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.id = server_id(self.shard.number)

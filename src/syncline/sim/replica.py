@@ -1,0 +1,72 @@
+"""A worker's copy of the model, and what the three modes make of a gradient and of an answer.
+
+Pieces that came from a shard are shared snapshots: they are replaced, never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from syncline.layout import Values
+from syncline.rules import Add, Memory
+from syncline.sim.problem import Problem
+from syncline.strategy import Mode
+
+
+class Replica:
+    """The parameters as one worker holds them, piece by piece, with its optimizer's memory."""
+
+    __slots__ = ("_means", "_memory", "_problem", "pieces")
+
+    def __init__(self, problem: Problem, pieces: Sequence[Values], memory: list[Memory] | None = None) -> None:
+        self._problem = problem
+        self.pieces = list(pieces)
+        self._memory = memory
+        self._means: dict[int, Values] = {}
+
+    def update(self, mode: Mode, worker: int, iteration: int) -> list[Values]:
+        """What this worker sends after one batch: its gradient, or the change that its own optimizer makes."""
+        gradient = self._problem.gradient(self.pieces, worker, iteration)
+        if mode is not Mode.CHANGES:
+            return gradient
+        before = self.pieces
+        self.pieces = self._stepped(gradient)
+        if isinstance(self._problem.optimizer, Add):
+            return gradient
+        return [after - piece for after, piece in zip(self.pieces, before, strict=True)]
+
+    def fresh(self, mode: Mode, place: int, payload: Values | None) -> None:
+        """An answer came in: parameters, or a round's mean; None: nothing new."""
+        if payload is None:
+            return
+        if mode is Mode.GRADIENTS:
+            self._means[place] = payload
+        else:
+            self.pieces[place] = payload
+
+    def whole(self, mode: Mode) -> None:
+        """Every bucket of the iteration is answered: in `gradients`, the worker's optimizer takes its step."""
+        if mode is Mode.GRADIENTS and self._means:
+            self.pieces = self._stepped([self._means.get(place) for place in range(len(self.pieces))])
+            self._means = {}
+
+    def twin(self) -> Replica:
+        """A copy that a joiner can go on with: parameters and optimizer state."""
+        memory = self._memory and [{key: value.copy() for key, value in each.items()} for each in self._memory]
+        return Replica(self._problem, self.pieces, memory)
+
+    def state_arrays(self) -> int:
+        """How many arrays of the model's size a joiner is sent."""
+        return 1 + (len(self._memory[0]) if self._memory else 0)
+
+    def _stepped(self, gradient: Sequence[Values | None]) -> list[Values]:
+        rule = self._problem.optimizer
+        if self._memory is None:
+            self._memory = [rule.start(piece) for piece in self.pieces]
+        after = []
+        for piece, update, memory in zip(self.pieces, gradient, self._memory, strict=True):
+            if update is not None:
+                piece = piece.copy()
+                rule.apply(piece, update, memory, 0, None)
+            after.append(piece)
+        return after

@@ -1,0 +1,42 @@
+"""The report: a run's figures as JSON."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from syncline.sim.outcome import Outcome
+
+SCHEMA = 1
+
+
+def report(outcome: Outcome) -> dict[str, Any]:
+    """The figures of a run under the names that the documentation lists."""
+    found: dict[str, Any] = {
+        "schema": SCHEMA,
+        "virtual_seconds": outcome.virtual_seconds,
+        "iterations": outcome.scenario.iterations,
+        "updates": outcome.updates,
+        "delayed_pulls": outcome.meter.delayed_pulls,
+        "dropped_updates": outcome.dropped_updates,
+        "waiting_seconds": outcome.meter.waiting_seconds,
+        "train_progress": outcome.train_progress,
+        "bytes_pushed": outcome.trace.bytes_pushed,
+        "bytes_pulled": outcome.trace.bytes_pulled,
+        "bytes_wire": outcome.trace.bytes_wire,
+        "replica_gap": outcome.replica_gap,
+        "bottleneck": outcome.bottleneck,
+        "trace_sha256": outcome.trace_sha256,
+    }
+    if outcome.quality is not None:
+        found["loss"] = outcome.quality.loss
+        found["accuracy"] = outcome.quality.accuracy
+        found["params_sha256"] = params_sha256(outcome)
+    return found
+
+
+def params_sha256(outcome: Outcome) -> str:
+    """The hash of the final model vector as little-endian float32."""
+    return sha256(np.ascontiguousarray(outcome.model_vector(), dtype="<f4").tobytes()).hexdigest()

@@ -1,0 +1,74 @@
+"""What is to be simulated, as one value: the file's sections, settled and checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from syncline.errors import UsageError
+from syncline.sim.compute import Compute, Lognormal
+from syncline.sim.dispatch import Dispatch
+from syncline.sim.faults import Fault, Freeze, Join, Slow, Switch
+from syncline.sim.network import Links
+from syncline.strategy import ServerStrategy, check, check_model
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The machines: how many workers, how fast they compute, the links, and how fast a node works through updates."""
+
+    workers: int
+    compute: Compute = field(default_factory=Lognormal)
+    links: Links | None = None
+    apply: float | None = None
+    """Bytes per second; None: free."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A run: `iterations` of each worker (with `dispatch`, on average)."""
+
+    cluster: Cluster
+    strategy: ServerStrategy = ServerStrategy()
+    iterations: int = 100
+    seed: int = 0
+    faults: tuple[Fault, ...] = ()
+    dispatch: Dispatch | None = None
+
+    @property
+    def worker_numbers(self) -> int:
+        """One more than the highest worker number that ever takes part."""
+        joining = [fault.worker + 1 for fault in self.faults if isinstance(fault, Join)]
+        return max([self.cluster.workers, *joining])
+
+    def check(self) -> None:
+        """Refuse what makes no sense."""
+        if self.cluster.workers < 1:
+            raise UsageError("cluster.workers", f"must be at least 1, not {self.cluster.workers}")
+        if self.iterations < 1:
+            raise UsageError("iterations", f"must be at least 1, not {self.iterations}")
+        check(self.strategy, self.worker_numbers)
+        for number, fault in enumerate(self.faults):
+            self._check_fault(f"faults[{number}]", fault)
+
+    def _check_fault(self, option: str, fault: Fault) -> None:
+        if not fault.at >= 0:
+            raise UsageError(f"{option}.at", f"must be at least 0 seconds, not {fault.at}")
+        match fault:
+            case Switch(sync=model, server=server):
+                if server is not None and not 0 <= server < self.strategy.servers:
+                    raise UsageError(f"{option}.server", f"there is no server {server}; 0 to {self.strategy.servers - 1}")
+                check_model(model, self.strategy.mode, self.worker_numbers, f"{option}.sync")
+                return
+            case Join(worker=worker):
+                if worker < self.cluster.workers:
+                    raise UsageError(f"{option}.worker", f"worker {worker} is there from the start; use restart")
+                if sum(isinstance(other, Join) and other.worker == worker for other in self.faults) > 1:
+                    raise UsageError(f"{option}.worker", f"worker {worker} joins twice; use restart the second time")
+            case Freeze(duration=duration) if not duration > 0:
+                raise UsageError(f"{option}.duration", f"must be above 0 seconds, not {duration}")
+            case Slow(factor=factor) if not factor > 0:
+                raise UsageError(f"{option}.factor", f"must be above 0, not {factor}")
+        if not 0 <= fault.worker < self.worker_numbers:
+            raise UsageError(f"{option}.worker", f"there is no worker {fault.worker}; 0 to {self.worker_numbers - 1}")
+        if getattr(fault, "detect", None) is not None and not fault.detect >= 0:  # type: ignore[union-attr]
+            raise UsageError(f"{option}.detect", "must be at least 0 seconds")

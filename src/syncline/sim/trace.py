@@ -1,0 +1,69 @@
+"""The trace: (time, from, to, kind, progress, bytes) of every message, in the order in which they were sent.
+
+What every message needs is kept short; names, texts and sums are made batch by batch.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TextIO
+
+import msgspec
+
+from syncline.messages import Message, NodeId, Params, Push
+
+HEADER = "time,from,to,kind,progress,bytes\n"
+_BATCH = 4096
+
+
+class TraceLog:
+    """Hashes the trace as the text of a CSV file, writes that file if one is given, and adds up the bytes."""
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        self.bytes_pushed = 0
+        self.bytes_pulled = 0
+        self.bytes_wire = 0
+        self._hash = sha256()
+        self._file = file
+        self._batch: list[tuple[float, NodeId, NodeId, Message, int]] = []
+        self._names: dict[NodeId, str] = {}
+        self._kinds: dict[type, str] = {}
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._write(HEADER)
+
+    def record(self, time: float, source: NodeId, to: NodeId, message: Message, payload_bytes: int) -> None:
+        self._batch.append((time, source, to, message, payload_bytes))
+        if len(self._batch) >= _BATCH:
+            self.flush()
+
+    def flush(self) -> None:
+        batch, self._batch = self._batch, []
+        self.bytes_wire += sum(size + len(self._encode(message)) for _, _, _, message, size in batch)
+        self.bytes_pushed += sum(size for _, _, _, message, size in batch if type(message) is Push)
+        self.bytes_pulled += sum(size for _, _, _, message, size in batch if type(message) is Params)
+        self._write("".join([self._line(*each) for each in batch]))
+
+    def sha256(self) -> str:
+        self.flush()
+        return self._hash.hexdigest()
+
+    def _write(self, text: str) -> None:
+        self._hash.update(text.encode())
+        if self._file is not None:
+            self._file.write(text)
+
+    def _line(self, time: float, source: NodeId, to: NodeId, message: Message, size: int) -> str:
+        progress = getattr(message, "progress", -1)
+        return f"{time!r},{self._name(source)},{self._name(to)},{self._kind(type(message))},{progress},{size}\n"
+
+    def _name(self, node: NodeId) -> str:
+        name = self._names.get(node)
+        if name is None:
+            name = self._names[node] = str(node)
+        return name
+
+    def _kind(self, message: type[Message]) -> str:
+        kind = self._kinds.get(message)
+        if kind is None:
+            kind = self._kinds[message] = str(message.__struct_config__.tag)
+        return kind

@@ -1,0 +1,259 @@
+"""The world: performs in virtual time what the nodes ask for, one event after another.
+
+The nodes are those of the real engines. The world owns the clock, the wires and the replicas; pace.py says when a worker
+computes, accidents.py what befalls it, outcome.py what a run has come to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from syncline.draw import Draw
+from syncline.effects import Deliver, Effect, Event, Fail, Fetch, Ready, Received, Send, SetTimer, Timer
+from syncline.errors import GoneError, RunError
+from syncline.layout import VALUE_BYTES, Bucket, Payload, Values, buckets
+from syncline.messages import COORDINATOR, Member, NodeId, Params, Push, View
+from syncline.nodes.coordinator import Coordinator
+from syncline.nodes.shard import Shard
+from syncline.nodes.terms import Terms
+from syncline.nodes.worker import Phase, Worker, WorkerParts
+from syncline.placement import checked
+from syncline.sim.accidents import Accidents
+from syncline.sim.agenda import NO_WORKER, Agenda
+from syncline.sim.handover import Handover
+from syncline.sim.meter import Meter
+from syncline.sim.network import FreeNetwork, LinkedNetwork, Network
+from syncline.sim.outcome import Outcome, gap, judge
+from syncline.sim.pace import Pace, pace_of
+from syncline.sim.problem import Problem
+from syncline.sim.processes import Client, Server
+from syncline.sim.replica import Replica
+from syncline.sim.scenario import Scenario
+from syncline.sim.trace import TraceLog
+from syncline.strategy import Mode
+
+
+class World:
+    """One simulated run of the server strategy."""
+
+    def __init__(self, scenario: Scenario, problem: Problem, *, spans: bool = False, trace: TraceLog | None = None) -> None:
+        """`spans`: note who did what when, for a picture. `trace`: where every message is written down."""
+        scenario.check()
+        self.scenario = scenario
+        self.problem = problem
+        self.mode = scenario.strategy.mode
+        self.agenda = Agenda()
+        self.meter = Meter(spans)
+        self.trace = trace or TraceLog()
+        self.draw = Draw(scenario.seed)
+        self.recording = True
+        self.last_answer = 0.0
+        self.iterations_done = 0
+        self.awaited = 0
+        """How many workers the run still waits for."""
+        self.finished = 0
+        links = scenario.cluster.links
+        self.network: Network = FreeNetwork(self.agenda) if links is None else LinkedNetwork(self.agenda, links)
+        self.pace: Pace = pace_of(self)
+        self.accidents = Accidents(self)
+        self.handover = Handover(self)
+        self._snapshots: dict[Bucket, tuple[int, Values]] = {}
+        self._build()
+
+    def _build(self) -> None:
+        strategy, layout = self.scenario.strategy, self.problem.layout
+        ranges = checked(strategy.placement, layout, strategy.servers)
+        held = tuple(buckets(layout, each, strategy.bucket_values) for each in ranges)
+        self.buckets = tuple(sorted(bucket for each in held for bucket in each))
+        self._place = {bucket: place for place, bucket in enumerate(self.buckets)}
+        self._initial = self.problem.start(self.buckets)
+        members = tuple(Member(worker, 0, 0) for worker in range(self.scenario.cluster.workers))
+        view = View(0, members, held)
+        self.coordinator = Coordinator(view)
+        self.servers = [Server(self._shard(number, view)) for number in range(strategy.servers)]
+        self._parts = WorkerParts(layout, self.draw, strategy.codec, strategy.gate)
+        self.clients: dict[int, Client] = {}
+        for member in members:
+            self.add_client(member.worker, 0, view)
+
+    def _shard(self, number: int, view: View) -> Shard:
+        strategy = self.scenario.strategy
+        terms = Terms(strategy.sync[number], strategy.rule, strategy.codec, self.draw, strategy.release)
+        pieces = {bucket: self._initial[self._place[bucket]].copy() for bucket in view.holders[number]}
+        return Shard(number, pieces, terms, view)
+
+    def add_client(self, number: int, incarnation: int, view: View) -> Client:
+        """A worker process starts; it must join unless the view names it."""
+        node = Worker(number, incarnation, self._parts, view)
+        client = Client(node, Replica(self.problem, self._initial), joining=node.phase is Phase.JOINING)
+        self.clients[number] = client
+        self.awaited += 1
+        return client
+
+    def run(self, progress: Callable[[int, int], None] | None = None) -> Outcome:
+        """Run to the end; `progress(iterations done, of how many)` is called now and then."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.accidents.schedule()
+            for client in list(self.clients.values()):
+                self.go_on(client, 0)
+            self.pace.run(progress or (lambda done, total: None))
+            outcome = judge(self)
+            if self.scenario.strategy.rule.keeps:
+                self._closing_pull(outcome)
+            return outcome
+
+    # A worker's iterations.
+
+    def go_on(self, client: Client, iteration: int) -> None:
+        """A worker starts its next iteration, or is done."""
+        client.iteration = iteration
+        if client.leaving or self.pace.is_last(iteration):
+            self.finish(client)
+        else:
+            client.joining = False
+            self.pace.begin(client)
+
+    def finish(self, client: Client) -> None:
+        client.done = True
+        if client.awaited:
+            self.finished += 1
+        self.stop_awaiting(client)
+        if client.leaving:
+            self.accidents.leave(client)
+
+    def stop_awaiting(self, client: Client) -> None:
+        self.awaited -= client.awaited
+        client.awaited = False
+
+    def train(self, client: Client) -> None:
+        """Compute one update for real, and hand it over bucket by bucket, last layers first."""
+        updates = client.replica.update(self.mode, client.number, client.iteration)
+        for place in range(len(self.buckets) - 1, -1, -1):
+            self.perform(client.id, client.node.handle(Ready(self.buckets[place], updates[place]), self.agenda.now))
+
+    # Effects.
+
+    def perform(self, source: NodeId, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            kind = type(effect)
+            if kind is Send:
+                self._send(source, effect)  # type: ignore[arg-type]
+            elif kind is Deliver:
+                self._deliver(self.clients[source.number], effect)  # type: ignore[arg-type]
+            elif kind is Fail:
+                self._fail(self.clients[source.number], effect)  # type: ignore[arg-type]
+            else:
+                self._set_timer(self.clients[source.number], effect)  # type: ignore[arg-type]
+
+    def _send(self, source: NodeId, send: Send) -> None:
+        to, message, payload = send.to, send.message, send.payload
+        size = 0
+        if payload is not None:
+            if type(message) is Params:
+                size = message.bucket.size * VALUE_BYTES
+                payload = self._snapshot(message, payload)
+            elif type(message) is Push:
+                size = self._parts.codec.size(message.bucket.size)
+        if self.recording:
+            self.trace.record(self.agenda.now, source, to, message, size)
+        worker = source.number if source.role == "worker" else to.number if to.role == "worker" else NO_WORKER
+        event = Received(source, message, payload)
+        self.network.send(source, to, worker, size, self._arrive, to, event, size)
+
+    def _snapshot(self, message: Params, payload: Payload) -> Values:
+        """The parameters of a version, copied once for all who get them."""
+        known = self._snapshots.get(message.bucket)
+        if known is None or known[0] != message.version:
+            known = (message.version, payload.copy())
+            self._snapshots[message.bucket] = known
+        return known[1]
+
+    def _deliver(self, client: Client, deliver: Deliver) -> None:
+        client.replica.fresh(self.mode, self._place[deliver.bucket], deliver.payload)
+        if deliver.next is None or not self.recording:
+            return
+        self.last_answer = self.agenda.now
+        if client.joining:
+            if self.mode is Mode.GRADIENTS:
+                self.handover.ask(client, deliver.next)
+            else:
+                self.go_on(client, deliver.next)
+            return
+        self.iterations_done += 1
+        client.replica.whole(self.mode)
+        self.go_on(client, deliver.next)
+        self.handover.serve(client)
+
+    def _fail(self, client: Client, fail: Fail) -> None:
+        if not isinstance(fail.error, GoneError):
+            raise fail.error
+        client.alive = False
+        client.step += 1
+        self.stop_awaiting(client)
+
+    def _set_timer(self, client: Client, timer: SetTimer) -> None:
+        self.agenda.at(self.agenda.now + timer.seconds, client.number, self.to_worker, client, Timer(timer.key))
+
+    # Arrivals.
+
+    def _arrive(self, to: NodeId, event: Received, size: int) -> None:
+        if to.role == "server":
+            self._to_server(self.servers[to.number], event, size)
+        elif to.role == "worker":
+            self.to_worker(self.clients[to.number], event)
+        else:
+            self.to_coordinator(event)
+
+    def _to_server(self, server: Server, event: Received, size: int) -> None:
+        rate = self.scenario.cluster.apply
+        if rate is None or type(event.message) is not Push:
+            self.at_server(server, event)
+            return
+        seconds = size / rate
+        server.busy_until = max(self.agenda.now, server.busy_until) + seconds
+        server.busy += seconds
+        self.agenda.at(server.busy_until, event.source.number, self.at_server, server, event)
+
+    def at_server(self, server: Server, event: Event) -> None:
+        effects = server.shard.handle(event, self.agenda.now)
+        if self.recording:
+            self.meter.handled(server.shard.number, event, effects, self.agenda.now)
+        self.perform(server.id, effects)
+
+    def to_worker(self, client: Client, event: Event) -> None:
+        if not client.alive:
+            return
+        if client.frozen_until > self.agenda.now:
+            self.agenda.at(client.frozen_until, client.number, self.to_worker, client, event)
+            return
+        self.perform(client.id, client.node.handle(event, self.agenda.now))
+        if client.joining and client.node.phase is Phase.RUNNING and self.pace.is_last(client.node.progress):
+            self.finish(client)  # it joined when all had been done
+
+    def to_coordinator(self, event: Event) -> None:
+        self.perform(COORDINATOR, self.coordinator.handle(event, self.agenda.now))
+
+    # The end.
+
+    def members(self) -> list[Client]:
+        """The workers that have done all their iterations and are still members."""
+        named = {(member.worker, member.incarnation) for member in self.coordinator.view.members}
+        return [
+            client
+            for client in self.clients.values()
+            if client.alive and client.done and not client.joining and (client.number, client.node.incarnation) in named
+        ]
+
+    def _closing_pull(self, outcome: Outcome) -> None:
+        """Every member gets the final parameters; this is in no figure."""
+        self.recording = False
+        members = self.members() if self.scenario.dispatch is None else []
+        for client in members:
+            self.perform(client.id, client.node.handle(Fetch(outcome.train_progress - 1), self.agenda.now))
+        while self.agenda.step():
+            pass
+        for client in members:
+            if client.alive and gap(client.replica.pieces, outcome.pieces):
+                raise RunError(f"worker {client.number} ended without the final parameters")

@@ -1,0 +1,142 @@
+"""Text <-> parts: `parse("sync", "ssp:3") == Ssp(3)` and `parse(kind, str(part)) == part`.
+
+A part is written `name`, `name:value,...` or `name:key=value,...`. A name with a dot is a class of your own:
+`mypackage.models.Patient:3`. Only edges call this module: the command line, files, `distribute(sync="ssp:3")`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
+
+from syncline import codecs, gates, placement, rules, sync
+from syncline.errors import UsageError
+from syncline.parts import Part, text
+
+_KINDS: Mapping[str, tuple[tuple[type[Part], ...], type]] = {
+    "sync": (sync.SYNC_MODELS, sync.SyncModel),
+    "rule": (rules.RULES, rules.Rule),
+    "optimizer": (rules.RULES, rules.Rule),
+    "codec": (codecs.CODECS, codecs.Codec),
+    "gate": (gates.GATES, gates.Gate),
+    "placement": (placement.PLACEMENTS, placement.Placement),
+}
+
+
+def parse(kind: str, words: str, option: str | None = None) -> Any:
+    """The part of this kind that the text names; `option` is what an error calls it (the kind, if left out)."""
+    shipped, protocol = _KINDS[kind]
+    return parse_among(shipped, protocol, words, option or kind)
+
+
+def parse_among(shipped: tuple[type[Part], ...], protocol: type, words: str, option: str) -> Any:
+    """The part that the text names, one of the shipped ones or a class of your own with the protocol's methods."""
+    name, _, rest = words.strip().partition(":")
+    found = _class(shipped, name.strip(), option)
+    positional, named = _arguments(rest, option, words)
+    try:
+        part = found(*_typed(found, positional, option), **_typed_named(found, named, option))
+    except UsageError as error:
+        raise UsageError(option, f"{words!r}: {error.problem}") from None
+    except TypeError:
+        raise UsageError(option, f"{words!r} does not fit {form(found, name)}") from None
+    if not isinstance(part, protocol):
+        raise UsageError(option, f"{name} lacks the methods of a {protocol.__qualname__}")
+    return part
+
+
+def write(part: object) -> str:
+    """The text of a part, shipped or of your own: `parse` reads it back."""
+    if isinstance(part, Part):
+        return str(part)
+    name = f"{type(part).__module__}.{type(part).__qualname__}"
+    return text(part, name) if is_dataclass(part) else name
+
+
+def form(part: type, name: str) -> str:
+    """How a part of this class is written, for messages: `pssp:s,p=...,alpha=...`."""
+    if not is_dataclass(part):
+        return name
+    words = [_form(field) for field in fields(part)]
+    return f"{name}:" + ",".join(words) if words else name
+
+
+def _form(field: Field[Any]) -> str:
+    return field.name if field.default is MISSING else f"{field.name}={field.default}"
+
+
+def _class(shipped: tuple[type[Part], ...], name: str, option: str) -> type:
+    known = {part.name: part for part in shipped}
+    if name in known:
+        return known[name]
+    if "." in name:
+        return _own_class(name, option)
+    close = get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    forms = ", ".join(form(part, part.name) for part in shipped)
+    raise UsageError(option, f"there is no {name!r}; {hint}one of: {forms}")
+
+
+def _own_class(name: str, option: str) -> type:
+    module, _, attribute = name.rpartition(".")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(option, f"cannot import {name!r}: {error}") from None
+    if not isinstance(found, type):
+        raise UsageError(option, f"{name!r} is not a class")
+    return found
+
+
+def _arguments(rest: str, option: str, words: str) -> tuple[list[str], dict[str, str]]:
+    positional: list[str] = []
+    named: dict[str, str] = {}
+    for word in filter(None, (word.strip() for word in rest.split(","))):
+        key, equals, value = word.partition("=")
+        if not equals and named:
+            raise UsageError(option, f"{words!r}: {word!r} must come before the named values")
+        if equals and key.strip() in named:
+            raise UsageError(option, f"{words!r}: {key.strip()!r} is given twice")
+        if equals:
+            named[key.strip()] = value.strip()
+        else:
+            positional.append(word)
+    return positional, named
+
+
+def _typed(part: type, words: list[str], option: str) -> list[Any]:
+    known = fields(part) if is_dataclass(part) else ()
+    if len(words) > len(known):
+        raise TypeError
+    return [_value(word, field, option) for word, field in zip(words, known, strict=False)]
+
+
+def _typed_named(part: type, words: dict[str, str], option: str) -> dict[str, Any]:
+    known = {field.name: field for field in fields(part)} if is_dataclass(part) else {}
+    if words.keys() - known.keys():
+        raise TypeError
+    return {key: _value(word, known[key], option) for key, word in words.items()}
+
+
+def _value(word: str, field: Field[Any], option: str) -> Any:
+    """The word as the field's annotation asks: int, float, bool, or text."""
+    kind = str(field.type)
+    if kind in ("bool", "<class 'bool'>"):
+        if word.lower() in ("true", "false"):
+            return word.lower() == "true"
+        raise UsageError(option, f"{field.name} is true or false, not {word!r}")
+    for python_type in (int, float):
+        if python_type.__name__ in kind:
+            try:
+                return python_type(word)
+            except ValueError:
+                continue
+    if "str" in kind or "Literal" in kind:
+        if "Literal" in kind and f"'{word}'" not in kind.replace('"', "'"):
+            raise UsageError(option, f"{field.name} cannot be {word!r}")
+        return word
+    wanted = "a whole number" if "int" in kind else "a number"
+    raise UsageError(option, f"{field.name} must be {wanted}, not {word!r}")
