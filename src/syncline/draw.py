@@ -27,12 +27,14 @@ class Draw:
     def uniforms(self, count: int, purpose: str, *keys: int) -> Reals:
         """`count` numbers in [0, 1)."""
         digest = shake_128(repr((self.seed, purpose, keys)).encode()).digest(8 * count)
-        return (np.frombuffer(digest, "<u8") >> np.uint64(11)) * 2.0**-53
+        numbers: Reals = np.multiply(np.frombuffer(digest, "<u8") >> np.uint64(11), 2.0**-53, dtype=np.float64)
+        return numbers
 
     def normals(self, count: int, purpose: str, *keys: int) -> Reals:
         """`count` standard normal numbers (Box and Muller)."""
         radius, angle = self.uniforms(2 * count, purpose, *keys).reshape(2, count)
-        return np.sqrt(-2 * np.log1p(-radius)) * np.cos(2 * np.pi * angle)
+        numbers: Reals = np.sqrt(-2 * np.log1p(-radius)) * np.cos(2 * np.pi * angle)
+        return numbers
 
     def values(self, count: int, purpose: str, *keys: int) -> Values:
         """`count` float32 numbers in [-1, 1), each a multiple of 1/128: sums of a few thousand are exact."""

@@ -25,7 +25,7 @@ class _Carrier(msgspec.Struct, frozen=True, eq=False, gc=False):
         return tuple(getattr(self, name) for name in self.__struct_fields__ if name != "payload")
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._facts() == other._facts()  # type: ignore[attr-defined]
+        return type(other) is type(self) and self._facts() == other._facts()
 
     def __hash__(self) -> int:
         return hash((type(self), self._facts()))

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from math import ceil, prod
 from typing import Any, NamedTuple
 
@@ -135,4 +136,4 @@ def _pieces(layout: Layout, start: int, stop: int) -> Iterable[Bucket]:
 def _equal_parts(piece: Bucket, limit: int) -> Iterable[Bucket]:
     parts = ceil(piece.size / limit)
     cuts = [piece.start + piece.size * part // parts for part in range(parts + 1)]
-    return (Bucket(start, stop) for start, stop in zip(cuts, cuts[1:], strict=False))
+    return (Bucket(start, stop) for start, stop in pairwise(cuts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
 from syncline.errors import UsageError
@@ -28,7 +29,7 @@ class Elastic(Part):
 
     def place(self, layout: Layout, servers: int) -> Ranges:
         cuts = [layout.size * server // servers for server in range(servers + 1)]
-        return tuple((Bucket(start, stop),) for start, stop in zip(cuts, cuts[1:], strict=False))
+        return tuple((Bucket(start, stop),) for start, stop in pairwise(cuts))
 
 
 @dataclass(frozen=True)

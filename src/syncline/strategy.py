@@ -50,12 +50,14 @@ def settle_mode(mode: Mode | None, rule: Rule | None, sync: Sequence[SyncModel])
         if rule is None:
             raise UsageError("mode", "'rule' needs a rule as well, e.g. rule = \"sgd:0.1\"")
         if not rule.of_gradients or not rule.keeps:
-            raise UsageError("rule", f"{write(rule)!r} does not optimise; one that does: sgd:0.1, momentum:0.1, sasgd:0.1")
+            raise UsageError(
+                "rule", f"{write(rule)!r} does not optimise; one that does: sgd:0.1, momentum:0.1, sasgd:0.1"
+            )
         return mode, rule
     own: Rule = Mean() if mode is Mode.GRADIENTS else Add()
     if rule is not None and rule != own:
         raise UsageError(
-            "rule", f"{write(rule)!r} makes no sense with mode = {mode.value!r}; leave it out, or set mode = \"rule\""
+            "rule", f'{write(rule)!r} makes no sense with mode = {mode.value!r}; leave it out, or set mode = "rule"'
         )
     return mode, own
 
@@ -87,8 +89,9 @@ def check_model(model: SyncModel, mode: Mode, workers: int, option: str = "sync"
     if isinstance(model, Drop) and model.k > workers:
         raise UsageError(option, f"{write(model)!r} waits for {model.k} of {workers} workers; at most drop:{workers}")
     if mode is Mode.GRADIENTS and not is_bsp(model):
-        hint = "mode = \"changes\" or a rule" if isinstance(model, (Asp, Drop)) else "mode = \"changes\""
+        hint = 'mode = "changes" or a rule' if isinstance(model, (Asp, Drop)) else 'mode = "changes"'
         raise UsageError(
-            "mode", f"'gradients' is possible only under bsp, not {write(model)!r}: every worker needs every "
-            f"round's mean; use {hint}, or sync = \"bsp\""
+            "mode",
+            f"'gradients' is possible only under bsp, not {write(model)!r}: every worker needs every "
+            f'round\'s mean; use {hint}, or sync = "bsp"',
         )

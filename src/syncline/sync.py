@@ -31,7 +31,7 @@ from syncline.parts import Part
 
 
 class Release(StrEnum):
-    """When a parked pull is answered: `lazy`, when everyone has finished its iteration; `soft`, when V next advances."""
+    """When a parked pull is answered: `lazy`, once all have finished its iteration; `soft`, when V next advances."""
 
     LAZY = "lazy"
     SOFT = "soft"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reference import Figures, Model, simulate
 
+from reference import Figures, Model, simulate
 from syncline.draw import Draw
 from syncline.sim import Cluster, MadeUp, Scenario, World
 from syncline.sim.compute import Trace
@@ -27,9 +27,12 @@ reals = st.floats(0.01, 10.0, allow_nan=False)
 releases = st.sampled_from(["lazy", "soft"])
 
 
-def tables(times: st.SearchStrategy[float]) -> st.SearchStrategy[Rows]:
-    """1-5 workers, 1-8 iterations."""
-    shapes = st.tuples(st.integers(1, 5), st.integers(1, 8))
+def tables(
+    times: st.SearchStrategy[float],
+    workers: st.SearchStrategy[int] = st.integers(1, 5),
+    iterations: st.SearchStrategy[int] = st.integers(1, 8),
+) -> st.SearchStrategy[Rows]:
+    shapes = st.tuples(workers, iterations)
     return shapes.flatmap(lambda shape: st.tuples(*[st.tuples(*[times] * shape[1])] * shape[0]))
 
 
@@ -104,6 +107,16 @@ def test_the_simulator_agrees_with_the_reference_without_zeros(case: tuple[Rows,
 @given(cases(reals))
 def test_the_simulator_agrees_with_the_reference_on_any_times(case: tuple[Rows, tuple[Model, ...], str]) -> None:
     assert_same(figures_of(*case), simulate(*case))
+
+
+@FEW
+@given(tables(positive, st.integers(2, 3), st.integers(11, 16)), st.integers(0, 2), st.integers(2, 5), releases)
+def test_the_simulator_agrees_with_the_reference_on_a_bound_that_forgets(
+    rows: Rows, lo: int, hi: int, release: str
+) -> None:
+    """More steps than the 8 that dsps remembers."""
+    chosen = (("dsps", lo, hi),)
+    assert_same(figures_of(rows, chosen, release), simulate(rows, chosen, release))
 
 
 @settings(FEW, max_examples=100)

@@ -35,7 +35,13 @@ def progress(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
     if quiet or not console.is_terminal:
         yield None
         return
-    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TextColumn("iterations"), TimeRemainingColumn())
+    columns = (
+        TextColumn("simulating"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("iterations"),
+        TimeRemainingColumn(),
+    )
     bar = Progress(*columns, console=console, transient=True)
     task = bar.add_task("simulating")
     begun = monotonic()

@@ -22,7 +22,7 @@ class Codec(Protocol):
         ...
 
     def decode(self, payload: Payload, out: Values) -> Values:
-        """The decoded values: written to `out`, or the payload itself if it already is what it says; to be read only."""
+        """The decoded values, to be read only: written to `out`, or the payload itself if that already is them."""
         ...
 
     def add_into(self, payload: Payload, out: Values) -> None:

@@ -1,8 +1,8 @@
 """One bucket as its shard holds it: the law of push, close and pull.
 
 1. A push is judged in this order (view, member and moved come before, in the shard): repeat, too late, take.
-2. Take: keep the update or apply it, note the worker in `pushed[i]`; then, while the push condition holds for V: close V,
-   V += 1, answer every pull parked under the round that closed.
+2. Take: keep the update or apply it, note the worker in `pushed[i]`; then, while the push condition holds for V: close
+   V, V += 1, answer every pull parked under the round that closed.
 3. Then the pull for i: if the pull condition holds, answer; else park it, `lazy` under i, `soft` under V.
 4. At the close: a round's kept updates are summed in worker order, divided by their number (empty ones included), and
    the rule is applied once. If all were empty, nothing is applied.
@@ -22,9 +22,9 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from syncline.effects import Effect, Received, Send
+from syncline.effects import Effect, Send
 from syncline.layout import Bucket, Payload, Values
-from syncline.messages import Gone, Member, Params, Pull, Push, Taken, Wants
+from syncline.messages import Gone, Member, NodeId, Params, Pull, Push, Taken, Wants
 from syncline.nodes.terms import Terms
 from syncline.sync import Release
 
@@ -33,9 +33,6 @@ STEPS = 8
 
 Who = tuple[int, int]
 """(worker, incarnation)"""
-
-Parked = Received
-"""A push or pull that is not answered yet."""
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
@@ -54,6 +51,14 @@ class Kept:
     lr: float | None
     read: int
     owned: bool = False
+
+
+class Parked(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A push or pull that is not answered yet."""
+
+    source: NodeId
+    message: Push | Pull
+    payload: Payload | None
 
 
 class HeldBucket:
@@ -143,9 +148,10 @@ class HeldBucket:
 
     # Push and pull.
 
-    def push(self, arrived: Received, push: Push, now: float, out: list[Effect]) -> bool | None:
+    def push(self, source: NodeId, push: Push, payload: Payload | None, now: float, out: list[Effect]) -> bool | None:
         """Judge a member's push; True: taken, False: too late, None: a repeat."""
-        worker, i = arrived.source.number, push.progress
+        worker, i = source.number, push.progress
+        arrived = Parked(source, push, payload)
         seen = self._seen.get(worker)
         if seen is not None and seen.incarnation == push.incarnation and i <= seen.progress:
             if not self._is_parked(worker, i):
@@ -158,15 +164,15 @@ class HeldBucket:
             self._answer(arrived, now, out, late=True)
             return False
         self._measure(worker, now)
-        self._take(worker, push, arrived.payload)
+        self._take(worker, push, payload)
         self.advance(now, out)
         self._pull(arrived, now, out)
         return True
 
-    def pull(self, arrived: Received, pull: Pull, now: float, out: list[Effect]) -> None:
+    def pull(self, source: NodeId, pull: Pull, now: float, out: list[Effect]) -> None:
         """Judge a member's pull without a push: a joiner's first, or anybody's last."""
-        if not self._is_parked(arrived.source.number, pull.progress):
-            self._pull(arrived, now, out)
+        if not self._is_parked(source.number, pull.progress):
+            self._pull(Parked(source, pull, None), now, out)
 
     def _is_parked(self, worker: int, i: int) -> bool:
         waiting = self._waiting.get(worker)

@@ -12,8 +12,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum, auto
 from math import inf
 
 from syncline.effects import Change, Effect, Event, Received, Send
@@ -24,19 +22,28 @@ from syncline.nodes.bucket import HeldBucket
 from syncline.nodes.terms import Terms
 
 
-class Verdict(Enum):
-    """What became of one worker's update of one iteration; dropped, if it was in any bucket."""
-
-    TAKEN = auto()
-    DROPPED = auto()
-
-
-@dataclass(slots=True)
 class Tally:
-    """Updates taken and dropped, each counted once per (worker, iteration)."""
+    """Updates taken and dropped, each counted once per (worker, iteration); dropped, if it was in any bucket."""
 
-    updates: int = 0
-    dropped: int = 0
+    def __init__(self) -> None:
+        self.updates = 0
+        self.dropped = 0
+        self._counted: dict[int, tuple[int, int]] = {}
+        self._dropped: dict[int, tuple[int, int]] = {}
+
+    def take(self, worker: int, push: Push) -> None:
+        update = (push.incarnation, push.progress)
+        if self._counted.get(worker) != update:
+            self._counted[worker] = update
+            self.updates += 1
+
+    def drop(self, worker: int, push: Push) -> None:
+        update = (push.incarnation, push.progress)
+        if self._dropped.get(worker) != update:
+            self._dropped[worker] = update
+            self.dropped += 1
+            self.updates -= self._counted.get(worker) == update
+            self._counted[worker] = update
 
 
 class Shard:
@@ -47,7 +54,6 @@ class Shard:
         self.number = number
         self.terms = terms
         self.tally = Tally()
-        self._verdicts: dict[int, tuple[int, int, Verdict]] = {}
         self._deferred: list[Received] = []
         self._set_members(view)
         self.buckets = {name: HeldBucket(name, params, terms) for name, params in pieces.items()}
@@ -90,23 +96,13 @@ class Shard:
             moved = Moved(self.terms.view, message.incarnation, message.progress, message.bucket)
             out.append(Send(source, moved))
         elif isinstance(message, Pull):
-            bucket.pull(event, message, now, out)
+            bucket.pull(source, message, now, out)
         else:
-            taken = bucket.push(event, message, now, out)
-            if taken is not None:
-                self._count(source.number, message, Verdict.TAKEN if taken else Verdict.DROPPED)
-
-    def _count(self, worker: int, push: Push, verdict: Verdict) -> None:
-        before = self._verdicts.get(worker)
-        if before is None or before[:2] != (push.incarnation, push.progress):
-            self.tally.updates += verdict is Verdict.TAKEN
-            self.tally.dropped += verdict is Verdict.DROPPED
-        elif before[2] is Verdict.TAKEN and verdict is Verdict.DROPPED:
-            self.tally.updates -= 1
-            self.tally.dropped += 1
-        else:
-            return
-        self._verdicts[worker] = (push.incarnation, push.progress, verdict)
+            taken = bucket.push(source, message, event.payload, now, out)
+            if taken:
+                self.tally.take(source.number, message)
+            elif taken is False:
+                self.tally.drop(source.number, message)
 
     # Views.
 

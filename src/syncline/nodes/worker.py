@@ -1,8 +1,8 @@
 """The worker of the server strategy: one message up and one down, bucket by bucket.
 
-1. A finished bucket leaves at once: gate, codec, `Push`. A gate skips bytes, never permission: a skipped push goes empty
-   and its update is added to the next one (which then counts as read at the oldest version in it); a skipped fetch asks
-   for `Taken`.
+1. A finished bucket leaves at once: gate, codec, `Push`. A gate skips bytes, never permission: a skipped push goes
+   empty and its update is added to the next one (which then counts as read at the oldest version in it); a skipped
+   fetch asks for `Taken`.
 2. One answer per push is delivered; repeats, and answers to an earlier incarnation, are not.
 3. When every bucket is answered the iteration is whole. The next is i + 1; if a bucket was too late, it is the least V
    that the buckets reported, but at least i + 1.
@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
-from math import isfinite
+from math import inf, isfinite
 
 import numpy as np
 
@@ -97,6 +97,10 @@ class Worker:
         "phase",
         "progress",
     )
+    _left: int
+    """Buckets of the present iteration that are not answered yet."""
+    _least_v: float
+    _was_late: bool
 
     def __init__(self, number: int, incarnation: int, parts: WorkerParts, view: View) -> None:
         """`view`: the one that counts when the worker starts; it joins unless it is named there."""
@@ -219,7 +223,7 @@ class Worker:
             return
         following = message.progress + 1
         if self._was_late:
-            following = max(following, self._least_v)
+            following = max(following, int(self._least_v))
         self._begin(following)
         out.append(Deliver(message.bucket, payload, following))
         self._leave_if_idle(out)
@@ -227,7 +231,7 @@ class Worker:
     def _begin(self, iteration: int) -> None:
         self.progress = iteration
         self._left = len(self._holder)
-        self._least_v = iteration + (1 << 62)
+        self._least_v = inf
         self._was_late = False
 
     def _send_on(self, bucket: Bucket, awaited: Send, out: list[Effect]) -> None:

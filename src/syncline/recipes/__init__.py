@@ -20,6 +20,8 @@ def build(name: str, *, draw: Draw, workers: int, batch: int, optimizer: Rule | 
         raise UsageError("model.recipe", f"there is no {name!r}; one of: {', '.join(_RECIPES)}")
     for package, module in (("torch", "torch"), ("scikit-learn", "sklearn")):
         if find_spec(module) is None:
-            raise UsageError("model.recipe", f"{name!r} needs {package}; install it with: pip install 'syncline[recipes]'")
+            raise UsageError(
+                "model.recipe", f"{name!r} needs {package}; install it with: pip install 'syncline[recipes]'"
+            )
     make: Callable[..., Problem] = import_module(_RECIPES[name]).problem
     return make(draw=draw, workers=workers, batch=batch, optimizer=optimizer)

@@ -17,6 +17,8 @@ from syncline.sim.problem import Quality
 class TorchProblem:
     """Cross-entropy of one model on one data set, on one thread, so that the same input gives the same bits."""
 
+    always_finite = False
+
     def __init__(self, model: nn.Module, data: Dataset, batches: Batches, optimizer: Rule) -> None:
         torch.set_num_threads(1)
         self.optimizer = optimizer

@@ -14,7 +14,6 @@ import numpy as np
 from syncline.draw import Draw
 from syncline.errors import UsageError
 
-
 BLOCK = 64
 """Times are made for so many iterations of a worker at once."""
 
@@ -69,7 +68,9 @@ def read_trace(path: Path, workers: int, iterations: int, option: str) -> Trace:
 def _row(words: list[str], number: int, iterations: int, path: Path, option: str) -> tuple[float, ...]:
     where = f"{path}, row {number + 1}"
     if len(words) != iterations:
-        raise UsageError(option, f"{where} has {len(words)} columns, but there are {iterations} iterations: a column each")
+        raise UsageError(
+            option, f"{where} has {len(words)} columns, but there are {iterations} iterations: a column each"
+        )
     return tuple(_seconds(word, f"{where}, column {column + 1}", option) for column, word in enumerate(words))
 
 

@@ -13,7 +13,7 @@ from syncline.rules import Rule
 from syncline.sim import units
 from syncline.sim.compute import Compute, Lognormal, read_trace
 from syncline.sim.dispatch import Dispatch, parse_dispatch
-from syncline.sim.faults import Fault, read_faults
+from syncline.sim.faults import read_faults
 from syncline.sim.network import Links
 from syncline.sim.scenario import Cluster, Scenario
 from syncline.sim.sections import (
@@ -90,8 +90,11 @@ def _scenario(file: ExperimentFile, folder: Path) -> Scenario:
 
 
 def _refuse_with_dispatch(file: ExperimentFile) -> None:
-    for key, value in (("cluster.compute", file.cluster.compute != type(file.cluster.compute)()),
-                       ("network", file.network is not None), ("faults", bool(file.faults))):
+    for key, value in (
+        ("cluster.compute", file.cluster.compute != type(file.cluster.compute)()),
+        ("network", file.network is not None),
+        ("faults", bool(file.faults)),
+    ):
         if value:
             raise UsageError(key, "makes no sense with [dispatch], which has no clock; leave one of them out")
 
@@ -131,7 +134,7 @@ def _links(network: NetworkSection | None) -> tuple[Links | None, float | None]:
 
 def _strategy(section: StrategySection) -> ServerStrategy:
     if section.kind != "server":
-        raise UsageError("strategy.kind", f"{section.kind!r} cannot be simulated yet; \"server\" can")
+        raise UsageError("strategy.kind", f'{section.kind!r} cannot be simulated yet; "server" can')
     sync = _sync_models(section)
     mode, rule = settle_mode(
         _one_of(Mode, section.mode, "strategy.mode"),
@@ -139,7 +142,7 @@ def _strategy(section: StrategySection) -> ServerStrategy:
         sync,
     )
     if section.reply_codec != "dense":
-        raise UsageError("strategy.reply_codec", f"there is no {section.reply_codec!r}; only \"dense\"")
+        raise UsageError("strategy.reply_codec", f'there is no {section.reply_codec!r}; only "dense"')
     return ServerStrategy(
         sync=sync,
         release=_one_of(Release, section.release, "strategy.release") or Release.LAZY,
@@ -159,7 +162,9 @@ def _sync_models(section: StrategySection) -> tuple[SyncModel, ...]:
     if servers < 1:
         raise UsageError("strategy.servers", f"must be at least 1, not {servers}")
     if listed and len(texts) != servers:
-        raise UsageError("strategy.sync", f"lists {len(texts)} models for {servers} servers; one each, or a single text")
+        raise UsageError(
+            "strategy.sync", f"lists {len(texts)} models for {servers} servers; one each, or a single text"
+        )
     models = [parse("sync", text, "strategy.sync") for text in texts]
     return tuple(models if listed else models * servers)
 
@@ -170,7 +175,7 @@ def _model(section: ModelSection) -> ModelChoice:
     if section.recipe is None:
         for key in ("batch", "optimizer"):
             if getattr(section, key) is not None:
-                raise UsageError(f"model.{key}", "needs a recipe, e.g. recipe = \"digits-mlp\"")
+                raise UsageError(f"model.{key}", 'needs a recipe, e.g. recipe = "digits-mlp"')
     parameters = _or(section.parameters, DEFAULT_PARAMETERS)
     if parameters < 1:
         raise UsageError("model.parameters", f"must be at least 1, not {parameters}")
@@ -184,9 +189,7 @@ def _model(section: ModelSection) -> ModelChoice:
 # Settings and where they came from.
 
 
-def _settings(
-    file: ExperimentFile, scenario: Scenario, written: set[str], overridden: set[str]
-) -> tuple[Setting, ...]:
+def _settings(file: ExperimentFile, scenario: Scenario, written: set[str], overridden: set[str]) -> tuple[Setting, ...]:
     found = []
     for key, value in _flat(_plain(file)).items():
         origin = "command line" if key in overridden else "file" if key in written else "default"

@@ -1,6 +1,7 @@
-"""Links. A message starts when the sender's link is free and ends at
-max(sender's end + latency, receiver's link free + bytes / bandwidth); links are FIFO and cut-through, count payload bytes
-only, and are taken in order of (sender's start, worker number).
+"""Links: FIFO and cut-through, each direction by itself.
+
+A message starts when the sender's link is free and ends at max(sender's end + latency, receiver's link free + bytes /
+bandwidth). Links count payload bytes only and are taken in order of (sender's start, worker number).
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Pace(Protocol):
         """A computation that is under way ends so much later."""
         ...
 
-    def run(self, progress: Progress) -> None:
+    def run(self, progress: Progress | None) -> None:
         """Run until nobody is awaited any more."""
         ...
 
@@ -78,16 +78,15 @@ class Clocked:
         self._world.meter.computed(client.number, client.step_start, self._world.agenda.now)
         self._world.train(client)
 
-    def run(self, progress: Progress) -> None:
+    def run(self, progress: Progress | None) -> None:
         world, step = self._world, self._world.agenda.step
         total = world.scenario.cluster.workers * self._iterations
         while world.awaited or not world.finished:
             if not step():
                 self._stalled()
             self.events += 1
-            if self.events % _TICK == 0:
+            if progress is not None and self.events % _TICK == 0:
                 progress(world.iterations_done, total)
-        progress(total, total)
 
     def _stalled(self) -> NoReturn:
         world = self._world
@@ -98,7 +97,7 @@ class Clocked:
             joiner = next(iter(world.handover.waiting.values()))[0]
             raise RunError(
                 f"worker {joiner.number} joined at {now}, but in mode 'gradients' the parameters live in the workers, "
-                "and no live worker has them any more; mode \"changes\" or a rule keeps them on the servers"
+                'and no live worker has them any more; mode "changes" or a rule keeps them on the servers'
             )
         left = [client for client in world.clients.values() if client.awaited]
         who = ", ".join(f"worker {client.number} at iteration {client.iteration}" for client in left[:8])
@@ -126,7 +125,7 @@ class Dispatched:
     def postpone(self, client: Client, seconds: float) -> None:
         raise AssertionError("a dispatched run has no faults")
 
-    def run(self, progress: Progress) -> None:
+    def run(self, progress: Progress | None) -> None:
         world, agenda = self._world, self._world.agenda
         for turn in range(self._turns):
             if not self._ready:
@@ -137,9 +136,8 @@ class Dispatched:
             world.train(client)
             while agenda.step():
                 self.events += 1
-            if turn % 256 == 0:
+            if progress is not None and turn % 256 == 0:
                 progress(turn, self._turns)
         world.last_answer = float(self._turns)
         for client in world.clients.values():
             client.done = True
-        progress(self._turns, self._turns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -34,6 +35,11 @@ class Problem(Protocol):
         """The workers' own optimizer, for the modes in which workers optimise."""
         ...
 
+    @property
+    def always_finite(self) -> bool:
+        """Its updates cannot hold NaN or infinity, so nobody needs to look."""
+        ...
+
     def start(self, buckets: Sequence[Bucket]) -> list[Values]:
         """The initial model, cut into these buckets; from now on all pieces come in this order."""
         ...
@@ -51,11 +57,12 @@ class MadeUp:
     """Made-up updates for a model of this many parameters: each bucket has a few real values and its true wire size."""
 
     optimizer: Rule = Add()
+    always_finite = True
 
     def __init__(self, parameters: int, draw: Draw) -> None:
         self.layout = Layout.of([("made-up", (parameters,))])
         self._draw = draw
-        self._blocks: dict[int, tuple[int, Values]] = {}
+        self._blocks: dict[int, tuple[int, list[list[Values]]]] = {}
 
     def start(self, buckets: Sequence[Bucket]) -> list[Values]:
         return [np.zeros(min(_REAL_VALUES, bucket.size), np.float32) for bucket in buckets]
@@ -64,10 +71,15 @@ class MadeUp:
         number, place = divmod(iteration, BLOCK)
         known = self._blocks.get(worker)
         if known is None or known[0] != number:
-            drawn = self._draw.values(BLOCK * len(pieces) * _REAL_VALUES, "update", worker, number)
-            known = (number, drawn.reshape(BLOCK, len(pieces), _REAL_VALUES))
+            known = (number, self._block(pieces, worker, number))
             self._blocks[worker] = known
-        return [row[: len(piece)] for row, piece in zip(known[1][place], pieces, strict=True)]
+        return known[1][place]
+
+    def _block(self, pieces: Sequence[Values], worker: int, number: int) -> list[list[Values]]:
+        """The updates of a worker for BLOCK iterations."""
+        cuts = list(accumulate(len(piece) for piece in pieces))
+        drawn = self._draw.values(BLOCK * cuts[-1], "update", worker, number).reshape(BLOCK, cuts[-1])
+        return [[row[start:stop] for start, stop in pairwise([0, *cuts])] for row in drawn]
 
     def quality(self, pieces: Sequence[Values]) -> Quality | None:
         return None

@@ -16,30 +16,32 @@ from syncline.strategy import Mode
 class Replica:
     """The parameters as one worker holds them, piece by piece, with its optimizer's memory."""
 
-    __slots__ = ("_means", "_memory", "_problem", "pieces")
+    __slots__ = ("_changes", "_means", "_memory", "_problem", "pieces")
 
     def __init__(self, problem: Problem, pieces: Sequence[Values], memory: list[Memory] | None = None) -> None:
         self._problem = problem
         self.pieces = list(pieces)
         self._memory = memory
         self._means: dict[int, Values] = {}
+        self._changes: list[Values] = []
 
     def update(self, mode: Mode, worker: int, iteration: int) -> list[Values]:
         """What this worker sends after one batch: its gradient, or the change that its own optimizer makes."""
         gradient = self._problem.gradient(self.pieces, worker, iteration)
         if mode is not Mode.CHANGES:
             return gradient
-        before = self.pieces
-        self.pieces = self._stepped(gradient)
-        if isinstance(self._problem.optimizer, Add):
-            return gradient
-        return [after - piece for after, piece in zip(self.pieces, before, strict=True)]
+        if not isinstance(self._problem.optimizer, Add):
+            after = self._stepped(gradient)
+            gradient = [new - old for new, old in zip(after, self.pieces, strict=True)]
+        self._changes = gradient
+        return gradient
 
     def fresh(self, mode: Mode, place: int, payload: Values | None) -> None:
-        """An answer came in: parameters, or a round's mean; None: nothing new."""
+        """An answer came in: parameters, or a round's mean; None: nothing new, so the worker keeps its own change."""
         if payload is None:
-            return
-        if mode is Mode.GRADIENTS:
+            if self._changes:
+                self.pieces[place] = self.pieces[place] + self._changes[place]
+        elif mode is Mode.GRADIENTS:
             self._means[place] = payload
         else:
             self.pieces[place] = payload

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from syncline.errors import UsageError
 from syncline.sim.compute import Compute, Lognormal
 from syncline.sim.dispatch import Dispatch
-from syncline.sim.faults import Fault, Freeze, Join, Slow, Switch
+from syncline.sim.faults import Crash, Fault, Freeze, Join, Slow, Switch
 from syncline.sim.network import Links
 from syncline.strategy import ServerStrategy, check, check_model
 
@@ -56,7 +56,9 @@ class Scenario:
         match fault:
             case Switch(sync=model, server=server):
                 if server is not None and not 0 <= server < self.strategy.servers:
-                    raise UsageError(f"{option}.server", f"there is no server {server}; 0 to {self.strategy.servers - 1}")
+                    raise UsageError(
+                        f"{option}.server", f"there is no server {server}; 0 to {self.strategy.servers - 1}"
+                    )
                 check_model(model, self.strategy.mode, self.worker_numbers, f"{option}.sync")
                 return
             case Join(worker=worker):
@@ -70,5 +72,5 @@ class Scenario:
                 raise UsageError(f"{option}.factor", f"must be above 0, not {factor}")
         if not 0 <= fault.worker < self.worker_numbers:
             raise UsageError(f"{option}.worker", f"there is no worker {fault.worker}; 0 to {self.worker_numbers - 1}")
-        if getattr(fault, "detect", None) is not None and not fault.detect >= 0:  # type: ignore[union-attr]
-            raise UsageError(f"{option}.detect", "must be at least 0 seconds")
+        if isinstance(fault, (Crash, Freeze)) and fault.detect is not None and not fault.detect >= 0:
+            raise UsageError(f"{option}.detect", f"must be at least 0 seconds, not {fault.detect}")

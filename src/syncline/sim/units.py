@@ -18,7 +18,7 @@ def rate(text: str, option: str) -> float:
     """Bytes per second."""
     found = _BYTES.fullmatch(text)
     if not found:
-        raise UsageError(option, f"{text!r} is no rate; write a number and a unit, e.g. \"1Gbit\" or \"2GB/s\"")
+        raise UsageError(option, f'{text!r} is no rate; write a number and a unit, e.g. "1Gbit" or "2GB/s"')
     return _positive(_bytes(found), text, option)
 
 
@@ -26,7 +26,7 @@ def size(text: str, option: str) -> int:
     """Bytes."""
     found = _BYTES.fullmatch(text)
     if not found or found[4]:
-        raise UsageError(option, f"{text!r} is no size; write a number and a unit, e.g. \"1MiB\"")
+        raise UsageError(option, f'{text!r} is no size; write a number and a unit, e.g. "1MiB"')
     return int(_positive(_bytes(found), text, option))
 
 
@@ -35,7 +35,7 @@ def seconds(value: str | float, option: str) -> float:
     if isinstance(value, str):
         found = _TIME.fullmatch(value)
         if not found:
-            raise UsageError(option, f"{value!r} is no time; write a number and a unit, e.g. \"0.1ms\" or \"2s\"")
+            raise UsageError(option, f'{value!r} is no time; write a number and a unit, e.g. "0.1ms" or "2s"')
         value = float(found[1]) * _SECONDS[found[2]]
     if not isfinite(value) or value < 0:
         raise UsageError(option, f"{value} is no time; seconds are finite and not negative")

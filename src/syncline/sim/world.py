@@ -1,7 +1,7 @@
 """The world: performs in virtual time what the nodes ask for, one event after another.
 
-The nodes are those of the real engines. The world owns the clock, the wires and the replicas; pace.py says when a worker
-computes, accidents.py what befalls it, outcome.py what a run has come to.
+The nodes are those of the real engines. The world owns the clock, the wires and the replicas; pace.py says when a
+worker computes, accidents.py what befalls it, outcome.py what a run has come to.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ from syncline.strategy import Mode
 class World:
     """One simulated run of the server strategy."""
 
-    def __init__(self, scenario: Scenario, problem: Problem, *, spans: bool = False, trace: TraceLog | None = None) -> None:
+    def __init__(
+        self, scenario: Scenario, problem: Problem, *, spans: bool = False, trace: TraceLog | None = None
+    ) -> None:
         """`spans`: note who did what when, for a picture. `trace`: where every message is written down."""
         scenario.check()
         self.scenario = scenario
@@ -73,7 +75,9 @@ class World:
         view = View(0, members, held)
         self.coordinator = Coordinator(view)
         self.servers = [Server(self._shard(number, view)) for number in range(strategy.servers)]
-        self._parts = WorkerParts(layout, self.draw, strategy.codec, strategy.gate)
+        self._parts = WorkerParts(
+            layout, self.draw, strategy.codec, strategy.gate, finite=not self.problem.always_finite
+        )
         self.clients: dict[int, Client] = {}
         for member in members:
             self.add_client(member.worker, 0, view)
@@ -98,7 +102,7 @@ class World:
             self.accidents.schedule()
             for client in list(self.clients.values()):
                 self.go_on(client, 0)
-            self.pace.run(progress or (lambda done, total: None))
+            self.pace.run(progress)
             outcome = judge(self)
             if self.scenario.strategy.rule.keeps:
                 self._closing_pull(outcome)

@@ -1,0 +1,1 @@
+"""Conformance suites for parts of your own."""

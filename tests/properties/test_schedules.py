@@ -1,0 +1,159 @@
+"""Properties over random schedules: nothing lost, nothing twice, nobody too far ahead, always progress.
+
+The invariants themselves stand in `scheduler.py`; a failure here prints the script that breaks one of them.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scheduler import (
+    Action,
+    Arrive,
+    Crash,
+    Declare,
+    Enlist,
+    Freeze,
+    Lose,
+    Quit,
+    Repeat,
+    Restart,
+    Rush,
+    Schedule,
+    Setup,
+    Switch,
+    Tick,
+    Wake,
+    Work,
+)
+
+from syncline.gates import Always, Every
+from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Release, Ssp, SyncModel
+
+MODELS: tuple[SyncModel, ...] = (
+    Bsp(),
+    Asp(),
+    Ssp(0),
+    Ssp(1),
+    Ssp(3),
+    Dsps(1, 4),
+    Dsps(0, 2),
+    Drop(1),
+    Drop(2),
+    Pssp(1, p=0.5),
+    Pssp(2, p=1.0),
+    Pssp(1, alpha=0.8),
+    Pssp(1, alpha="significance"),
+)
+
+worker = st.integers(0, 5)
+which = st.integers(0, 40)
+seeds = st.integers(0, 3)
+releases = st.sampled_from(Release)
+models = st.sampled_from(MODELS)
+
+STEADY: tuple[st.SearchStrategy[Action], ...] = (
+    st.builds(Arrive, which),
+    st.builds(Arrive, which),
+    st.builds(Work, worker, which),
+    st.builds(Work, worker, which),
+    st.builds(Rush, worker, st.integers(1, 9)),
+)
+UNSURE: tuple[st.SearchStrategy[Action], ...] = (
+    st.builds(Repeat, which),
+    st.builds(Repeat, which),
+    st.builds(Lose, which),
+    st.builds(Tick, worker),
+)
+MORTAL: tuple[st.SearchStrategy[Action], ...] = (
+    st.builds(Crash, worker, st.integers(0, 255)),
+    st.builds(Freeze, worker),
+    st.builds(Wake, worker),
+    st.builds(Declare, worker),
+    st.builds(Declare, worker),
+    st.builds(Restart, worker),
+)
+COMING: tuple[st.SearchStrategy[Action], ...] = (
+    st.builds(Enlist),
+    st.builds(Quit, worker),
+)
+CHANGING: tuple[st.SearchStrategy[Action], ...] = (
+    st.builds(Switch, st.integers(0, 1), models, st.none() | releases),
+)
+
+each_model = pytest.mark.parametrize("model", MODELS, ids=repr)
+
+
+def scripts(*kinds: tuple[st.SearchStrategy[Action], ...]) -> st.SearchStrategy[list[Action]]:
+    return st.lists(st.one_of(*(action for kind in kinds for action in kind)), max_size=50)
+
+
+def runs(examples: int) -> settings:
+    return settings(deadline=None, max_examples=examples, suppress_health_check=[HealthCheck.too_slow])
+
+
+@each_model
+@runs(30)
+@given(script=scripts(STEADY), release=releases, seed=seeds)
+def test_any_order(model: SyncModel, script: list[Action], release: Release, seed: int) -> None:
+    Schedule(Setup((model, model), release, patience=None, seed=seed)).play(script)
+
+
+@each_model
+@runs(30)
+@given(script=scripts(STEADY, UNSURE), release=releases, seed=seeds)
+def test_repeats_and_losses(model: SyncModel, script: list[Action], release: Release, seed: int) -> None:
+    Schedule(Setup((model, model), release, seed=seed)).play(script)
+
+
+@each_model
+@runs(60)
+@given(script=scripts(STEADY, UNSURE, MORTAL), release=releases, seed=seeds)
+def test_deaths_freezes_and_restarts(model: SyncModel, script: list[Action], release: Release, seed: int) -> None:
+    Schedule(Setup((model, model), release, seed=seed)).play(script)
+
+
+@each_model
+@runs(60)
+@given(script=scripts(STEADY, UNSURE, MORTAL, COMING), release=releases, seed=seeds)
+def test_all_that_can_befall_a_worker(model: SyncModel, script: list[Action], release: Release, seed: int) -> None:
+    Schedule(Setup((model, model), release, seed=seed)).play(script)
+
+
+@runs(150)
+@given(script=scripts(STEADY, UNSURE, CHANGING), first=models, second=models, release=releases, seed=seeds)
+def test_changes_of_model(
+    script: list[Action], first: SyncModel, second: SyncModel, release: Release, seed: int
+) -> None:
+    Schedule(Setup((first, second), release, seed=seed)).play(script)
+
+
+@runs(150)
+@given(script=scripts(STEADY, MORTAL, COMING), first=models, second=models, release=releases, seed=seeds)
+def test_each_shard_has_its_own_model(
+    script: list[Action], first: SyncModel, second: SyncModel, release: Release, seed: int
+) -> None:
+    Schedule(Setup((first, second), release, patience=None, seed=seed)).play(script)
+
+
+@runs(300)
+@given(
+    script=scripts(STEADY, STEADY, UNSURE, MORTAL, COMING, CHANGING),
+    first=models,
+    second=models,
+    release=releases,
+    workers=st.integers(1, 4),
+    gate=st.sampled_from([Always(), Every(push=2), Every(fetch=2), Every(push=2, fetch=3)]),
+    seed=seeds,
+)
+def test_everything_at_once(
+    script: list[Action],
+    first: SyncModel,
+    second: SyncModel,
+    release: Release,
+    workers: int,
+    gate: Always | Every,
+    seed: int,
+) -> None:
+    Schedule(Setup((first, second), release, workers, gate=gate, seed=seed)).play(script)
