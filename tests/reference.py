@@ -69,12 +69,12 @@ class _Server:
         return released
 
     def adapt(self) -> None:
-        """After a close, dsps only. A worker without a step yet does not count; a ratio to 0 is beyond any bound."""
+        """After a close, dsps only. A worker without a step yet does not count; rounding makes nobody slower."""
         means = [sum(steps[-8:]) / len(steps[-8:]) for steps in self.steps.values()]
         if self.model[0] == "dsps" and means:
             lo, hi = self.model[1:]
-            ratio = max(means) / min(means) if min(means) > 0 else inf
-            self.bound = hi if ratio > hi else max(ceil(ratio), lo)
+            ratio = max(means) / min(means) if min(means) > 0 else inf if max(means) > 0 else 1
+            self.bound = hi if ratio > hi else max(ceil(ratio - 1e-9), lo)
 
 
 class _Run:

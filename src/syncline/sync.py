@@ -182,9 +182,13 @@ class Dsps(_Everyone):
         if not steps:
             return state.bound
         slowest, fastest = max(steps), min(steps)
-        if slowest >= self.hi * fastest:
+        if slowest == fastest:
+            ratio = 1.0
+        elif slowest >= self.hi * fastest:
             return self.hi
-        return min(max(ceil(slowest / fastest), self.lo), self.hi)
+        else:
+            ratio = slowest / fastest
+        return min(max(ceil(ratio - _NOISE), self.lo), self.hi)
 
 
 @dataclass(frozen=True)
@@ -235,6 +239,10 @@ class Pssp(_Everyone):
             return self.p
         alpha = state.significance if self.alpha == "significance" else float(self.alpha or 0)
         return min(max(alpha / (1 + exp(min(self.s - k, 700))), 0.0), 1.0)
+
+
+_NOISE = 1e-9
+"""Equal steps differ by rounding; that must not count as a slower worker."""
 
 
 def _at_least(model: str, field: str, value: int, least: int) -> None:

@@ -15,9 +15,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 import numpy as np
@@ -25,14 +23,11 @@ import numpy as np
 from syncline.effects import Effect, Send
 from syncline.layout import Bucket, Payload, Values
 from syncline.messages import Gone, Member, NodeId, Params, Pull, Push, Taken, Wants
+from syncline.nodes.kept import Kept, KeptUpdates, Who
+from syncline.nodes.paces import Paces
+from syncline.nodes.parking import Parked, ParkingLot
 from syncline.nodes.terms import Terms
 from syncline.sync import Release
-
-STEPS = 8
-"""Over how many of its last steps a worker's pace is measured."""
-
-Who = tuple[int, int]
-"""(worker, incarnation)"""
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
@@ -43,47 +38,8 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
     late: bool
 
 
-@dataclass(slots=True)
-class Kept:
-    """An update that waits for the close of its round; `payload` is None if it was empty."""
-
-    payload: Payload | None
-    lr: float | None
-    read: int
-    owned: bool = False
-
-
-class Parked(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """A push or pull that is not answered yet."""
-
-    source: NodeId
-    message: Push | Pull
-    payload: Payload | None
-
-
 class HeldBucket:
     """Parameters, version, V, who pushed what, and the parking lot. To its sync model it is the `State`."""
-
-    __slots__ = (
-        "_answered_at",
-        "_judged",
-        "_kept",
-        "_lot",
-        "_missing",
-        "_pushed",
-        "_round_applied",
-        "_scratch",
-        "_seen",
-        "_steps",
-        "_terms",
-        "_waiting",
-        "bound",
-        "memory",
-        "name",
-        "params",
-        "v",
-        "version",
-    )
 
     def __init__(self, name: Bucket, params: Values, terms: Terms) -> None:
         self.name = name
@@ -92,26 +48,20 @@ class HeldBucket:
         self.version = 0
         self.v = 0
         self.bound = 0
+        self.missing = 0
         self._terms = terms
         self._pushed: dict[int, set[Who]] = {}
-        self._kept: dict[int, dict[Who, Kept]] = {}
         self._seen: dict[int, Seen] = {}
-        self._lot: dict[int, list[Parked]] = {}
-        self._waiting: dict[int, Parked] = {}
-        self._missing = 0
+        self._kept = KeptUpdates()
+        self._lot = ParkingLot()
+        self._paces = Paces()
         self._round_applied = -1
         self._judged: Parked | None = None
         self._scratch = np.empty_like(params)
-        self._answered_at: dict[int, float] = {}
-        self._steps: dict[int, deque[float]] = {}
         self._set_first_bound()
         self._count_missing()
 
-    # What the sync model sees.
-
-    @property
-    def missing(self) -> int:
-        return self._missing
+    # What the sync model sees, beside v, bound and missing.
 
     @property
     def members(self) -> Mapping[int, Member]:
@@ -138,9 +88,9 @@ class HeldBucket:
         return self._pushed.get(i, ())
 
     def step_seconds(self) -> Collection[float]:
-        return [sum(steps) / len(steps) for worker, steps in self._steps.items() if worker in self._terms.members]
+        return self._paces.means(self._terms.members)
 
-    def _last_pushed(self) -> Iterable[int]:
+    def _last_pushed(self) -> Iterator[int]:
         for worker, member in self._terms.members.items():
             seen = self._seen.get(worker)
             known = seen is not None and seen.incarnation == member.incarnation
@@ -154,16 +104,16 @@ class HeldBucket:
         arrived = Parked(source, push, payload)
         seen = self._seen.get(worker)
         if seen is not None and seen.incarnation == push.incarnation and i <= seen.progress:
-            if not self._is_parked(worker, i):
+            if not self._lot.holds(worker, i):
                 self._answer(arrived, now, out, late=seen.late and i == seen.progress)
             return None
-        model = self._terms.model
-        late = model.at_close and i < self.v
+        late = self._terms.model.at_close and i < self.v
         self._seen[worker] = Seen(push.incarnation, i, late)
         if late:
             self._answer(arrived, now, out, late=True)
             return False
-        self._measure(worker, now)
+        if self._terms.adaptive:
+            self._paces.pushed(worker, now)
         self._take(worker, push, payload)
         self.advance(now, out)
         self._pull(arrived, now, out)
@@ -171,76 +121,54 @@ class HeldBucket:
 
     def pull(self, source: NodeId, pull: Pull, now: float, out: list[Effect]) -> None:
         """Judge a member's pull without a push: a joiner's first, or anybody's last."""
-        if not self._is_parked(source.number, pull.progress):
+        if not self._lot.holds(source.number, pull.progress):
             self._pull(Parked(source, pull, None), now, out)
 
-    def _is_parked(self, worker: int, i: int) -> bool:
-        waiting = self._waiting.get(worker)
-        return waiting is not None and waiting.message.progress == i
-
     def _take(self, worker: int, push: Push, payload: Payload | None) -> None:
-        who, i = (worker, push.incarnation), push.progress
+        who, i, terms = (worker, push.incarnation), push.progress, self._terms
         update = None if push.empty else payload
-        if self._terms.model.at_close:
-            self._kept.setdefault(i, {})[who] = Kept(update, push.lr, push.read)
+        if terms.model.at_close:
+            self._kept.keep(i, who, Kept(update, push.lr, push.read))
         elif update is not None:
-            share = 1 if self._terms.rule.of_gradients else len(self._terms.members)
+            share = 1 if terms.rule.of_gradients else len(terms.members)
             self._apply([update], share, self.version - push.read, push.lr)
-            self._round_applied = i
         if i >= self.v:
             self._pushed.setdefault(i, set()).add(who)
-            if i == self.v and (self._terms.members[worker].first or 0) <= i:
-                self._missing -= 1
+            if i == self.v and (terms.members[worker].first or 0) <= i:
+                self.missing -= 1
 
     def _pull(self, arrived: Parked, now: float, out: list[Effect]) -> None:
         if self._may_answer(arrived):
             self._answer(arrived, now, out)
-        elif self._terms.release is Release.SOFT and isinstance(arrived.message, Push):
-            self._park(arrived, self.v)
+        elif self._terms.release is Release.SOFT and type(arrived.message) is Push:
+            self._lot.park(arrived, self.v)
         else:
-            self._park(arrived, self._release_round(arrived))
+            self._lot.park(arrived, self._release_round(arrived))
 
     def _may_answer(self, arrived: Parked) -> bool:
-        self._judged = arrived
         terms = self._terms
-        may = terms.model.may_answer(self, arrived.source.number, arrived.message.progress, terms.draw)
-        self._judged = None
-        return may
-
-    def _park(self, arrived: Parked, under: int) -> None:
-        self._lot.setdefault(under, []).append(arrived)
-        self._waiting[arrived.source.number] = arrived
+        self._judged = arrived
+        return terms.model.may_answer(self, arrived.source.number, arrived.message.progress, terms.draw)
 
     def _answer(self, parked: Parked, now: float, out: list[Effect], late: bool = False) -> None:
-        message, source = parked.message, parked.source
-        self._own(source.number, message)
-        fetch = isinstance(message, Pull) or message.wants is Wants.PARAMS
-        if not self._terms.rule.keeps:
+        message, source, terms = parked.message, parked.source, self._terms
+        if terms.model.at_close:
+            self._kept.own(message.progress, (source.number, message.incarnation))
+        fetch = type(message) is Pull or message.wants is Wants.PARAMS  # type: ignore[union-attr]
+        if not terms.rule.keeps:
             fetch = fetch and self._round_applied == message.progress
         kind = Params if fetch else Taken
-        view, version = self._terms.view, self.version
-        header = kind(view, message.incarnation, message.progress, self.name, version, self.v, late)
-        out.append(Send(source, header, self.params if fetch else None))
-        if self._terms.adaptive:
-            self._answered_at[source.number] = now
-
-    def _own(self, worker: int, message: Push | Pull) -> None:
-        """Copy a kept update whose push is about to be answered: from then on the memory is the worker's again."""
-        kept = self._kept.get(message.progress, {}).get((worker, message.incarnation))
-        if kept is not None and kept.payload is not None and not kept.owned:
-            kept.payload, kept.owned = kept.payload.copy(), True
+        answer = kind(terms.view, message.incarnation, message.progress, self.name, self.version, self.v, late)
+        out.append(Send(source, answer, self.params if fetch else None))
+        if terms.adaptive:
+            self._paces.answered(source.number, now)
 
     # Rounds.
 
     def advance(self, now: float, out: list[Effect]) -> None:
         """Close rounds while the push condition holds, and answer what was parked under them."""
         terms = self._terms
-        while (
-            self.v <= terms.limit
-            and terms.members
-            and (self._missing == 0 or self._pushed.get(self.v))
-            and terms.model.may_close(self)
-        ):
+        while self._may_close():
             closed = self.v
             self._apply_round(closed)
             self._pushed.pop(closed, None)
@@ -248,22 +176,23 @@ class HeldBucket:
             self._count_missing()
             if terms.adaptive:
                 self.bound = terms.adaptive.next_bound(self)
-            for parked in self._lot.pop(closed, ()):
-                if self._waiting.get(parked.source.number) is parked:
-                    del self._waiting[parked.source.number]
-                    self._answer(parked, now, out)
+            for parked in self._lot.release(closed):
+                self._answer(parked, now, out)
+
+    def _may_close(self) -> bool:
+        terms = self._terms
+        if self.v > terms.limit or not terms.members:
+            return False
+        return (self.missing == 0 or self.v in self._pushed) and terms.model.may_close(self)
 
     def _apply_round(self, i: int) -> None:
         """Apply what is kept of round i as one update."""
-        kept = self._kept.pop(i, None)
-        if not kept:
-            return
-        order = [kept[who] for who in sorted(kept)]
-        updates = [each.payload for each in order if each.payload is not None]
+        kept = self._kept.take(i)
+        updates = [each.payload for each in kept if each.payload is not None]
         if updates:
-            lr = next((each.lr for each in order if each.lr is not None), None)
-            oldest = min(each.read for each in order if each.payload is not None)
-            self._apply(updates, len(order), self.version - oldest, lr)
+            lr = next((each.lr for each in kept if each.lr is not None), None)
+            oldest = min(each.read for each in kept if each.payload is not None)
+            self._apply(updates, len(kept), self.version - oldest, lr)
             self._round_applied = i
 
     def _apply(self, updates: list[Payload], share: int, staleness: int, lr: float | None) -> None:
@@ -281,7 +210,7 @@ class HeldBucket:
 
     def _count_missing(self) -> None:
         there = self._pushed.get(self.v, ())
-        self._missing = sum(
+        self.missing = sum(
             (member.first or 0) <= self.v and (worker, member.incarnation) not in there
             for worker, member in self._terms.members.items()
         )
@@ -290,16 +219,12 @@ class HeldBucket:
 
     def remove(self, worker: int, out: list[Effect]) -> None:
         """A member is gone: own what is kept of it, answer what is parked."""
-        for kept in (kept for each in self._kept.values() for who, kept in each.items() if who[0] == worker):
-            if kept.payload is not None and not kept.owned:
-                kept.payload, kept.owned = kept.payload.copy(), True
-        parked = self._waiting.pop(worker, None)
+        self._kept.own_all(worker)
+        self._paces.forget(worker)
+        parked = self._lot.withdraw(worker)
         if parked is not None:
-            message = parked.message
-            gone = Gone(self._terms.view, message.incarnation, message.progress, self.name)
+            gone = Gone(self._terms.view, parked.message.incarnation, parked.message.progress, self.name)
             out.append(Send(parked.source, gone))
-        self._answered_at.pop(worker, None)
-        self._steps.pop(worker, None)
 
     def members_changed(self, now: float, out: list[Effect]) -> None:
         """Count anew who is missing; nobody waits for the dead."""
@@ -309,18 +234,15 @@ class HeldBucket:
     def model_changed(self, now: float, out: list[Effect]) -> None:
         """Settle what the old model kept, then close, then judge each parked pull once by the new model."""
         if not self._terms.model.at_close:
-            for i in sorted(self._kept):
+            for i in self._kept.rounds():
                 self._apply_round(i)
         self._set_first_bound()
         self.advance(now, out)
-        waiting = sorted(self._waiting.values(), key=lambda parked: parked.source.number)
-        self._lot.clear()
-        self._waiting.clear()
-        for parked in waiting:
+        for parked in self._lot.empty():
             if self._may_answer(parked):
                 self._answer(parked, now, out)
             else:
-                self._park(parked, self._release_round(parked))
+                self._lot.park(parked, self._release_round(parked))
 
     def _release_round(self, parked: Parked) -> int:
         """Under which round a pull is parked that came by no push, or that outlives a change of model.
@@ -340,14 +262,6 @@ class HeldBucket:
         finally:
             self.v = here
 
-    # Pace, for models that adapt their bound.
-
     def _set_first_bound(self) -> None:
-        adaptive = self._terms.adaptive
-        if adaptive:
-            self.bound = adaptive.first_bound()
-
-    def _measure(self, worker: int, now: float) -> None:
-        answered = self._answered_at.pop(worker, None)
-        if answered is not None:
-            self._steps.setdefault(worker, deque(maxlen=STEPS)).append(now - answered)
+        if self._terms.adaptive:
+            self.bound = self._terms.adaptive.first_bound()

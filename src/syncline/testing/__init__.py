@@ -1,1 +1,13 @@
-"""Conformance suites for parts of your own."""
+"""Conformance suites for parts of your own: the checks that the shipped ones pass.
+
+```python
+from syncline.testing import check_sync_model
+
+def test_my_model():
+    check_sync_model(Patient(3), bound=3)
+```
+"""
+
+from syncline.testing.sync_models import check_sync_model
+
+__all__ = ["check_sync_model"]

@@ -1,0 +1,58 @@
+"""Updates that wait for the close of their round. They stay encoded, and stay the worker's memory as long as may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from syncline.layout import Payload
+
+Who = tuple[int, int]
+"""(worker, incarnation)"""
+
+
+@dataclass(slots=True)
+class Kept:
+    """One update; `payload` is None if it was empty."""
+
+    payload: Payload | None
+    lr: float | None
+    read: int
+    owned: bool = False
+
+    def own(self) -> None:
+        """Copy the update: from now on its worker may write the memory again."""
+        if self.payload is not None and not self.owned:
+            self.payload, self.owned = self.payload.copy(), True
+
+
+class KeptUpdates:
+    """By round, and within a round by worker."""
+
+    __slots__ = ("_rounds",)
+
+    def __init__(self) -> None:
+        self._rounds: dict[int, dict[Who, Kept]] = {}
+
+    def keep(self, i: int, who: Who, update: Kept) -> None:
+        self._rounds.setdefault(i, {})[who] = update
+
+    def own(self, i: int, who: Who) -> None:
+        """The push of this update is about to be answered."""
+        kept = self._rounds.get(i, {}).get(who)
+        if kept is not None:
+            kept.own()
+
+    def own_all(self, worker: int) -> None:
+        """This worker is gone, and its memory with it."""
+        for each in self._rounds.values():
+            for who, kept in each.items():
+                if who[0] == worker:
+                    kept.own()
+
+    def rounds(self) -> list[int]:
+        return sorted(self._rounds)
+
+    def take(self, i: int) -> list[Kept]:
+        """Take out a round, in worker order."""
+        kept = self._rounds.pop(i, None)
+        return [kept[who] for who in sorted(kept)] if kept else []

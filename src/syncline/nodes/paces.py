@@ -1,0 +1,35 @@
+"""How fast each worker steps, a step being the time from an answer to the next push."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container
+
+STEPS = 8
+"""Over how many of its last steps a worker's pace is measured."""
+
+
+class Paces:
+    """The last steps of each worker, for models that adapt their bound."""
+
+    __slots__ = ("_answered_at", "_steps")
+
+    def __init__(self) -> None:
+        self._answered_at: dict[int, float] = {}
+        self._steps: dict[int, deque[float]] = {}
+
+    def answered(self, worker: int, now: float) -> None:
+        self._answered_at[worker] = now
+
+    def pushed(self, worker: int, now: float) -> None:
+        answered = self._answered_at.pop(worker, None)
+        if answered is not None:
+            self._steps.setdefault(worker, deque(maxlen=STEPS)).append(now - answered)
+
+    def forget(self, worker: int) -> None:
+        self._answered_at.pop(worker, None)
+        self._steps.pop(worker, None)
+
+    def means(self, members: Container[int]) -> list[float]:
+        """The mean seconds of a step, for each of these workers that has made one."""
+        return [sum(steps) / len(steps) for worker, steps in self._steps.items() if worker in members]

@@ -1,0 +1,52 @@
+"""The parking lot of a bucket: pulls that are not answered yet, each under the round whose close releases it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from syncline.layout import Payload
+from syncline.messages import NodeId, Pull, Push
+
+
+class Parked(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A push or pull that is not answered yet; the payload stays the worker's memory."""
+
+    source: NodeId
+    message: Push | Pull
+    payload: Payload | None
+
+
+class ParkingLot:
+    """At most one pull per worker: it sends no other before this one is answered."""
+
+    __slots__ = ("_of", "_under")
+
+    def __init__(self) -> None:
+        self._of: dict[int, Parked] = {}
+        self._under: dict[int, list[Parked]] = {}
+
+    def park(self, parked: Parked, under: int) -> None:
+        self._of[parked.source.number] = parked
+        self._under.setdefault(under, []).append(parked)
+
+    def holds(self, worker: int, progress: int) -> bool:
+        parked = self._of.get(worker)
+        return parked is not None and parked.message.progress == progress
+
+    def release(self, closed: int) -> list[Parked]:
+        """Take out what is parked under the round that has closed, in order of arrival."""
+        released = [each for each in self._under.pop(closed, ()) if self._of.get(each.source.number) is each]
+        for each in released:
+            del self._of[each.source.number]
+        return released
+
+    def withdraw(self, worker: int) -> Parked | None:
+        """Take out the pull of a worker that is gone."""
+        return self._of.pop(worker, None)
+
+    def empty(self) -> list[Parked]:
+        """Take out everything, in worker order."""
+        everything = [self._of[worker] for worker in sorted(self._of)]
+        self._of.clear()
+        self._under.clear()
+        return everything

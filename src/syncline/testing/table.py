@@ -1,0 +1,114 @@
+"""A shard on the table: workers push in random order, one crashes, one joins, and every answer is counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from syncline.codecs import Dense
+from syncline.draw import Draw
+from syncline.effects import Effect, Received, Send
+from syncline.layout import Bucket, Values
+from syncline.messages import COORDINATOR, Member, Params, Push, Taken, View, worker_id
+from syncline.nodes.shard import Shard
+from syncline.nodes.terms import Terms
+from syncline.rules import Memory
+from syncline.sync import Release, SyncModel
+
+BUCKET = Bucket(0, 1)
+
+
+@dataclass(frozen=True)
+class Count:
+    """A rule that counts how often each coordinate was part of an update."""
+
+    of_gradients: bool = True
+    keeps: bool = True
+
+    def start(self, params: Values) -> Memory:
+        return {}
+
+    def apply(self, params: Values, update: Values, memory: Memory, staleness: int, lr: float | None) -> None:
+        params += update != 0
+
+
+@dataclass
+class Table:
+    """One shard with one bucket, some workers, and what became of their pushes."""
+
+    model: SyncModel
+    release: Release
+    workers: int
+    iterations: int
+    draw: Draw
+    next: dict[int, int] = field(default_factory=dict)
+    """The iteration that each live worker does next."""
+    waiting: dict[int, int] = field(default_factory=dict)
+    """The iteration that each waiting worker has pushed."""
+    answered: list[tuple[int, int, int]] = field(default_factory=list)
+    """(worker, iteration, V at the answer) of every push that was answered and not too late."""
+    taken: list[tuple[int, int]] = field(default_factory=list)
+    turn: int = 0
+
+    def __post_init__(self) -> None:
+        self._view = View(0, tuple(Member(worker, 0, 0) for worker in range(self.workers)), ((BUCKET,),))
+        terms = Terms(self.model, Count(), Dense(), self.draw, self.release)
+        self.params = np.zeros(self.workers * self.iterations, np.float32)
+        self.shard = Shard(0, {BUCKET: self.params}, terms, self._view)
+        self.next = dict.fromkeys(range(self.workers), 0)
+
+    @property
+    def bucket_v(self) -> int:
+        return self.shard.buckets[BUCKET].v
+
+    def ready(self) -> list[int]:
+        """The live workers that are neither waiting nor done."""
+        return [w for w, i in sorted(self.next.items()) if w not in self.waiting and i < self.iterations]
+
+    def push(self, worker: int) -> None:
+        """A worker pushes its next iteration."""
+        i = self.next[worker]
+        update = np.zeros_like(self.params)
+        update[worker * self.iterations + i] = 1
+        self.waiting[worker] = i
+        before = self.shard.tally.updates
+        push = Push(self._view.view, 0, i, BUCKET, 0)
+        self._perform(self.shard.handle(Received(worker_id(worker), push, update), float(self.turn)))
+        self.turn += 1
+        if self.shard.tally.updates > before:
+            self.taken.append((worker, i))
+
+    def crash(self, worker: int) -> None:
+        """A worker dies, and the shard learns of it."""
+        self.next.pop(worker)
+        self.waiting.pop(worker, None)
+        members = tuple(member for member in self._view.members if member.worker != worker)
+        self._view = View(self._view.view + 1, members, self._view.holders)
+        self._perform(self.shard.handle(Received(COORDINATOR, self._view), float(self.turn)))
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if not isinstance(effect, Send) or not isinstance(effect.message, (Params, Taken)):
+                continue
+            worker, answer = effect.to.number, effect.message
+            expected = self.waiting.pop(worker, None)
+            assert expected == answer.progress, (
+                f"worker {worker} got an answer for iteration {answer.progress} when it waited for {expected}"
+            )
+            self.next[worker] = max(answer.progress + 1, answer.v) if answer.late else answer.progress + 1
+            if not answer.late:
+                self.answered.append((worker, answer.progress, answer.v))
+
+    def run(self, crash_at: int | None = None) -> None:
+        """Let random workers push until all are done; the worker `draw` picks crashes at that turn."""
+        while self.next:
+            ready = self.ready()
+            if not ready:
+                return
+            if self.turn == crash_at and len(self.next) > 1:
+                victims = sorted(self.next)
+                crash_at = None
+                self.crash(victims[int(self.draw.uniform("crash", self.turn) * len(victims))])
+                continue
+            self.push(ready[int(self.draw.uniform("table", self.turn) * len(ready))])
