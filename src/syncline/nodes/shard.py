@@ -60,29 +60,28 @@ class Shard:
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         out: list[Effect] = []
-        match event:
-            case Received():
-                self._receive(event, now, out)
-            case Change(model, release):
-                self.terms.change(model, release)
-                for bucket in self.buckets.values():
-                    bucket.model_changed(now, out)
-            case _:
-                raise PeerError(f"server {self.number} cannot handle {event}")
+        if type(event) is Received:
+            self._receive(event, now, out)
+        elif type(event) is Change:
+            self.terms.change(event.model, event.release)
+            for bucket in self.buckets.values():
+                bucket.model_changed(now, out)
+        else:
+            raise PeerError(f"server {self.number} cannot handle {event}")
         return out
 
     def _receive(self, event: Received, now: float, out: list[Effect]) -> None:
         message = event.message
-        match message:
-            case Push() | Pull():
-                if message.view > self.terms.view:
-                    self._deferred.append(event)
-                else:
-                    self._judge(event, message, now, out)
-            case View():
-                self._adopt(message, now, out)
-            case _:
-                raise PeerError(f"server {self.number} got {message} from {event.source}")
+        kind = type(message)
+        if kind is Push or kind is Pull:
+            if message.view > self.terms.view:
+                self._deferred.append(event)
+            else:
+                self._judge(event, message, now, out)  # type: ignore[arg-type]
+        elif kind is View:
+            self._adopt(message, now, out)  # type: ignore[arg-type]
+        else:
+            raise PeerError(f"server {self.number} got {message} from {event.source}")
 
     def _judge(self, event: Received, message: Push | Pull, now: float, out: list[Effect]) -> None:
         source = event.source
@@ -95,9 +94,10 @@ class Shard:
         if bucket is None:
             moved = Moved(self.terms.view, message.incarnation, message.progress, message.bucket)
             out.append(Send(source, moved))
-        elif isinstance(message, Pull):
+        elif type(message) is Pull:
             bucket.pull(source, message, now, out)
         else:
+            assert type(message) is Push
             taken = bucket.push(source, message, event.payload, now, out)
             if taken:
                 self.tally.take(source.number, message)

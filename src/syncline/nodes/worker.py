@@ -42,6 +42,7 @@ from syncline.gates import Always, Gate
 from syncline.layout import Bucket, Layout, Payload, Values
 from syncline.messages import (
     COORDINATOR,
+    Answer,
     Gone,
     Join,
     Leave,
@@ -124,11 +125,17 @@ class Worker:
         out: list[Effect] = []
         if self.phase is Phase.GONE:
             return out
+        kind = type(event)
+        if kind is Received:
+            self._receive(event, out)  # type: ignore[arg-type]
+        elif kind is Ready:
+            self._push(event, out)  # type: ignore[arg-type]
+        else:
+            self._obey(event, out)
+        return out
+
+    def _obey(self, event: Event, out: list[Effect]) -> None:
         match event:
-            case Received():
-                self._receive(event, out)
-            case Ready(bucket, update, lr):
-                self._push(bucket, update, lr, out)
             case Fetch(progress):
                 self._fetch(progress, out)
             case Enter():
@@ -140,28 +147,27 @@ class Worker:
                 self._resend(progress, out)
             case _:
                 raise PeerError(f"worker {self.number} cannot handle {event}")
-        return out
 
     # Up.
 
-    def _push(self, bucket: Bucket, update: Values | None, lr: float | None, out: list[Effect]) -> None:
+    def _push(self, ready: Ready, out: list[Effect]) -> None:
+        bucket, update, parts, i = ready.bucket, ready.payload, self._parts, self.progress
         if self.phase is not Phase.RUNNING or bucket in self._awaited:
             raise PeerError(f"worker {self.number}: an update of {bucket} before the last one was answered")
-        if update is not None and self._parts.finite and not _is_finite(update):
-            table = self._parts.layout.table_at(bucket.start)
-            out.append(Fail(NotFinite(self.number, self.progress, table.name)))
+        if parts.finite and update is not None and not _is_finite(update):
+            out.append(Fail(NotFinite(self.number, i, parts.layout.table_at(bucket.start).name)))
             return
-        gate, i, draw = self._parts.gate, self.progress, self._parts.draw
-        sends = gate.sends(self.number, i, bucket, draw)
-        wants = Wants.PARAMS if gate.fetches(self.number, i, bucket, draw) else Wants.TAKEN
-        update, read = self._merge(bucket, update, hold=not sends)
-        payload = None if update is None else self._parts.codec.encode(update)
-        push = Push(self._view, self.incarnation, i, bucket, read, wants, lr, payload is None)
+        sends = parts.gate.sends(self.number, i, bucket, parts.draw)
+        wants = Wants.PARAMS if parts.gate.fetches(self.number, i, bucket, parts.draw) else Wants.TAKEN
+        read = self._read.get(bucket, 0)
+        if self._held or not sends:
+            update, read = self._merge(bucket, update, read, hold=not sends)
+        payload = None if update is None else parts.codec.encode(update)
+        push = Push(self._view, self.incarnation, i, bucket, read, wants, ready.lr, payload is None)
         self._send(bucket, push, payload, out)
 
-    def _merge(self, bucket: Bucket, update: Values | None, hold: bool) -> tuple[Values | None, int]:
+    def _merge(self, bucket: Bucket, update: Values | None, read: int, hold: bool) -> tuple[Values | None, int]:
         """The update with what was held back before it and the version it was read at, or nothing if it is held too."""
-        read = self._read.get(bucket, 0)
         held = self._held.pop(bucket, None)
         if held is not None:
             update = held[0] if update is None else held[0] + update
@@ -192,28 +198,32 @@ class Worker:
 
     def _receive(self, event: Received, out: list[Effect]) -> None:
         message = event.message
-        if isinstance(message, View):
-            self._adopt(message, out)
-        elif isinstance(message, (Params, Taken, Gone, Moved)):
-            awaited = self._awaited.get(message.bucket)
-            if message.incarnation != self.incarnation or awaited is None:
-                return
-            if message.progress != awaited.message.progress:  # type: ignore[union-attr]
-                return
-            if isinstance(message, Gone):
-                self._fail(out)
-            elif message.view > self._view:
-                self._deferred.append(event)
-            elif isinstance(message, Moved):
-                self._send_on(message.bucket, awaited, out)
-            else:
-                self._answered(message, event.payload, out)
+        kind = type(message)
+        if kind is Params or kind is Taken or kind is Gone or kind is Moved:
+            self._receive_answer(event, message, out)  # type: ignore[arg-type]
+        elif kind is View:
+            self._adopt(message, out)  # type: ignore[arg-type]
         else:
             raise PeerError(f"worker {self.number} got {message} from {event.source}")
 
+    def _receive_answer(self, event: Received, answer: Answer, out: list[Effect]) -> None:
+        awaited = self._awaited.get(answer.bucket)
+        if awaited is None or answer.incarnation != self.incarnation:
+            return
+        if answer.progress != awaited.message.progress:  # type: ignore[union-attr]
+            return
+        if type(answer) is Gone:
+            self._fail(out)
+        elif answer.view > self._view:
+            self._deferred.append(event)
+        elif type(answer) is Moved:
+            self._send_on(answer.bucket, awaited, out)
+        else:
+            self._answered(answer, event.payload, out)  # type: ignore[arg-type]
+
     def _answered(self, message: Params | Taken, payload: Payload | None, out: list[Effect]) -> None:
         del self._awaited[message.bucket]
-        if isinstance(message, Params):
+        if type(message) is Params:
             self._read[message.bucket] = message.version
         self._least_v = min(self._least_v, message.v)
         self._was_late |= message.late
@@ -226,7 +236,8 @@ class Worker:
             following = max(following, int(self._least_v))
         self._begin(following)
         out.append(Deliver(message.bucket, payload, following))
-        self._leave_if_idle(out)
+        if self.phase is Phase.LEAVING:
+            self._leave_if_idle(out)
 
     def _begin(self, iteration: int) -> None:
         self.progress = iteration

@@ -13,22 +13,22 @@ NO_WORKER = -1
 class Agenda:
     """What happens when, in virtual seconds."""
 
-    __slots__ = ("_heap", "_sequence", "now")
+    __slots__ = ("_sequence", "heap", "now")
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._heap: list[tuple[float, int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self.heap: list[tuple[float, int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._sequence = 0
 
     def at(self, time: float, worker: int, action: Callable[..., None], *args: Any) -> None:
         """Have `action(*args)` happen at this time."""
         self._sequence += 1
-        heappush(self._heap, (time, worker, self._sequence, action, args))
+        heappush(self.heap, (time, worker, self._sequence, action, args))
 
     def step(self) -> bool:
         """Let the next event happen; False if there is none."""
-        if not self._heap:
+        if not self.heap:
             return False
-        self.now, _, _, action, args = heappop(self._heap)
+        self.now, _, _, action, args = heappop(self.heap)
         action(*args)
         return True

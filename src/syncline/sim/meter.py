@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from syncline.effects import Effect, Event, Received, Send
 from syncline.layout import Bucket
-from syncline.messages import Gone, Moved, Params, Pull, Push, Taken
+from syncline.messages import Gone, Moved, NodeId, Params, Pull, Push, Taken
 
 
 class Span(NamedTuple):
@@ -50,13 +50,14 @@ class Meter:
 
     def handled(self, server: int, event: Event, effects: Iterable[Effect], now: float) -> None:
         """Note which pulls a shard has parked and released by handling this event."""
-        asked = event.message if type(event) is Received and isinstance(event.message, (Push, Pull)) else None
-        source = event.source if type(event) is Received else None
+        asked, source = _asked(event)
         for effect in effects:
-            if type(effect) is Send and isinstance(effect.message, (Params, Taken, Gone, Moved)):
-                if asked is not None and effect.to == source and effect.message.bucket == asked.bucket:
+            if type(effect) is Send and type(effect.message) in _ANSWERS:
+                bucket = effect.message.bucket  # type: ignore[union-attr]
+                if asked is not None and effect.to == source and bucket == asked.bucket:
                     asked = None
-                self._release((server, effect.to.number, effect.message.bucket), now)
+                if self._parked:
+                    self._release((server, effect.to.number, bucket), now)
         if asked is not None and source is not None:
             self._park(server, source.number, asked, now)
 
@@ -85,3 +86,13 @@ class Meter:
             self.waiting_seconds += now - waiting.since
             if self.spans is not None and now > waiting.since:
                 self.spans.append(Span(worker, waiting.since, now, "wait"))
+
+
+_ANSWERS = frozenset({Params, Taken, Gone, Moved})
+
+
+def _asked(event: Event) -> tuple[Push | Pull | None, NodeId | None]:
+    """What a shard was asked for by this event, and by whom."""
+    if type(event) is Received and type(event.message) in (Push, Pull):
+        return event.message, event.source  # type: ignore[return-value]
+    return None, None

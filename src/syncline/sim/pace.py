@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heappop
 from math import inf
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -22,10 +23,8 @@ _TICK = 4096
 
 class Pace(Protocol):
     events: int
-
-    def is_last(self, iteration: int) -> bool:
-        """Is a worker that comes to this iteration done?"""
-        ...
+    last: float
+    """A worker that comes to this iteration is done."""
 
     def begin(self, client: Client) -> None:
         """A worker is ready to compute its present iteration."""
@@ -51,11 +50,8 @@ class Clocked:
     def __init__(self, world: World) -> None:
         self.events = 0
         self._world = world
-        self._iterations = world.scenario.iterations
+        self.last: float = world.scenario.iterations
         self._timetable = Timetable(world.scenario.cluster.compute, world.draw)
-
-    def is_last(self, iteration: int) -> bool:
-        return iteration >= self._iterations
 
     def begin(self, client: Client) -> None:
         seconds = self._timetable.seconds(client.number, client.iteration) * client.factor
@@ -79,11 +75,14 @@ class Clocked:
         self._world.train(client)
 
     def run(self, progress: Progress | None) -> None:
-        world, step = self._world, self._world.agenda.step
-        total = world.scenario.cluster.workers * self._iterations
+        world, agenda = self._world, self._world.agenda
+        heap = agenda.heap
+        total = world.scenario.cluster.workers * world.scenario.iterations
         while world.awaited or not world.finished:
-            if not step():
+            if not heap:
                 self._stalled()
+            agenda.now, _, _, action, args = heappop(heap)
+            action(*args)
             self.events += 1
             if progress is not None and self.events % _TICK == 0:
                 progress(world.iterations_done, total)
@@ -110,14 +109,12 @@ class Dispatched:
 
     def __init__(self, world: World, dispatch: Dispatch) -> None:
         self.events = 0
+        self.last = inf
         self._world = world
         clients = world.scenario.cluster.workers
         self._ready = Pool(clients)
         self._dealer = dispatch.dealer(clients, world.draw)
         self._turns = clients * world.scenario.iterations
-
-    def is_last(self, iteration: int) -> bool:
-        return False
 
     def begin(self, client: Client) -> None:
         self._ready.add(client.number)

@@ -16,6 +16,22 @@ HEADER = "time,from,to,kind,progress,bytes\n"
 _BATCH = 4096
 
 
+class _Names(dict[NodeId, str]):
+    """The names of nodes, each made once."""
+
+    def __missing__(self, node: NodeId) -> str:
+        self[node] = str(node)
+        return self[node]
+
+
+class _Kinds(dict[type[Message], str]):
+    """The names of messages, as they stand on the wire."""
+
+    def __missing__(self, message: type[Message]) -> str:
+        self[message] = str(message.__struct_config__.tag)
+        return self[message]
+
+
 class TraceLog:
     """Hashes the trace as the text of a CSV file, writes that file if one is given, and adds up the bytes."""
 
@@ -26,8 +42,8 @@ class TraceLog:
         self._hash = sha256()
         self._file = file
         self._batch: list[tuple[float, NodeId, NodeId, Message, int]] = []
-        self._names: dict[NodeId, str] = {}
-        self._kinds: dict[type, str] = {}
+        self._names = _Names()
+        self._kinds = _Kinds()
         self._encode = msgspec.msgpack.Encoder().encode
         self._write(HEADER)
 
@@ -41,7 +57,13 @@ class TraceLog:
         self.bytes_wire += sum(size + len(self._encode(message)) for _, _, _, message, size in batch)
         self.bytes_pushed += sum(size for _, _, _, message, size in batch if type(message) is Push)
         self.bytes_pulled += sum(size for _, _, _, message, size in batch if type(message) is Params)
-        self._write("".join([self._line(*each) for each in batch]))
+        names, kinds = self._names, self._kinds
+        lines = [
+            f"{time!r},{names[source]},{names[to]},{kinds[type(message)]},{getattr(message, 'progress', -1)},{size}"
+            for time, source, to, message, size in batch
+        ]
+        if lines:
+            self._write("\n".join(lines) + "\n")
 
     def sha256(self) -> str:
         self.flush()
@@ -51,19 +73,3 @@ class TraceLog:
         self._hash.update(text.encode())
         if self._file is not None:
             self._file.write(text)
-
-    def _line(self, time: float, source: NodeId, to: NodeId, message: Message, size: int) -> str:
-        progress = getattr(message, "progress", -1)
-        return f"{time!r},{self._name(source)},{self._name(to)},{self._kind(type(message))},{progress},{size}\n"
-
-    def _name(self, node: NodeId) -> str:
-        name = self._names.get(node)
-        if name is None:
-            name = self._names[node] = str(node)
-        return name
-
-    def _kind(self, message: type[Message]) -> str:
-        kind = self._kinds.get(message)
-        if kind is None:
-            kind = self._kinds[message] = str(message.__struct_config__.tag)
-        return kind

@@ -6,7 +6,9 @@ worker computes, accidents.py what befalls it, outcome.py what a run has come to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -70,6 +72,8 @@ class World:
         held = tuple(buckets(layout, each, strategy.bucket_values) for each in ranges)
         self.buckets = tuple(sorted(bucket for each in held for bucket in each))
         self._place = {bucket: place for place, bucket in enumerate(self.buckets)}
+        self._push_bytes = {bucket: strategy.codec.size(bucket.size) for bucket in self.buckets}
+        self._pull_bytes = {bucket: bucket.size * VALUE_BYTES for bucket in self.buckets}
         self._initial = self.problem.start(self.buckets)
         members = tuple(Member(worker, 0, 0) for worker in range(self.scenario.cluster.workers))
         view = View(0, members, held)
@@ -98,7 +102,7 @@ class World:
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> Outcome:
         """Run to the end; `progress(iterations done, of how many)` is called now and then."""
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"), _no_collections():
             self.accidents.schedule()
             for client in list(self.clients.values()):
                 self.go_on(client, 0)
@@ -113,7 +117,7 @@ class World:
     def go_on(self, client: Client, iteration: int) -> None:
         """A worker starts its next iteration, or is done."""
         client.iteration = iteration
-        if client.leaving or self.pace.is_last(iteration):
+        if client.leaving or iteration >= self.pace.last:
             self.finish(client)
         else:
             client.joining = False
@@ -156,10 +160,10 @@ class World:
         size = 0
         if payload is not None:
             if type(message) is Params:
-                size = message.bucket.size * VALUE_BYTES
+                size = self._pull_bytes[message.bucket]
                 payload = self._snapshot(message, payload)
             elif type(message) is Push:
-                size = self._parts.codec.size(message.bucket.size)
+                size = self._push_bytes[message.bucket]
         if self.recording:
             self.trace.record(self.agenda.now, source, to, message, size)
         worker = source.number if source.role == "worker" else to.number if to.role == "worker" else NO_WORKER
@@ -188,7 +192,8 @@ class World:
         self.iterations_done += 1
         client.replica.whole(self.mode)
         self.go_on(client, deliver.next)
-        self.handover.serve(client)
+        if self.handover.waiting:
+            self.handover.serve(client)
 
     def _fail(self, client: Client, fail: Fail) -> None:
         if not isinstance(fail.error, GoneError):
@@ -233,7 +238,7 @@ class World:
             self.agenda.at(client.frozen_until, client.number, self.to_worker, client, event)
             return
         self.perform(client.id, client.node.handle(event, self.agenda.now))
-        if client.joining and client.node.phase is Phase.RUNNING and self.pace.is_last(client.node.progress):
+        if client.joining and client.node.phase is Phase.RUNNING and client.node.progress >= self.pace.last:
             self.finish(client)  # it joined when all had been done
 
     def to_coordinator(self, event: Event) -> None:
@@ -261,3 +266,15 @@ class World:
         for client in members:
             if client.alive and gap(client.replica.pieces, outcome.pieces):
                 raise RunError(f"worker {client.number} ended without the final parameters")
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Pause the search for cycles: events are many, live briefly, and form none."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
