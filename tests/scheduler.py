@@ -451,7 +451,11 @@ class Ledger:
         for effect in effects:
             if isinstance(effect, Send) and isinstance(effect.message, Params):
                 bucket = self.shard.buckets[effect.message.bucket]
-                assert effect.message.version == bucket.version or effect.payload is not bucket.params, f"{effect.message} carries version {bucket.version}"
+                fresh = effect.message.version == bucket.version
+                assert fresh or not np.shares_memory(effect.payload, bucket.params), (
+                    f"{effect.message} carries the parameters of version {bucket.version}"
+                )
+                assert not fresh or np.array_equal(effect.payload, bucket.params)
 
 
 class Schedule:

@@ -5,9 +5,12 @@ The invariants themselves stand in `scheduler.py`; a failure here prints the scr
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from scheduler import (
     Action,
     Arrive,
@@ -27,9 +30,10 @@ from scheduler import (
     Wake,
     Work,
 )
-
 from syncline.gates import Always, Every
 from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Release, Ssp, SyncModel
+
+T = TypeVar("T")
 
 MODELS: tuple[SyncModel, ...] = (
     Bsp(),
@@ -54,15 +58,12 @@ releases = st.sampled_from(Release)
 models = st.sampled_from(MODELS)
 
 STEADY: tuple[st.SearchStrategy[Action], ...] = (
-    st.builds(Arrive, which),
-    st.builds(Arrive, which),
-    st.builds(Work, worker, which),
-    st.builds(Work, worker, which),
+    *[st.builds(Arrive, which)] * 4,
+    *[st.builds(Work, worker, which)] * 4,
     st.builds(Rush, worker, st.integers(1, 9)),
 )
 UNSURE: tuple[st.SearchStrategy[Action], ...] = (
-    st.builds(Repeat, which),
-    st.builds(Repeat, which),
+    *[st.builds(Repeat, which)] * 2,
     st.builds(Lose, which),
     st.builds(Tick, worker),
 )
@@ -70,23 +71,33 @@ MORTAL: tuple[st.SearchStrategy[Action], ...] = (
     st.builds(Crash, worker, st.integers(0, 255)),
     st.builds(Freeze, worker),
     st.builds(Wake, worker),
-    st.builds(Declare, worker),
-    st.builds(Declare, worker),
+    *[st.builds(Declare, worker)] * 2,
     st.builds(Restart, worker),
 )
 COMING: tuple[st.SearchStrategy[Action], ...] = (
     st.builds(Enlist),
     st.builds(Quit, worker),
 )
-CHANGING: tuple[st.SearchStrategy[Action], ...] = (
-    st.builds(Switch, st.integers(0, 1), models, st.none() | releases),
-)
+CHANGING: tuple[st.SearchStrategy[Action], ...] = (st.builds(Switch, st.integers(0, 1), models, st.none() | releases),)
 
 each_model = pytest.mark.parametrize("model", MODELS, ids=repr)
 
 
 def scripts(*kinds: tuple[st.SearchStrategy[Action], ...]) -> st.SearchStrategy[list[Action]]:
-    return st.lists(st.one_of(*(action for kind in kinds for action in kind)), max_size=50)
+    """Scripts long enough to matter (a flat list would have about five actions), and some things that go together."""
+    actions = [*STEADY, *(action for kind in kinds for action in kind)]
+    passages = [st.lists(weighted(actions), min_size=4, max_size=20)] * 4
+    if MORTAL in kinds:
+        passages += [
+            st.builds(lambda w, keep: [Crash(w, keep), Declare(w), Restart(w)], worker, st.integers(0, 255)),
+            st.builds(lambda w, n: [Freeze(w), Declare(w), Restart(w), Rush(w, n), Wake(w)], worker, st.integers(0, 9)),
+        ]
+    return st.lists(weighted(passages), max_size=10).map(lambda chosen: [action for each in chosen for action in each])
+
+
+def weighted(choices: list[st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
+    """One of the choices; one that stands there twice is twice as likely (`one_of` would drop the second)."""
+    return st.sampled_from(choices).flatmap(lambda choice: choice)
 
 
 def runs(examples: int) -> settings:

@@ -57,6 +57,8 @@ from syncline.messages import (
     server_id,
 )
 
+_ANSWERS = frozenset({Params, Taken, Gone, Moved})
+
 
 class Phase(Enum):
     JOINING = auto()
@@ -125,11 +127,13 @@ class Worker:
         out: list[Effect] = []
         if self.phase is Phase.GONE:
             return out
-        kind = type(event)
-        if kind is Received:
-            self._receive(event, out)  # type: ignore[arg-type]
-        elif kind is Ready:
-            self._push(event, out)  # type: ignore[arg-type]
+        if type(event) is Received:
+            if type(event.message) is View:
+                self._adopt(event.message, out)
+            else:
+                self._receive(event, out)
+        elif type(event) is Ready:
+            self._push(event, out)
         else:
             self._obey(event, out)
         return out
@@ -197,16 +201,9 @@ class Worker:
     # Down.
 
     def _receive(self, event: Received, out: list[Effect]) -> None:
-        message = event.message
-        kind = type(message)
-        if kind is Params or kind is Taken or kind is Gone or kind is Moved:
-            self._receive_answer(event, message, out)  # type: ignore[arg-type]
-        elif kind is View:
-            self._adopt(message, out)  # type: ignore[arg-type]
-        else:
-            raise PeerError(f"worker {self.number} got {message} from {event.source}")
-
-    def _receive_answer(self, event: Received, answer: Answer, out: list[Effect]) -> None:
+        answer: Answer = event.message  # type: ignore[assignment]
+        if type(answer) not in _ANSWERS:
+            raise PeerError(f"worker {self.number} got {answer} from {event.source}")
         awaited = self._awaited.get(answer.bucket)
         if awaited is None or answer.incarnation != self.incarnation:
             return

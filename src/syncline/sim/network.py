@@ -62,7 +62,8 @@ class FreeNetwork:
     def send(
         self, sender: NodeId, receiver: NodeId, worker: int, size: int, arrive: Callable[..., None], *args: Any
     ) -> None:
-        self._agenda.at(self._agenda.now, worker, arrive, *args)
+        agenda = self._agenda
+        agenda.at(agenda.now, worker, arrive, *args)
 
     def forget(self, node: NodeId) -> None:
         pass

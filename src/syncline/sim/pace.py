@@ -54,17 +54,16 @@ class Clocked:
         self._timetable = Timetable(world.scenario.cluster.compute, world.draw)
 
     def begin(self, client: Client) -> None:
+        agenda = self._world.agenda
         seconds = self._timetable.seconds(client.number, client.iteration) * client.factor
-        client.step_start = self._world.agenda.now
-        client.step_stop = client.step_start + seconds
-        self._schedule(client)
+        client.step += 1
+        client.step_start = agenda.now
+        client.step_stop = agenda.now + seconds
+        agenda.at(client.step_stop, client.number, self._computed, client, client.step)
 
     def postpone(self, client: Client, seconds: float) -> None:
-        client.step_stop += seconds
-        self._schedule(client)
-
-    def _schedule(self, client: Client) -> None:
         client.step += 1
+        client.step_stop += seconds
         self._world.agenda.at(client.step_stop, client.number, self._computed, client, client.step)
 
     def _computed(self, client: Client, step: int) -> None:
@@ -124,6 +123,8 @@ class Dispatched:
 
     def run(self, progress: Progress | None) -> None:
         world, agenda = self._world, self._world.agenda
+        while agenda.step():
+            self.events += 1
         for turn in range(self._turns):
             if not self._ready:
                 raise Stalled(f"every worker waits after {turn} turns")

@@ -46,9 +46,9 @@ class Replica:
         else:
             self.pieces[place] = payload
 
-    def whole(self, mode: Mode) -> None:
-        """Every bucket of the iteration is answered: in `gradients`, the worker's optimizer takes its step."""
-        if mode is Mode.GRADIENTS and self._means:
+    def whole(self) -> None:
+        """In `gradients` mode: every bucket's mean is there, and the worker's optimizer takes its step."""
+        if self._means:
             self.pieces = self._stepped([self._means.get(place) for place in range(len(self.pieces))])
             self._means = {}
 

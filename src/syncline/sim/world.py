@@ -104,8 +104,8 @@ class World:
         """Run to the end; `progress(iterations done, of how many)` is called now and then."""
         with np.errstate(over="ignore", invalid="ignore"), _no_collections():
             self.accidents.schedule()
-            for client in list(self.clients.values()):
-                self.go_on(client, 0)
+            for client in self.clients.values():
+                self.agenda.at(0.0, client.number, self._start, client)
             self.pace.run(progress)
             outcome = judge(self)
             if self.scenario.strategy.rule.keeps:
@@ -113,6 +113,10 @@ class World:
             return outcome
 
     # A worker's iterations.
+
+    def _start(self, client: Client) -> None:
+        if client.alive:
+            self.go_on(client, 0)
 
     def go_on(self, client: Client, iteration: int) -> None:
         """A worker starts its next iteration, or is done."""
@@ -166,9 +170,14 @@ class World:
                 size = self._push_bytes[message.bucket]
         if self.recording:
             self.trace.record(self.agenda.now, source, to, message, size)
-        worker = source.number if source.role == "worker" else to.number if to.role == "worker" else NO_WORKER
         event = Received(source, message, payload)
-        self.network.send(source, to, worker, size, self._arrive, to, event, size)
+        if to.role == "server":
+            worker = source.number if source.role == "worker" else NO_WORKER
+            self.network.send(source, to, worker, size, self._to_server, self.servers[to.number], event, size)
+        elif to.role == "worker":
+            self.network.send(source, to, to.number, size, self._to_worker_number, to.number, event)
+        else:
+            self.network.send(source, to, source.number, size, self.to_coordinator, event)
 
     def _snapshot(self, message: Params, payload: Payload) -> Values:
         """The parameters of a version, copied once for all who get them."""
@@ -190,7 +199,8 @@ class World:
                 self.go_on(client, deliver.next)
             return
         self.iterations_done += 1
-        client.replica.whole(self.mode)
+        if self.mode is Mode.GRADIENTS:
+            client.replica.whole()
         self.go_on(client, deliver.next)
         if self.handover.waiting:
             self.handover.serve(client)
@@ -207,14 +217,6 @@ class World:
 
     # Arrivals.
 
-    def _arrive(self, to: NodeId, event: Received, size: int) -> None:
-        if to.role == "server":
-            self._to_server(self.servers[to.number], event, size)
-        elif to.role == "worker":
-            self.to_worker(self.clients[to.number], event)
-        else:
-            self.to_coordinator(event)
-
     def _to_server(self, server: Server, event: Received, size: int) -> None:
         rate = self.scenario.cluster.apply
         if rate is None or type(event.message) is not Push:
@@ -230,6 +232,9 @@ class World:
         if self.recording:
             self.meter.handled(server.shard.number, event, effects, self.agenda.now)
         self.perform(server.id, effects)
+
+    def _to_worker_number(self, number: int, event: Event) -> None:
+        self.to_worker(self.clients[number], event)
 
     def to_worker(self, client: Client, event: Event) -> None:
         if not client.alive:

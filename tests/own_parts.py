@@ -1,0 +1,57 @@
+"""Parts as a user would write them: a good sync model, and bad ones that the conformance suite must refuse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from syncline.draw import Draw
+from syncline.sync import State
+
+
+@dataclass(frozen=True)
+class Patient:
+    """Nobody is more than `lead` iterations ahead of the slowest live member."""
+
+    lead: int
+    at_close = False
+
+    def may_answer(self, state: State, worker: int, i: int, draw: Draw) -> bool:
+        return i - state.slowest <= self.lead
+
+    def may_close(self, state: State) -> bool:
+        return state.missing == 0
+
+
+@dataclass(frozen=True)
+class Deaf(Patient):
+    """Never closes a round: whoever waits, waits forever."""
+
+    lead: int = 1
+
+    def may_close(self, state: State) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class Hasty(Patient):
+    """Lets everybody pass, whatever its bound says."""
+
+    lead: int = 1
+
+    def may_answer(self, state: State, worker: int, i: int, draw: Draw) -> bool:
+        return True
+
+
+@dataclass
+class Moody:
+    """Answers by the number of times it was asked: not a value, and not pure."""
+
+    asked: int = 0
+    at_close = False
+
+    def may_answer(self, state: State, worker: int, i: int, draw: Draw) -> bool:
+        self.asked += 1
+        return self.asked % 3 == 0 or i < state.v
+
+    def may_close(self, state: State) -> bool:
+        return state.missing == 0

@@ -1,0 +1,31 @@
+"""The public names are a promise: a change here is a change for users."""
+
+from __future__ import annotations
+
+import syncline
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(syncline.__all__) == [
+        "Asp",
+        "Bsp",
+        "Bucket",
+        "Drop",
+        "Dsps",
+        "GoneError",
+        "Layout",
+        "NotFinite",
+        "PeerError",
+        "Pssp",
+        "Release",
+        "RunError",
+        "Ssp",
+        "Stalled",
+        "SyncModel",
+        "SynclineError",
+        "Table",
+        "UsageError",
+        "__version__",
+        "parse",
+    ]
+    assert all(hasattr(syncline, name) for name in syncline.__all__)

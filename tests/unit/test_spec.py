@@ -1,0 +1,259 @@
+"""Text <-> parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncline import codecs, gates, placement, rules, sync
+from syncline.errors import UsageError
+from syncline.parts import Part
+from syncline.sim.dispatch import DISPATCHES, InTurn, Uniform, Weighted, parse_dispatch
+from syncline.spec import form, parse, write
+from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Ssp
+
+positive = st.floats(0, 1e30, exclude_min=True, allow_nan=False)
+share = st.floats(0, 1)
+whole = st.integers(0, 10**12)
+counting = st.integers(1, 10**12)
+
+PARTS: dict[str, dict[type, st.SearchStrategy[Any]]] = {
+    "sync": {
+        Bsp: st.just(Bsp()),
+        Asp: st.just(Asp()),
+        Ssp: st.builds(Ssp, whole),
+        Dsps: st.tuples(whole, counting).map(lambda pair: Dsps(min(pair), max(pair))),
+        Drop: st.builds(Drop, counting),
+        Pssp: st.one_of(
+            st.builds(Pssp, whole, p=share),
+            st.builds(Pssp, whole, alpha=st.one_of(st.floats(0, 1e30), st.just("significance"))),
+        ),
+    },
+    "rule": {
+        rules.Mean: st.just(rules.Mean()),
+        rules.Add: st.just(rules.Add()),
+        rules.Sgd: st.builds(rules.Sgd, positive),
+        rules.Momentum: st.builds(rules.Momentum, positive, st.floats(0, 1, exclude_max=True)),
+        rules.Sasgd: st.builds(rules.Sasgd, positive),
+    },
+    "codec": {codecs.Dense: st.just(codecs.Dense())},
+    "gate": {
+        gates.Always: st.just(gates.Always()),
+        gates.Every: st.builds(gates.Every, counting, counting),
+    },
+    "placement": {
+        placement.Elastic: st.just(placement.Elastic()),
+        placement.RoundRobin: st.just(placement.RoundRobin()),
+    },
+}
+SHIPPED = {
+    "sync": sync.SYNC_MODELS,
+    "rule": rules.RULES,
+    "codec": codecs.CODECS,
+    "gate": gates.GATES,
+    "placement": placement.PLACEMENTS,
+}
+shipped = st.sampled_from(list(PARTS)).flatmap(lambda kind: st.tuples(st.just(kind), st.one_of(*PARTS[kind].values())))
+
+
+def test_all_shipped_parts_are_tried() -> None:
+    assert {kind: set(parts) for kind, parts in PARTS.items()} == {kind: set(parts) for kind, parts in SHIPPED.items()}
+    assert set(DISPATCHES) == {Uniform, InTurn, Weighted}
+
+
+@given(shipped)
+def test_a_part_is_what_its_text_says(case: tuple[str, Part]) -> None:
+    kind, part = case
+    again = parse(kind, str(part))
+    assert again == part
+    assert type(again) is type(part)
+    assert hash(again) == hash(part)
+    assert str(again) == str(part) == write(part)
+
+
+@given(
+    st.one_of(
+        st.just(Uniform()),
+        st.just(InTurn()),
+        st.builds(Weighted, positive, whole, positive),
+    )
+)
+def test_a_dispatch_is_what_its_text_says(part: Part) -> None:
+    assert parse_dispatch(str(part)) == part
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "part"),
+    [
+        ("sync", "bsp", Bsp()),
+        ("sync", " bsp ", Bsp()),
+        ("sync", "ssp:3", Ssp(3)),
+        ("sync", "ssp:s=3", Ssp(3)),
+        ("sync", "ssp: 3", Ssp(3)),
+        ("sync", "dsps:1,4", Dsps(1, 4)),
+        ("sync", "dsps:hi=4,lo=1", Dsps(1, 4)),
+        ("sync", "drop:6", Drop(6)),
+        ("sync", "pssp:s=3,p=0.5", Pssp(3, p=0.5)),
+        ("sync", "pssp:3,0.5", Pssp(3, p=0.5)),
+        ("sync", "pssp:3, p = 0.5", Pssp(3, p=0.5)),
+        ("sync", "pssp:s=3,alpha=2", Pssp(3, alpha=2.0)),
+        ("sync", "pssp:s=3,alpha=significance", Pssp(3, alpha="significance")),
+        ("rule", "sgd:0.1", rules.Sgd(0.1)),
+        ("rule", "sgd:1e-3", rules.Sgd(1e-3)),
+        ("rule", "momentum:0.1", rules.Momentum(0.1, 0.9)),
+        ("rule", "momentum:0.1,mu=0.5", rules.Momentum(0.1, 0.5)),
+        ("gate", "every:fetch=2", gates.Every(1, 2)),
+        ("gate", "every:2,3", gates.Every(2, 3)),
+    ],
+)
+def test_words(kind: str, words: str, part: Part) -> None:
+    assert parse(kind, words) == part
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (Ssp(3), "ssp:3"),
+        (Pssp(3, p=0.5), "pssp:s=3,p=0.5"),
+        (Dsps(1, 4), "dsps:lo=1,hi=4"),
+        (rules.Momentum(0.1), "momentum:0.1"),
+        (gates.Every(), "every"),
+        (gates.Every(2), "every:2"),
+        (gates.Every(1, 2), "every:fetch=2"),
+    ],
+)
+def test_text_is_short(part: Part, words: str) -> None:
+    assert str(part) == words
+
+
+@dataclass(frozen=True)
+class Patient:
+    """A sync model of one's own."""
+
+    rounds: int = 1
+    factor: float = 2.0
+    strict: bool = False
+    at_close = False
+
+    def may_answer(self, state: Any, worker: int, i: int, draw: Any) -> bool:
+        return i < state.v + self.rounds
+
+    def may_close(self, state: Any) -> bool:
+        return state.missing == 0
+
+
+@dataclass(frozen=True)
+class Half:
+    """No sync model: it lacks `may_close` and `at_close`."""
+
+    def may_answer(self, state: Any, worker: int, i: int, draw: Any) -> bool:
+        return True
+
+
+class TestOwnClasses:
+    @pytest.fixture(autouse=True)
+    def _package(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """This module under a name that can be imported, however the tests are run."""
+        import sys
+        from types import ModuleType
+
+        module = ModuleType("own_models")
+        module.Patient, module.Half = Patient, Half  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "own_models", module)
+        monkeypatch.setattr(Patient, "__module__", "own_models")
+
+    @pytest.mark.parametrize(
+        ("words", "part"),
+        [
+            ("own_models.Patient", Patient()),
+            ("own_models.Patient:3", Patient(3)),
+            ("own_models.Patient:rounds=3,strict=true", Patient(3, strict=True)),
+            ("own_models.Patient:1,0.5,false", Patient(1, 0.5)),
+        ],
+    )
+    def test_words(self, words: str, part: Patient) -> None:
+        assert parse("sync", words) == part
+        assert parse("sync", write(part)) == part
+
+    @pytest.mark.parametrize(
+        ("words", "problem"),
+        [
+            ("own_models.Half", "lacks the methods of a SyncModel"),
+            ("own_models.Nobody", "Nobody"),
+            ("own_models.Patient:x", "rounds must be a whole number"),
+            ("own_models.Patient:1,2,maybe", "strict is true or false"),
+            ("own_models.Patient:1,2,true,4", "does not fit"),
+        ],
+    )
+    def test_errors(self, words: str, problem: str) -> None:
+        with pytest.raises(UsageError, match=problem) as caught:
+            parse("sync", words, "strategy.sync")
+        assert caught.value.option == "strategy.sync"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "problem"),
+    [
+        ("sync", "bps", "did you mean 'bsp'"),
+        ("sync", "nothing-like-it", "one of: bsp, asp, ssp:s"),
+        ("sync", "", "one of: bsp"),
+        ("sync", "ssp", "does not fit ssp:s"),
+        ("sync", "ssp:1,2", "does not fit ssp:s"),
+        ("sync", "ssp:t=1", "does not fit ssp:s"),
+        ("sync", "ssp:1,s=2", "does not fit ssp:s"),
+        ("sync", "ssp:x", "s must be a whole number, not 'x'"),
+        ("sync", "pssp:s=3,0.5", "must come before the named values"),
+        ("sync", "pssp:s=3,s=4", "given twice"),
+        ("sync", "sgd:0.1", "there is no 'sgd'"),
+        ("rule", "sgd:fast", "lr must be a number, not 'fast'"),
+        ("rule", "momentum:0.1,1.5", "mu must be in"),
+        ("codec", "zip", "one of: dense"),
+        ("gate", "every:0", "push must be at least 1"),
+        ("placement", "elastc", "did you mean 'elastic'"),
+    ],
+)
+def test_errors(kind: str, words: str, problem: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(kind, words, "--option")
+    assert str(caught.value).startswith("--option: ")
+    assert problem in str(caught.value)
+
+
+def test_an_error_names_the_kind_if_there_is_no_option() -> None:
+    with pytest.raises(UsageError, match="^gate: "):
+        parse("gate", "nothing")
+
+
+@given(st.sampled_from(list(PARTS)), st.text(max_size=20))
+def test_any_text_is_a_part_or_a_usage_error(kind: str, words: str) -> None:
+    try:
+        part = parse(kind, words)
+    except UsageError:
+        return
+    assert parse(kind, write(part)) == part
+
+
+@given(st.sampled_from(["ssp", "dsps", "drop", "pssp"]), st.text("0123456789.,=+-eEinfspahlo ", max_size=12))
+def test_any_arguments_are_a_model_or_a_usage_error(name: str, arguments: str) -> None:
+    try:
+        part = parse("sync", f"{name}:{arguments}")
+    except UsageError:
+        return
+    assert parse("sync", str(part)) == part
+
+
+@pytest.mark.parametrize("part", [part for parts in SHIPPED.values() for part in parts], ids=lambda part: part.name)
+def test_the_form_of_a_part_shows_no_python(part: type[Part]) -> None:
+    """It stands in messages: what is optional is a word, not None."""
+    assert form(part, part.name).startswith(part.name)
+    assert "None" not in form(part, part.name)
+
+
+def test_infinity_is_no_whole_number() -> None:
+    with pytest.raises(UsageError, match="whole number"):
+        parse("sync", f"ssp:{inf}")
