@@ -1,7 +1,7 @@
 """Whole traces, message by message, as they were when they were last looked at by a person.
 
-To accept a change of the protocol: `syncline simulate tests/golden/NAME.toml --trace tests/golden/NAME.csv`, and read the
-difference.
+To accept a change of the protocol: `syncline simulate tests/golden/NAME.toml --trace tests/golden/NAME.csv`, and read
+the difference.
 """
 
 from __future__ import annotations

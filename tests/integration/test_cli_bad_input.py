@@ -524,7 +524,8 @@ def test_a_failed_run_leaves_an_earlier_report_alone(text: str, run: Run, tmp_pa
 def test_as_a_process(text: str, code: int, begins: str, tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text(text)
     command = [sys.executable, "-m", "syncline", "simulate", "x.toml", "-q", "--report", "r.json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == code
     assert done.stdout == ""
     assert done.stderr.startswith(begins)

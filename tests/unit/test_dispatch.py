@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from io import StringIO
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -95,7 +96,7 @@ def test_uniform_draws_all_about_equally() -> None:
 def test_uniform_draws_independently() -> None:
     """A client follows itself as often as any other."""
     order = drawn(run(Uniform(), Asp(), clients=10, iterations=400)[1])
-    repeats = sum(one == other for one, other in zip(order, order[1:], strict=False))
+    repeats = sum(one == other for one, other in pairwise(order))
     assert abs(repeats - 400) < 5 * (4000 * 0.1 * 0.9) ** 0.5
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,9 @@ FOUND = f"import sys; print(sorted(m for m in {HEAVY!r} if m in sys.modules))"
 
 
 def heavy_after(code: str, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}\n{FOUND}"], cwd=folder, capture_output=True, text=True, check=False
-    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-c", f"{code}\n{FOUND}"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()[-1]
 

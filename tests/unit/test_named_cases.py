@@ -422,6 +422,18 @@ def test_two_pushes_that_waited_for_one_view_are_answered_with_the_versions_they
         assert int(send.payload.sum()) == send.message.version
 
 
+def test_two_rounds_that_close_at_once_are_answered_with_the_versions_they_carry() -> None:
+    server = Server(Asp(), 2, Release.SOFT)
+    server.push(0, 0, at=0)
+    server.change(Bsp())
+    assert server.push(0, 1, at=1) == []  # kept for round 1, and released when V advances
+
+    for send in server.see(*members(0)):  # rounds 0 and 1 close
+        assert isinstance(send, Send)
+        assert int(send.payload.sum()) == send.message.version
+    assert server.applied == [0, 1]
+
+
 # Changes of model.
 
 

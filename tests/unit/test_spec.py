@@ -225,7 +225,7 @@ def test_errors(kind: str, words: str, problem: str) -> None:
 
 
 def test_an_error_names_the_kind_if_there_is_no_option() -> None:
-    with pytest.raises(UsageError, match="^gate: "):
+    with pytest.raises(UsageError, match=r"^gate: "):
         parse("gate", "nothing")
 
 

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
+import click
 import typer
 
 from syncline import __version__
@@ -42,16 +43,17 @@ def options(
 def main() -> None:
     """Run the command; every expected error is one message on stderr and an exit code."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
     except UsageError as error:
-        _fail(error, 2)
+        _fail(str(error), 2)
     except SynclineError as error:
-        _fail(error, 1)
-    except KeyboardInterrupt:
-        print("syncline: interrupted", file=sys.stderr)
-        sys.exit(130)
+        _fail(str(error), 1)
+    except click.ClickException as error:
+        _fail(f"{error.format_message()} (see --help)", 2)
+    except (KeyboardInterrupt, click.Abort):
+        _fail("interrupted", 130)
 
 
-def _fail(error: SynclineError, code: int) -> None:
-    print(f"syncline: {error}", file=sys.stderr)
+def _fail(message: str, code: int) -> NoReturn:
+    print(f"syncline: {message}", file=sys.stderr)
     sys.exit(code)

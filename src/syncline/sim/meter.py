@@ -61,6 +61,19 @@ class Meter:
         if asked is not None and source is not None:
             self._park(server, source.number, asked, now)
 
+    def close(self, now: float) -> None:
+        """The run is over: who still waits has waited until now."""
+        for worker, waiting in self._waiting.items():
+            if waiting.count:
+                self._waited(worker, waiting.since, now)
+        self._waiting.clear()
+        self._parked.clear()
+
+    def _waited(self, worker: int, since: float, now: float) -> None:
+        self.waiting_seconds += now - since
+        if self.spans is not None and now > since:
+            self.spans.append(Span(worker, since, now, "wait"))
+
     def _park(self, server: int, worker: int, asked: Push | Pull, now: float) -> None:
         key = (server, worker, asked.bucket)
         if key in self._parked:
@@ -83,9 +96,7 @@ class Meter:
         waiting = self._waiting[worker]
         waiting.count -= 1
         if waiting.count == 0:
-            self.waiting_seconds += now - waiting.since
-            if self.spans is not None and now > waiting.since:
-                self.spans.append(Span(worker, waiting.since, now, "wait"))
+            self._waited(worker, waiting.since, now)
 
 
 _ANSWERS = frozenset({Params, Taken, Gone, Moved})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,7 +46,7 @@ class Outcome:
 def judge(world: World) -> Outcome:
     """Read the outcome off a world that has run to its end."""
     shards = [server.shard for server in world.servers]
-    members = world.members()
+    world.meter.close(world.last_answer)
     pieces = _final_pieces(world)
     return Outcome(
         scenario=world.scenario,
@@ -53,7 +54,7 @@ def judge(world: World) -> Outcome:
         train_progress=min(bucket.v for shard in shards for bucket in shard.buckets.values()),
         updates=sum(shard.tally.updates for shard in shards),
         dropped_updates=sum(shard.tally.dropped for shard in shards),
-        replica_gap=max((gap(client.replica.pieces, pieces) for client in members), default=0.0),
+        replica_gap=_replica_gap(world, pieces),
         bottleneck=_bottleneck(world),
         trace_sha256=world.trace.sha256(),
         meter=world.meter,
@@ -78,6 +79,16 @@ def _final_pieces(world: World) -> list[Values]:
         return [held[name].params.copy() for name in world.buckets]
     done = world.members() or [client for client in world.clients.values() if client.done]
     return done[0].replica.pieces
+
+
+def _replica_gap(world: World, pieces: Sequence[Values]) -> float:
+    """The largest difference between a replica and the servers' model; in `gradients` mode, between two replicas."""
+    replicas = [client.replica.pieces for client in world.members()]
+    if world.scenario.strategy.rule.keeps or not replicas:
+        return max((gap(replica, pieces) for replica in replicas), default=0.0)
+    highest = [reduce(np.maximum, same) for same in zip(*replicas, strict=True)]
+    lowest = [reduce(np.minimum, same) for same in zip(*replicas, strict=True)]
+    return gap(highest, lowest)
 
 
 def _bottleneck(world: World) -> str:
