@@ -227,6 +227,7 @@ class Process:
     delivered: set[tuple[Bucket, int]] = field(default_factory=set)
     borrowed: list[Payload] = field(default_factory=list)
     sent: dict[Bucket, Payload] = field(default_factory=dict)
+    empty: set[tuple[Bucket, int]] = field(default_factory=set)
     iteration: int = 0
     pulled: int | None = None
     alive: bool = True
@@ -258,8 +259,6 @@ class Ledger:
         self.shard = shard
         self.view = view
         self.limit = inf
-        self.loose = False
-        """The model was changed and pulls are released softly: at the next V, however far ahead they are."""
         self.deferred: list[Received] = []
         self.taken: set[Key] = set()
         self.dropped: set[Key] = set()
@@ -280,10 +279,9 @@ class Ledger:
         before = {name: bucket.v for name, bucket in self.shard.buckets.items()}
         carried = self._carried(event)
         judged = self._judged(event, before)
-        at_close, release = self.shard.terms.model.at_close, self.shard.terms.release
+        at_close = self.shard.terms.model.at_close
         effects = self.shard.handle(event, now)
         if isinstance(event, Change):
-            self.loose |= Release.SOFT in (release, self.shard.terms.release)
             if not self.shard.terms.model.at_close:
                 self._settle_all()
             at_close = self.shard.terms.model.at_close
@@ -405,7 +403,7 @@ class Ledger:
         worker, _, i, bucket = key
         model, lead = self.shard.terms.model, i - answer.v
         soft = self.shard.terms.release is Release.SOFT
-        if answer.late or self.loose or (soft and isinstance(model, Pssp)):
+        if answer.late or (soft and isinstance(model, Pssp)):
             return
         match model:
             case Bsp() | Drop():
@@ -674,6 +672,8 @@ class Schedule:
                     self._send(worker_id(process.node.number), effect)
                     if isinstance(message, Push) and payload is not None:
                         process.sent[message.bucket] = payload
+                    elif isinstance(message, Push):
+                        process.empty.add((message.bucket, message.progress))
                 case SetTimer(key):
                     process.timers.append(Timer(key))
                 case Deliver():
@@ -704,7 +704,7 @@ class Schedule:
         """Whoever is answered with parameters finds its own update in them, if it was taken and held back nowhere."""
         node = process.node
         key = (node.number, node.incarnation, i, deliver.bucket)
-        taken = any(key in ledger.taken and not ledger.loose for ledger in self.ledgers)
+        taken = any(key in ledger.taken for ledger in self.ledgers) and (deliver.bucket, i) not in process.empty
         if taken and isinstance(self.setup.gate, Always):
             assert deliver.payload[self.coordinate(node.number, node.incarnation, i)] == 1, f"{key} reads no own update"
 

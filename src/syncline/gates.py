@@ -42,6 +42,7 @@ class Every(Part):
     """Every push-th update and every fetch-th fetch (Downpour)."""
 
     name = "every"
+    example = "every:push=2,fetch=4"
     push: int = 1
     fetch: int = 1
 

@@ -92,11 +92,11 @@ class Taken(Message, frozen=True, tag="taken", gc=False):
 
 
 class Gone(Message, frozen=True, tag="gone", gc=False):
-    """Shard to worker: you are not a member; the update was not touched."""
+    """Shard or coordinator to worker: this incarnation is no member, and will not be one again."""
 
     incarnation: int
-    progress: int
-    bucket: Bucket
+    progress: int = -1
+    bucket: Bucket = Bucket(0, 0)
 
 
 class Moved(Message, frozen=True, tag="moved", gc=False):

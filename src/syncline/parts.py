@@ -13,6 +13,8 @@ class Part:
     """
 
     name: ClassVar[str]
+    example: ClassVar[str] = ""
+    """How it is written, where the name alone is not enough."""
 
     def __str__(self) -> str:
         return text(self, self.name)

@@ -55,7 +55,10 @@ def checked(placement: Placement, layout: Layout, servers: int) -> Ranges:
         raise UsageError("placement", f"{placement} names {len(ranges)} servers where there are {servers}")
     for server, held in enumerate(ranges):
         if not sum(piece.size for piece in held):
-            raise UsageError("servers", f"{placement} leaves server {server} of {servers} without a value to hold")
+            most = f"{len(layout.tables)} tables" if isinstance(placement, RoundRobin) else f"{layout.size} values"
+            raise UsageError(
+                "servers", f"{placement} leaves server {server} of {servers} without a value; there are {most}"
+            )
     at = 0
     for piece in sorted(piece for held in ranges for piece in held):
         if piece.start != at:

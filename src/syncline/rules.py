@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -47,8 +48,8 @@ class _Gradient(Part):
     lr: float
 
     def __post_init__(self) -> None:
-        if not self.lr > 0:
-            raise UsageError(self.name, f"the learning rate must be above 0, not {self.lr}")
+        if not 0 < self.lr < inf:
+            raise UsageError(self.name, f"the learning rate must be finite and above 0, not {self.lr}")
 
     def start(self, params: Values) -> Memory:
         return {}
@@ -89,6 +90,7 @@ class Sgd(_Gradient):
     """w -= alpha g."""
 
     name = "sgd"
+    example = "sgd:0.1"
     lr: float
 
     def apply(self, params: Values, update: Values, memory: Memory, staleness: int, lr: float | None) -> None:
@@ -100,6 +102,7 @@ class Momentum(_Gradient):
     """m = mu m + g; w -= alpha m."""
 
     name = "momentum"
+    example = "momentum:0.1,0.9"
     lr: float
     mu: float = 0.9
 
@@ -123,6 +126,7 @@ class Sasgd(_Gradient):
     """w -= (alpha / tau) g: an update counts the less, the staler it is."""
 
     name = "sasgd"
+    example = "sasgd:0.1"
     lr: float
 
     def apply(self, params: Values, update: Values, memory: Memory, staleness: int, lr: float | None) -> None:

@@ -6,8 +6,9 @@ A part is written `name`, `name:value,...` or `name:key=value,...`. A name with 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
@@ -42,7 +43,7 @@ def parse_among(shipped: tuple[type[Part], ...], protocol: type, words: str, opt
     except UsageError as error:
         raise UsageError(option, f"{words!r}: {error.problem}") from None
     except TypeError:
-        raise UsageError(option, f"{words!r} does not fit {form(found, name)}") from None
+        raise UsageError(option, f"{words!r} cannot be read; write it like {example(found)}") from None
     if not isinstance(part, protocol):
         raise UsageError(option, f"{name} lacks the methods of a {protocol.__qualname__}")
     return part
@@ -56,16 +57,12 @@ def write(part: object) -> str:
     return text(part, name) if is_dataclass(part) else name
 
 
-def form(part: type, name: str) -> str:
-    """How a part of this class is written, for messages: `pssp:s,p=...,alpha=...`."""
-    if not is_dataclass(part):
-        return name
-    words = [_form(field) for field in fields(part)]
-    return f"{name}:" + ",".join(words) if words else name
-
-
-def _form(field: Field[Any]) -> str:
-    return field.name if field.default is MISSING else f"{field.name}={field.default}"
+def example(part: type) -> str:
+    """How a part of this class is written, for messages: `pssp:s=3,p=0.5`."""
+    if issubclass(part, Part):
+        return part.example or part.name
+    names = ",".join(f"{field.name}=..." for field in fields(part)) if is_dataclass(part) else ""
+    return f"{part.__module__}.{part.__qualname__}" + (f":{names}" if names else "")
 
 
 def _class(shipped: tuple[type[Part], ...], name: str, option: str) -> type:
@@ -76,12 +73,13 @@ def _class(shipped: tuple[type[Part], ...], name: str, option: str) -> type:
         return _own_class(name, option)
     close = get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    forms = ", ".join(form(part, part.name) for part in shipped)
-    raise UsageError(option, f"there is no {name!r}; {hint}one of: {forms}")
+    raise UsageError(option, f"there is no {name!r}; {hint}one of: {', '.join(map(example, shipped))}")
 
 
 def _own_class(name: str, option: str) -> type:
     module, _, attribute = name.rpartition(".")
+    if not all(word.isidentifier() for word in name.split(".")):
+        raise UsageError(option, f"{name!r} is no dotted path of a class, like mypackage.models.Patient")
     try:
         found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
@@ -134,9 +132,11 @@ def _value(word: str, field: Field[Any], option: str) -> Any:
                 return python_type(word)
             except ValueError:
                 continue
-    if "str" in kind or "Literal" in kind:
-        if "Literal" in kind and f"'{word}'" not in kind.replace('"', "'"):
-            raise UsageError(option, f"{field.name} cannot be {word!r}")
+    literals = _LITERAL.findall(kind)
+    if word in literals or ("str" in kind and not literals):
         return word
-    wanted = "a whole number" if "int" in kind else "a number"
+    wanted = " or ".join(["a whole number" if "int" in kind else "a number", *map(repr, literals)])
     raise UsageError(option, f"{field.name} must be {wanted}, not {word!r}")
+
+
+_LITERAL = re.compile(r"""Literal\[['"](\w+)['"]\]""")

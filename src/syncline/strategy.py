@@ -13,7 +13,7 @@ from syncline.layout import BUCKET_VALUES
 from syncline.placement import Elastic, Placement
 from syncline.rules import Add, Mean, Rule
 from syncline.spec import write
-from syncline.sync import Asp, Bsp, Drop, Release, Ssp, SyncModel
+from syncline.sync import Bsp, Drop, Release, Ssp, SyncModel
 
 
 class Mode(StrEnum):
@@ -80,7 +80,9 @@ def check(strategy: ServerStrategy, workers: int) -> None:
         check_model(model, strategy.mode, workers)
     if strategy.mode is Mode.GRADIENTS and isinstance(strategy.gate, Every) and strategy.gate.fetch > 1:
         raise UsageError(
-            "gate", f"{write(strategy.gate)!r} skips fetches, but in mode 'gradients' every worker needs every mean"
+            "gate",
+            f"{write(strategy.gate)!r} skips fetches, but in mode 'gradients' every worker needs every round's mean; "
+            'use gate = "always" or mode = "changes"',
         )
 
 
@@ -89,9 +91,8 @@ def check_model(model: SyncModel, mode: Mode, workers: int, option: str = "sync"
     if isinstance(model, Drop) and model.k > workers:
         raise UsageError(option, f"{write(model)!r} waits for {model.k} of {workers} workers; at most drop:{workers}")
     if mode is Mode.GRADIENTS and not is_bsp(model):
-        hint = 'mode = "changes" or a rule' if isinstance(model, (Asp, Drop)) else 'mode = "changes"'
         raise UsageError(
-            "mode",
-            f"'gradients' is possible only under bsp, not {write(model)!r}: every worker needs every "
-            f'round\'s mean; use {hint}, or sync = "bsp"',
+            "mode" if option == "sync" else option,
+            f"'gradients' is possible only under bsp, not {write(model)!r}, since every worker needs every round's "
+            'mean; use mode = "changes" or a rule, or sync = "bsp"',
         )

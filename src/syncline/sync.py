@@ -146,6 +146,7 @@ class Ssp(_Everyone):
     """Stale synchronous: nobody is more than s iterations ahead of the slowest."""
 
     name = "ssp"
+    example = "ssp:3"
     s: int
 
     def __post_init__(self) -> None:
@@ -164,6 +165,7 @@ class Dsps(_Everyone):
     """Ssp whose bound follows the ratio of the slowest to the fastest worker, between lo and hi."""
 
     name = "dsps"
+    example = "dsps:1,4"
     lo: int
     hi: int
 
@@ -196,6 +198,7 @@ class Drop(Part):
     """Synchronous, but a round closes with its first k pushes; what comes later for it is dropped."""
 
     name = "drop"
+    example = "drop:6"
     k: int
     at_close = True
 
@@ -217,6 +220,7 @@ class Pssp(_Everyone):
     """
 
     name = "pssp"
+    example = "pssp:s=3,p=0.5"
     s: int
     p: float | None = None
     alpha: float | Literal["significance"] | None = None

@@ -88,7 +88,6 @@ BAD_FILES: dict[str, tuple[str, tuple[str, ...]]] = {
     "iterations: bool": (toml("iterations = true"), ("iterations",)),
     "seed: text": (toml('seed = "x"'), ("seed",)),
     "seed: broken": (toml("seed = 1.5"), ("seed",)),
-    "seed beyond 64 bits": (toml("seed = 18446744073709551616", model='recipe = "digits-mlp"'), ("seed",)),
     "cluster: number": ("cluster = 3", ("cluster",)),
     "network: number": ("network = 3\n" + toml(), ("network",)),
     "model: text": ('model = "digits-mlp"\n' + toml(), ("model",)),
@@ -188,7 +187,7 @@ BAD_FILES: dict[str, tuple[str, tuple[str, ...]]] = {
     "release": (toml(strategy='release = "lasy"'), ("strategy.release", "lazy", "soft")),
     "mode": (toml(strategy='mode = "gradient"'), ("strategy.mode", "gradients")),
     "rule": (toml(strategy='rule = "sdg:0.1"'), ("strategy.rule", "did you mean 'sgd'")),
-    "rule without rate": (toml(strategy='rule = "sgd"'), ("strategy.rule", "sgd:lr")),
+    "rule without rate": (toml(strategy='rule = "sgd"'), ("strategy.rule", "sgd:0.1")),
     "rule with rate 0": (toml(strategy='rule = "sgd:0"'), ("strategy.rule", "above 0")),
     "rule with rate inf": (toml(strategy='rule = "sgd:inf"'), ("strategy.rule", "inf")),
     "rule with mu 1.5": (toml(strategy='rule = "momentum:0.1,1.5"'), ("strategy.rule", "[0, 1)")),
@@ -199,7 +198,7 @@ BAD_FILES: dict[str, tuple[str, tuple[str, ...]]] = {
     "placement": (toml(strategy='placement = "elstic"'), ("strategy.placement", "elastic")),
     "recipe": (toml(model='recipe = "digits"'), ("model.recipe", "digits-mlp")),
     "optimizer": (toml(model='recipe = "digits-mlp"\noptimizer = "sdg:1"'), ("model.optimizer", "sgd")),
-    "optimizer without rate": (toml(model='recipe = "digits-mlp"\noptimizer = "sgd"'), ("model.optimizer", "sgd:lr")),
+    "optimizer without rate": (toml(model='recipe = "digits-mlp"\noptimizer = "sgd"'), ("model.optimizer", "sgd:0.1")),
     "optimizer that is none": (toml(model='recipe = "digits-mlp"\noptimizer = "mean"'), ("model.optimizer", "mean")),
     "dispatch rule": (toml(dispatch='rule = "unifrm"'), ("dispatch.rule", "did you mean 'uniform'")),
     "dispatch after 0": (toml(dispatch='rule = "weighted:after=0"'), ("dispatch.rule", "after", "above 0")),
@@ -209,13 +208,13 @@ BAD_FILES: dict[str, tuple[str, tuple[str, ...]]] = {
 BAD_MODELS: dict[str, tuple[str, ...]] = {
     "drop:9": ("drop:9", "8 workers", "drop:8"),
     "drop:0": ("at least 1",),
-    "drop": ("drop:k",),
+    "drop": ("drop:6",),
     "drop:x": ("whole number",),
-    "ssp": ("ssp:s",),
+    "ssp": ("ssp:3",),
     "ssp:-1": ("at least 0",),
     "ssp:2.5": ("whole number",),
-    "ssp:1,2": ("ssp:s",),
-    "ssp:t=3": ("ssp:s",),
+    "ssp:1,2": ("ssp:3",),
+    "ssp:t=3": ("ssp:3",),
     "pssp:s=3": ("p", "alpha", "pssp:s=3,p=0.5"),
     "pssp:s=3,p=2": ("[0, 1]",),
     "pssp:s=3,p=nan": ("[0, 1]",),
@@ -227,16 +226,16 @@ BAD_MODELS: dict[str, tuple[str, ...]] = {
     "pssp:s=3,0.5": ("before",),
     "dsps:3,1": ("hi", "at least 3"),
     "dsps:-1,2": ("lo", "at least 0"),
-    "dsps:1": ("dsps:lo,hi",),
+    "dsps:1": ("dsps:1,4",),
     "bsp:1": ("bsp",),
     "bps": ("did you mean 'bsp'",),
-    "": ("bsp", "ssp:s"),
+    "": ("bsp", "ssp:3"),
     "no_such_package.Model": ("no_such_package",),
     "syncline.sync.NoSuchModel": ("NoSuchModel",),
     "os.path.join": ("not a class",),
     "collections.OrderedDict": ("methods",),
-    ".Model": ("import",),
-    "..": ("import",),
+    ".Model": ("dotted path",),
+    "..": ("dotted path",),
 }
 
 BAD_FAULTS: dict[str, tuple[str, ...]] = {
@@ -343,7 +342,7 @@ def test_a_trace_that_is_no_file(name: str, run: Run, tmp_path: Path) -> None:
     ids=["no value", "a key twice", "no bracket", "binary", "utf-16"],
 )
 def test_what_is_not_toml(content: str | bytes, run: Run, tmp_path: Path) -> None:
-    assert_refused(*run(content), "x.toml", "not valid TOML")
+    assert_refused(*run(content), "x.toml", "not a text file" if isinstance(content, bytes) else "not valid TOML")
     assert_nothing_written(tmp_path)
 
 

@@ -302,7 +302,7 @@ def test_a_join_of_an_old_incarnation_that_comes_late_is_harmless(last: Event) -
     coordinator.handle(last, 0.0)
     before = coordinator.view
 
-    assert coordinator.handle(Received(worker_id(1), Join(1, 0)), 0.0) == []
+    assert coordinator.handle(Received(worker_id(1), Join(1, 0)), 0.0) == [Send(worker_id(1), Gone(2, 0))]
     assert coordinator.view == before
 
 
@@ -310,7 +310,7 @@ def test_a_join_that_comes_after_the_news_of_its_senders_death_is_harmless() -> 
     coordinator = Coordinator(View(1, members(0), ((B,),)))
     coordinator.handle(Lost(1, 0), 0.0)
 
-    assert coordinator.handle(Received(worker_id(1), Join(1, 0)), 0.0) == []
+    assert coordinator.handle(Received(worker_id(1), Join(1, 0)), 0.0) == [Send(worker_id(1), Gone(1, 0))]
 
 
 # Repeats.
@@ -560,9 +560,11 @@ def test_a_worker_that_leaves_in_the_middle_of_an_update_waits_for_what_it_has_s
     worker = Worker(0, 0, parts(), View(1, members(0), ((B, C),)))
     worker.handle(Ready(B, ones()), 0.0)
 
-    assert worker.handle(Depart(), 0.0) == []
-    leaving = worker.handle(Received(server_id(0), Taken(1, 0, 0, B, 1, 1)), 0.0)
-    assert leaving == [Deliver(B), Send(COORDINATOR, Leave(1, 0))]
+    rest = Push(1, 0, 0, C, 0, empty=True)
+    assert worker.handle(Depart(), 0.0) == [Send(server_id(0), rest)]
+    assert worker.handle(Received(server_id(0), Taken(1, 0, 0, B, 1, 1)), 0.0) == [Deliver(B)]
+    leaving = worker.handle(Received(server_id(0), Taken(1, 0, 0, C, 1, 1)), 0.0)
+    assert leaving == [Deliver(C, next=1), Send(COORDINATOR, Leave(1, 0))]
 
 
 # Whole runs, by script.

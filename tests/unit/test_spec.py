@@ -14,7 +14,7 @@ from syncline import codecs, gates, placement, rules, sync
 from syncline.errors import UsageError
 from syncline.parts import Part
 from syncline.sim.dispatch import DISPATCHES, InTurn, Uniform, Weighted, parse_dispatch
-from syncline.spec import form, parse, write
+from syncline.spec import example, parse, parse_among, write
 from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Ssp
 
 positive = st.floats(0, 1e30, exclude_min=True, allow_nan=False)
@@ -187,7 +187,7 @@ class TestOwnClasses:
             ("own_models.Nobody", "Nobody"),
             ("own_models.Patient:x", "rounds must be a whole number"),
             ("own_models.Patient:1,2,maybe", "strict is true or false"),
-            ("own_models.Patient:1,2,true,4", "does not fit"),
+            ("own_models.Patient:1,2,true,4", "cannot be read"),
         ],
     )
     def test_errors(self, words: str, problem: str) -> None:
@@ -200,12 +200,12 @@ class TestOwnClasses:
     ("kind", "words", "problem"),
     [
         ("sync", "bps", "did you mean 'bsp'"),
-        ("sync", "nothing-like-it", "one of: bsp, asp, ssp:s"),
+        ("sync", "nothing-like-it", "one of: bsp, asp, ssp:3"),
         ("sync", "", "one of: bsp"),
-        ("sync", "ssp", "does not fit ssp:s"),
-        ("sync", "ssp:1,2", "does not fit ssp:s"),
-        ("sync", "ssp:t=1", "does not fit ssp:s"),
-        ("sync", "ssp:1,s=2", "does not fit ssp:s"),
+        ("sync", "ssp", "write it like ssp:3"),
+        ("sync", "ssp:1,2", "write it like ssp:3"),
+        ("sync", "ssp:t=1", "write it like ssp:3"),
+        ("sync", "ssp:1,s=2", "write it like ssp:3"),
         ("sync", "ssp:x", "s must be a whole number, not 'x'"),
         ("sync", "pssp:s=3,0.5", "must come before the named values"),
         ("sync", "pssp:s=3,s=4", "given twice"),
@@ -248,10 +248,9 @@ def test_any_arguments_are_a_model_or_a_usage_error(name: str, arguments: str) -
 
 
 @pytest.mark.parametrize("part", [part for parts in SHIPPED.values() for part in parts], ids=lambda part: part.name)
-def test_the_form_of_a_part_shows_no_python(part: type[Part]) -> None:
-    """It stands in messages: what is optional is a word, not None."""
-    assert form(part, part.name).startswith(part.name)
-    assert "None" not in form(part, part.name)
+def test_the_example_of_a_part_can_be_read(part: type[Part]) -> None:
+    """It stands in messages, for people to copy."""
+    assert isinstance(parse_among((part,), object, example(part), "option"), part)
 
 
 def test_infinity_is_no_whole_number() -> None:

@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
-import click
 import typer
 
 from syncline import __version__
@@ -17,12 +16,15 @@ from syncline.errors import SynclineError, UsageError
 
 app = typer.Typer(
     help="Keeps the replicas of a model in step while many uneven machines train it over ordinary networks.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(simulate)
+
+_CommandLineError: Any = typer.BadParameter.__bases__[0]
+"""What typer raises for a command line that it cannot read, whichever click it carries."""
 
 
 def _version(asked: bool) -> None:
@@ -33,11 +35,14 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Keeps the replicas of a model in step while many uneven machines train it over ordinary networks."""
+    if context.invoked_subcommand is None and not version:
+        typer.echo(context.get_help())
 
 
 def main() -> None:
@@ -48,12 +53,12 @@ def main() -> None:
         _fail(str(error), 2)
     except SynclineError as error:
         _fail(str(error), 1)
-    except click.ClickException as error:
+    except _CommandLineError as error:
         _fail(f"{error.format_message()} (see --help)", 2)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         _fail("interrupted", 130)
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    print(f"syncline: {message}", file=sys.stderr)
+    print("syncline:", "\\n".join(message.splitlines()), file=sys.stderr)
     sys.exit(code)

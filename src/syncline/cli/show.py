@@ -60,7 +60,10 @@ def progress(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
 def summary(outcome: Outcome, figures: dict[str, Any]) -> None:
     """The figures of the report, each with what it means."""
     console = Console(stderr=True)
-    table = Table("figure", "value", "", title="result", title_justify="left", box=None, pad_edge=False)
+    table = Table(title="result", title_justify="left", box=None, pad_edge=False)
+    table.add_column("figure")
+    table.add_column("value", overflow="fold", min_width=22)
+    table.add_column("")
     for key, value in figures.items():
         if key != "schema":
             table.add_row(key, _number(value), _MEANING.get(key, ""))
@@ -82,6 +85,7 @@ def _number(value: object) -> str:
 
 _MEANING = {
     "virtual_seconds": "until the last answer that any worker waits for",
+    "iterations": "of each worker, as asked for",
     "updates": "pushes taken, per worker, iteration and server",
     "delayed_pulls": "pulls not answered at once",
     "dropped_updates": "updates that came too late",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from syncline.errors import UsageError
+from syncline.cli.output import check_outputs, whole_file, whole_text
 
 if TYPE_CHECKING:
     from syncline.sim.experiment import Experiment
@@ -22,11 +23,19 @@ def simulate(
     ] = None,
     trace: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="Write every message to a CSV file.")] = None,
     sync: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL", help="Sync model, e.g. ssp:3; once, or once per server.")
+        list[str] | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Sync model: bsp, asp, ssp:3, dsps:1,4, drop:6, pssp:s=3,p=0.5; once, or once per server.",
+        ),
     ] = None,
     release: Annotated[str | None, typer.Option(metavar="lazy|soft", help="When a delayed pull is answered.")] = None,
     mode: Annotated[
-        str | None, typer.Option(metavar="gradients|changes|rule", help="Who optimises.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="gradients|changes|rule",
+            help="Who optimises: all workers alike, each worker for itself, or the servers.",
+        ),
     ] = None,
     rule: Annotated[str | None, typer.Option(metavar="RULE", help="The shards' update rule, e.g. sgd:0.1.")] = None,
     workers: Annotated[int | None, typer.Option(metavar="N", help="Number of workers.")] = None,
@@ -51,15 +60,13 @@ def simulate(
         "iterations": iterations,
         "seed": seed,
     }
-    for option, path in (("--report", report), ("--plot", plot), ("--trace", trace)):
-        _check_output(option, path)
+    check_outputs(file, {"--report": report, "--plot": plot, "--trace": trace})
     experiment = read_experiment(file, {key: value for key, value in overrides.items() if value is not None})
     _run(experiment, report, plot, trace, quiet)
 
 
 def _run(experiment: Experiment, report: Path | None, plot: Path | None, trace: Path | None, quiet: bool) -> None:
     from syncline.cli import show
-    from syncline.cli.output import written_whole
     from syncline.sim.plot import check_plot
     from syncline.sim.plot import plot as draw_plot
     from syncline.sim.report import report as figures
@@ -68,18 +75,20 @@ def _run(experiment: Experiment, report: Path | None, plot: Path | None, trace: 
 
     if plot is not None:
         check_plot(plot)
-    if not quiet:
-        show.settings(experiment)
-    with written_whole(trace) as trace_file:
+    with ExitStack() as files:
+        report_file = files.enter_context(whole_text(report, "--report"))
+        trace_file = files.enter_context(whole_text(trace, "--trace"))
+        picture = None if plot is None else files.enter_context(whole_file(plot, "--plot"))
         world = World(experiment.scenario, _problem(experiment), spans=plot is not None, trace=TraceLog(trace_file))
+        if not quiet:
+            show.settings(experiment)
         with show.progress(quiet) as tell:
             outcome = world.run(tell)
-    found = figures(outcome)
-    with written_whole(report) as report_file:
+        found = figures(outcome)
         if report_file is not None:
             show.as_json(found, report_file)
-    if plot is not None:
-        draw_plot(outcome, plot)
+        if picture is not None and plot is not None:
+            draw_plot(outcome, picture, plot.suffix[1:].lower())
     if not quiet:
         show.summary(outcome, found)
 
@@ -95,12 +104,3 @@ def _problem(experiment: Experiment) -> Problem:
         return MadeUp(choice.parameters, draw)
     workers = scenario.worker_numbers
     return build(choice.recipe, draw=draw, workers=workers, batch=choice.batch, optimizer=choice.optimizer)
-
-
-def _check_output(option: str, path: Path | None) -> None:
-    if path is None:
-        return
-    if path.is_dir():
-        raise UsageError(option, f"{path} is a directory; name a file")
-    if not path.parent.is_dir():
-        raise UsageError(option, f"there is no directory {path.parent}")

@@ -11,6 +11,9 @@
 7. A repeat of a parked push stays parked; of an answered one, it is answered again. Nothing is applied twice.
 8. Nothing closes while no member lives, nor later than a joiner's limit.
 9. An update is the worker's memory until its push is answered: what is kept beyond that is copied first.
+10. An answer carries the parameters themselves. If they change again in the same `handle`, it gets a copy first.
+11. After a change of model a worker may be further ahead than the new one allows: `soft` then parks its pull under the
+    first round whose close satisfies its condition.
 """
 
 from __future__ import annotations
@@ -57,6 +60,8 @@ class HeldBucket:
         self._paces = Paces()
         self._round_applied = -1
         self._judged: Parked | None = None
+        self._lent_to: list[Effect] | None = None
+        """The effects of the `handle` in which the parameters were last sent."""
         self._scratch = np.empty_like(params)
         self._set_first_bound()
         self._count_missing()
@@ -114,24 +119,28 @@ class HeldBucket:
             return False
         if self._terms.adaptive:
             self._paces.pushed(worker, now)
-        self._take(worker, push, payload)
+        self._take(worker, push, payload, out)
         self.advance(now, out)
         self._pull(arrived, now, out)
         return True
 
     def pull(self, source: NodeId, pull: Pull, now: float, out: list[Effect]) -> None:
         """Judge a member's pull without a push: a joiner's first, or anybody's last."""
-        if not self._lot.holds(source.number, pull.progress):
-            self._pull(Parked(source, pull, None), now, out)
+        seen = self._seen.get(source.number)
+        arrived = Parked(source, pull, None)
+        if seen is not None and seen.incarnation == pull.incarnation and pull.progress < seen.progress:
+            self._answer(arrived, now, out)  # a repeat of one that was answered long ago
+        elif not self._lot.holds(source.number, pull.progress):
+            self._pull(arrived, now, out)
 
-    def _take(self, worker: int, push: Push, payload: Payload | None) -> None:
+    def _take(self, worker: int, push: Push, payload: Payload | None, out: list[Effect]) -> None:
         who, i, terms = (worker, push.incarnation), push.progress, self._terms
         update = None if push.empty else payload
         if terms.model.at_close:
             self._kept.keep(i, who, Kept(update, push.lr, push.read))
         elif update is not None:
             share = 1 if terms.rule.of_gradients else len(terms.members)
-            self._apply([update], share, self.version - push.read, push.lr)
+            self._apply([update], share, self.version - push.read, push.lr, out)
         if i >= self.v:
             self._pushed.setdefault(i, set()).add(who)
             if i == self.v and (terms.members[worker].first or 0) <= i:
@@ -140,7 +149,7 @@ class HeldBucket:
     def _pull(self, arrived: Parked, now: float, out: list[Effect]) -> None:
         if self._may_answer(arrived):
             self._answer(arrived, now, out)
-        elif self._terms.release is Release.SOFT and type(arrived.message) is Push:
+        elif self._terms.release is Release.SOFT and type(arrived.message) is Push and not self._terms.changed:
             self._lot.park(arrived, self.v)
         else:
             self._lot.park(arrived, self._release_round(arrived))
@@ -148,7 +157,9 @@ class HeldBucket:
     def _may_answer(self, arrived: Parked) -> bool:
         terms = self._terms
         self._judged = arrived
-        return terms.model.may_answer(self, arrived.source.number, arrived.message.progress, terms.draw)
+        may = terms.model.may_answer(self, arrived.source.number, arrived.message.progress, terms.draw)
+        self._judged = None
+        return may
 
     def _answer(self, parked: Parked, now: float, out: list[Effect], late: bool = False) -> None:
         message, source, terms = parked.message, parked.source, self._terms
@@ -160,6 +171,8 @@ class HeldBucket:
         kind = Params if fetch else Taken
         answer = kind(terms.view, message.incarnation, message.progress, self.name, self.version, self.v, late)
         out.append(Send(source, answer, self.params if fetch else None))
+        if fetch:
+            self._lent_to = out
         if terms.adaptive:
             self._paces.answered(source.number, now)
 
@@ -170,7 +183,7 @@ class HeldBucket:
         terms = self._terms
         while self._may_close():
             closed = self.v
-            self._apply_round(closed)
+            self._apply_round(closed, out)
             self._pushed.pop(closed, None)
             self.v = closed + 1
             self._count_missing()
@@ -185,17 +198,19 @@ class HeldBucket:
             return False
         return (self.missing == 0 or self.v in self._pushed) and terms.model.may_close(self)
 
-    def _apply_round(self, i: int) -> None:
+    def _apply_round(self, i: int, out: list[Effect]) -> None:
         """Apply what is kept of round i as one update."""
         kept = self._kept.take(i)
         updates = [each.payload for each in kept if each.payload is not None]
         if updates:
             lr = next((each.lr for each in kept if each.lr is not None), None)
             oldest = min(each.read for each in kept if each.payload is not None)
-            self._apply(updates, len(kept), self.version - oldest, lr)
+            self._apply(updates, len(kept), self.version - oldest, lr, out)
             self._round_applied = i
 
-    def _apply(self, updates: list[Payload], share: int, staleness: int, lr: float | None) -> None:
+    def _apply(self, updates: list[Payload], share: int, staleness: int, lr: float | None, out: list[Effect]) -> None:
+        if self._lent_to is out:
+            self._call_in(out)
         codec, scratch = self._terms.codec, self._scratch
         update = codec.decode(updates[0], scratch)
         if len(updates) > 1:
@@ -207,6 +222,14 @@ class HeldBucket:
             update = np.divide(update, share, out=scratch)
         self._terms.rule.apply(self.params, update, self.memory, staleness, lr)
         self.version += 1
+
+    def _call_in(self, out: list[Effect]) -> None:
+        """Give the answers of this `handle` a copy of the parameters, which are about to change."""
+        copy = self.params.copy()
+        for place, effect in enumerate(out):
+            if type(effect) is Send and effect.payload is self.params:
+                out[place] = Send(effect.to, effect.message, copy)
+        self._lent_to = None
 
     def _count_missing(self) -> None:
         there = self._pushed.get(self.v, ())
@@ -235,10 +258,11 @@ class HeldBucket:
         """Settle what the old model kept, then close, then judge each parked pull once by the new model."""
         if not self._terms.model.at_close:
             for i in self._kept.rounds():
-                self._apply_round(i)
+                self._apply_round(i, out)
         self._set_first_bound()
+        waiting = self._lot.empty()
         self.advance(now, out)
-        for parked in self._lot.empty():
+        for parked in waiting:
             if self._may_answer(parked):
                 self._answer(parked, now, out)
             else:

@@ -3,14 +3,15 @@
 1. A view numbers the live members, their incarnations and the placement; it goes to every server and every member.
 2. A joiner, and a restarted worker is one, is first a member without a first iteration. Each server reports its largest
    V on such a view; once all have, the joiner's first iteration is 1 + the largest report, in a further view.
-3. Whoever is lost, leaves, or comes back in a newer incarnation is removed at once.
+3. Whoever is lost, leaves, or comes back in a newer incarnation is removed at once. An incarnation that was removed
+   never comes back: it is told that it is `Gone`.
 """
 
 from __future__ import annotations
 
 from syncline.effects import Effect, Event, Lost, Received, Send
 from syncline.errors import PeerError
-from syncline.messages import Join, Leave, Member, Report, View, server_id, worker_id
+from syncline.messages import Gone, Join, Leave, Member, Report, View, server_id, worker_id
 
 
 class Coordinator:
@@ -20,6 +21,8 @@ class Coordinator:
         self._number = view.view
         self._holders = view.holders
         self._members = {member.worker: member for member in view.members}
+        self._latest = {member.worker: member.incarnation for member in view.members}
+        """The newest incarnation of each worker that was ever seen."""
         self._reports: dict[int, int] = {}
 
     @property
@@ -31,26 +34,32 @@ class Coordinator:
             case Received(source, Join(incarnation=incarnation)):
                 return self._join(source.number, incarnation)
             case Received(source, Leave(incarnation=incarnation)):
-                return self._remove(source.number, incarnation)
+                return self._leave(source.number, incarnation)
             case Received(source, Report(view=number, largest=largest)):
                 return self._report(source.number, number, largest)
             case Lost(worker, incarnation):
-                return self._remove(worker, incarnation)
+                return [*self._leave(worker, incarnation), self._gone(worker, incarnation)]
         raise PeerError(f"the coordinator cannot handle {event}")
 
     def _join(self, worker: int, incarnation: int) -> list[Effect]:
-        member = self._members.get(worker)
-        if member is not None and member.incarnation >= incarnation:
+        if incarnation == self._latest.get(worker) and worker in self._members:
             return []
+        if incarnation <= self._latest.get(worker, -1):
+            return [self._gone(worker, incarnation)]
+        self._latest[worker] = incarnation
         self._members[worker] = Member(worker, incarnation, None)
         return self._publish()
 
-    def _remove(self, worker: int, incarnation: int) -> list[Effect]:
+    def _leave(self, worker: int, incarnation: int) -> list[Effect]:
+        self._latest[worker] = max(incarnation, self._latest.get(worker, -1))
         member = self._members.get(worker)
         if member is None or member.incarnation != incarnation:
             return []
         del self._members[worker]
         return self._publish()
+
+    def _gone(self, worker: int, incarnation: int) -> Effect:
+        return Send(worker_id(worker), Gone(self._number, incarnation))
 
     def _report(self, server: int, number: int, largest: int) -> list[Effect]:
         if number != self._number:

@@ -19,7 +19,8 @@ class Paces:
         self._steps: dict[int, deque[float]] = {}
 
     def answered(self, worker: int, now: float) -> None:
-        self._answered_at[worker] = now
+        """The first answer counts: one that is repeated does not shorten the step."""
+        self._answered_at.setdefault(worker, now)
 
     def pushed(self, worker: int, now: float) -> None:
         answered = self._answered_at.pop(worker, None)

@@ -30,11 +30,15 @@ class Terms:
     adaptive: Adaptive | None = None
     """The model, if it adapts its bound."""
 
+    changed: bool = False
+    """Another model was in force before: a worker may be further ahead than this one would have let it."""
+
     def __post_init__(self) -> None:
-        self.change(self.model, None)
+        self.adaptive = self.model if isinstance(self.model, Adaptive) else None
 
     def change(self, model: SyncModel, release: Release | None) -> None:
         """Put another model in force, and another release unless it is None."""
         self.model = model
         self.adaptive = model if isinstance(model, Adaptive) else None
         self.release = release or self.release
+        self.changed = True

@@ -7,7 +7,8 @@
 3. When every bucket is answered the iteration is whole. The next is i + 1; if a bucket was too late, it is the least V
    that the buckets reported, but at least i + 1.
 4. A joiner asks the coordinator, waits for the view that names its first iteration f, and starts by pulling f - 1.
-5. A worker leaves only after all its pushes are answered.
+5. A worker leaves only after all its pushes are answered. If it is asked to in the middle of an update, the buckets
+   that it has not pushed yet go empty, so that nobody waits for them.
 6. A worker that learns that it is no member any more fails, and sends nothing further.
 7. With `patience`, an unanswered push is sent again; its shard takes it once.
 """
@@ -93,6 +94,7 @@ class Worker:
         "_left",
         "_parts",
         "_read",
+        "_sent",
         "_view",
         "_was_late",
         "incarnation",
@@ -116,6 +118,8 @@ class Worker:
         self._deferred: list[Received] = []
         self._held: dict[Bucket, tuple[Values, int]] = {}
         self._read: dict[Bucket, int] = {}
+        self._sent: set[Bucket] = set()
+        """The buckets of the present iteration that are pushed."""
         self._set_view(view)
         self._begin(0)
         first = self._first(view)
@@ -145,8 +149,7 @@ class Worker:
             case Enter():
                 out.append(Send(COORDINATOR, Join(self._view, self.incarnation)))
             case Depart():
-                self.phase = Phase.LEAVING
-                self._leave_if_idle(out)
+                self._depart(out)
             case Timer(("resend", progress)):
                 self._resend(progress, out)
             case _:
@@ -159,7 +162,8 @@ class Worker:
         if self.phase is not Phase.RUNNING or bucket in self._awaited:
             raise PeerError(f"worker {self.number}: an update of {bucket} before the last one was answered")
         if parts.finite and update is not None and not _is_finite(update):
-            out.append(Fail(NotFinite(self.number, i, parts.layout.table_at(bucket.start).name)))
+            bad = bucket.start + int(np.flatnonzero(~np.isfinite(update))[0])
+            out.append(Fail(NotFinite(self.number, i, parts.layout.table_at(bad).name)))
             return
         sends = parts.gate.sends(self.number, i, bucket, parts.draw)
         wants = Wants.PARAMS if parts.gate.fetches(self.number, i, bucket, parts.draw) else Wants.TAKEN
@@ -168,6 +172,7 @@ class Worker:
             update, read = self._merge(bucket, update, read, hold=not sends)
         payload = None if update is None else parts.codec.encode(update)
         push = Push(self._view, self.incarnation, i, bucket, read, wants, ready.lr, payload is None)
+        self._sent.add(bucket)
         self._send(bucket, push, payload, out)
 
     def _merge(self, bucket: Bucket, update: Values | None, read: int, hold: bool) -> tuple[Values | None, int]:
@@ -204,14 +209,15 @@ class Worker:
         answer: Answer = event.message  # type: ignore[assignment]
         if type(answer) not in _ANSWERS:
             raise PeerError(f"worker {self.number} got {answer} from {event.source}")
-        awaited = self._awaited.get(answer.bucket)
-        if awaited is None or answer.incarnation != self.incarnation:
-            return
-        if answer.progress != awaited.message.progress:  # type: ignore[union-attr]
+        if answer.incarnation != self.incarnation:
             return
         if type(answer) is Gone:
             self._fail(out)
-        elif answer.view > self._view:
+            return
+        awaited = self._awaited.get(answer.bucket)
+        if awaited is None or answer.progress != awaited.message.progress:  # type: ignore[union-attr]
+            return
+        if answer.view > self._view:
             self._deferred.append(event)
         elif type(answer) is Moved:
             self._send_on(answer.bucket, awaited, out)
@@ -227,17 +233,18 @@ class Worker:
         self._left -= 1
         if self._left:
             out.append(Deliver(message.bucket, payload))
+            self._leave_if_idle(out)
             return
         following = message.progress + 1
         if self._was_late:
             following = max(following, int(self._least_v))
         self._begin(following)
         out.append(Deliver(message.bucket, payload, following))
-        if self.phase is Phase.LEAVING:
-            self._leave_if_idle(out)
+        self._leave_if_idle(out)
 
     def _begin(self, iteration: int) -> None:
         self.progress = iteration
+        self._sent.clear()
         self._left = len(self._holder)
         self._least_v = inf
         self._was_late = False
@@ -278,6 +285,17 @@ class Worker:
     def _set_view(self, view: View) -> None:
         self._view = view.view
         self._holder = _holder_of(view.holders)
+
+    def _depart(self, out: list[Effect]) -> None:
+        self.phase = Phase.LEAVING
+        if self._sent:
+            for bucket in self._holder:
+                if bucket not in self._sent:
+                    read = self._read.get(bucket, 0)
+                    self._send(
+                        bucket, Push(self._view, self.incarnation, self.progress, bucket, read, empty=True), None, out
+                    )
+        self._leave_if_idle(out)
 
     def _leave_if_idle(self, out: list[Effect]) -> None:
         if self.phase is Phase.LEAVING and not self._awaited:

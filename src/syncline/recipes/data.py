@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from syncline.draw import Draw
+from syncline.errors import UsageError
 from syncline.layout import Values
 
 Labels = npt.NDArray[np.int64]
@@ -47,6 +48,10 @@ class Batches:
     batch: int
     draw: Draw
     _epochs: dict[int, npt.NDArray[np.int64]] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.batch > self.examples:
+            raise UsageError("model.batch", f"is {self.batch}, but there are only {self.examples} examples to train on")
 
     def indices(self, worker: int, iteration: int) -> npt.NDArray[np.int64]:
         start = (iteration * self.workers + worker) * self.batch

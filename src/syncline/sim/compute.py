@@ -57,9 +57,9 @@ def read_trace(path: Path, workers: int, iterations: int, option: str) -> Trace:
     try:
         with path.open(newline="") as file:
             rows = [row for row in csv.reader(file) if row]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
-        raise UsageError(option, f"cannot read {path}: {reason}") from None
+    except (OSError, ValueError, csv.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not a CSV file"
+        raise UsageError(option, f"cannot read {str(path)!r}: {reason}") from None
     if len(rows) != workers:
         raise UsageError(option, f"{path} has {len(rows)} rows, but there are {workers} workers: a row a worker")
     return Trace(tuple(_row(row, number, iterations, path, option) for number, row in enumerate(rows)))

@@ -107,6 +107,7 @@ class Weighted(Part):
     """
 
     name = "weighted"
+    example = "weighted:after=0.5"
     after: float = 1.0
     slow: int = 0
     weight: float = 1.0
@@ -114,7 +115,7 @@ class Weighted(Part):
     def __post_init__(self) -> None:
         for field, value in (("after", self.after), ("weight", self.weight)):
             if not 0 < value < float("inf"):
-                raise UsageError("weighted", f"{field} must be above 0, not {value}")
+                raise UsageError("weighted", f"{field} must be finite and above 0, not {value}")
         if self.slow < 0:
             raise UsageError("weighted", f"slow must be at least 0, not {self.slow}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ from syncline.sim.sections import (
     read_sections,
     read_toml,
 )
-from syncline.spec import parse
+from syncline.spec import parse, write
 from syncline.strategy import Mode, ServerStrategy, settle_mode
 from syncline.sync import Release, SyncModel
 
@@ -67,9 +67,15 @@ def read_experiment(path: Path, overrides: Mapping[str, Any] | None = None) -> E
     for key, value in (overrides or {}).items():
         overlay(data, key, value)
     file = read_sections(data)
-    scenario = _scenario(file, path.parent)
-    scenario.check()
-    return Experiment(scenario, _model(file.model), _settings(file, scenario, written, set(overrides or ())))
+    try:
+        scenario = _scenario(file, path.parent)
+        scenario.check()
+    except UsageError as error:
+        if error.option in StrategySection.__struct_fields__:
+            raise UsageError(f"strategy.{error.option}", error.problem) from None
+        raise
+    model = _model(file.model)
+    return Experiment(scenario, model, _settings(file, scenario, model, written, set(overrides or ())))
 
 
 def _scenario(file: ExperimentFile, folder: Path) -> Scenario:
@@ -183,22 +189,47 @@ def _model(section: ModelSection) -> ModelChoice:
     if batch < 1:
         raise UsageError("model.batch", f"must be at least 1, not {batch}")
     optimizer = None if section.optimizer is None else parse("optimizer", section.optimizer, "model.optimizer")
+    if optimizer is not None and not (optimizer.of_gradients and optimizer.keeps):
+        raise UsageError(
+            "model.optimizer", f"{section.optimizer!r} does not optimise; one that does: sgd:0.1, momentum:0.1"
+        )
     return ModelChoice(parameters, section.recipe, batch, optimizer)
 
 
 # Settings and where they came from.
 
 
-def _settings(file: ExperimentFile, scenario: Scenario, written: set[str], overridden: set[str]) -> tuple[Setting, ...]:
+def _settings(
+    file: ExperimentFile, scenario: Scenario, model: ModelChoice, written: set[str], overridden: set[str]
+) -> tuple[Setting, ...]:
     found = []
-    for key, value in _flat(_plain(file)).items():
+    for key, value in (_flat(_plain(file)) | _effective(file, scenario, model)).items():
         origin = "command line" if key in overridden else "file" if key in written else "default"
-        if value is None and origin == "default":
-            continue
-        found.append(Setting(key, str(value), origin))
-    if file.strategy.mode is None:
-        found.append(Setting("strategy.mode", scenario.strategy.mode.value, "follows from sync and rule"))
+        if value is not None:
+            found.append(Setting(key, str(value), origin))
+    for number, fault in enumerate(file.faults):
+        words = " ".join(f"{key}={value}" for key, value in fault.items() if key != "kind")
+        found.append(Setting(f"faults[{number}]", f"{fault['kind']} {words}", "file"))
     return tuple(found)
+
+
+def _effective(file: ExperimentFile, scenario: Scenario, model: ModelChoice) -> dict[str, Any]:
+    """What the settings that were left open have come to."""
+    strategy, compute = scenario.strategy, scenario.cluster.compute
+    found: dict[str, Any] = {
+        "strategy.servers": strategy.servers,
+        "strategy.mode": strategy.mode.value,
+        "strategy.rule": write(strategy.rule),
+        "model.optimizer": file.model.optimizer or ("the recipe's" if model.recipe else None),
+        "model.batch": model.batch if model.recipe else None,
+        "model.parameters": None if model.recipe else model.parameters,
+        "faults": None,
+    }
+    if file.network is None and file.dispatch is None:
+        found["network"] = "free: messages take no time"
+    if isinstance(compute, Lognormal) and file.dispatch is None:
+        found |= {f"cluster.compute.{field.name}": getattr(compute, field.name) for field in fields(compute)}
+    return found
 
 
 def _plain(value: Any) -> Any:

@@ -95,8 +95,9 @@ def read_faults(tables: Sequence[Mapping[str, Any]], workers: int) -> tuple[Faul
         option = f"faults[{number}]"
         values = dict(table)
         kind = values.pop("kind", None)
-        if kind not in KINDS:
-            raise UsageError(f"{option}.kind", f"must be one of: {', '.join(KINDS)}; not {kind!r}")
+        if not isinstance(kind, str) or kind not in KINDS:
+            fault = "is missing" if kind is None else f"there is no {kind!r}"
+            raise UsageError(f"{option}.kind", f"{fault}; one of: {', '.join(KINDS)}")
         if kind == "join" and "worker" not in values:
             values["worker"] = max([workers, *(fault.worker + 1 for fault in found if isinstance(fault, Join))])
         found.append(_fault(kind, values, option))
@@ -128,5 +129,5 @@ def _value(key: str, value: Any, option: str) -> Any:
             raise UsageError(option, f"must be a whole number, not {value!r}")
         return value
     if type(value) not in (int, float) or not isfinite(value):
-        raise UsageError(option, f"must be a number, not {value!r}")
+        raise UsageError(option, f"must be a finite number, not {value!r}")
     return float(value)

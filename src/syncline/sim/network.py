@@ -101,7 +101,7 @@ class LinkedNetwork:
 
     def busiest(self) -> tuple[float, NodeId | None]:
         used = [(link.busy, node) for links in (self._in, self._out) for node, link in links.items()]
-        return max(used, default=(0.0, None), key=lambda each: each[0])
+        return max(used, default=(0.0, None), key=lambda each: (each[0], each[1].role == "server", -each[1].number))
 
     def _request(self, transfer: Transfer) -> None:
         link = self._out.setdefault(transfer.sender, _Link())

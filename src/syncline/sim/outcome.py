@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from math import isfinite
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from syncline.errors import RunError
 from syncline.layout import Bucket, Values
 from syncline.sim.meter import Meter
 from syncline.sim.problem import Quality
@@ -46,6 +48,8 @@ class Outcome:
 def judge(world: World) -> Outcome:
     """Read the outcome off a world that has run to its end."""
     shards = [server.shard for server in world.servers]
+    if not isfinite(world.last_answer):
+        raise RunError("virtual time has grown beyond all numbers; are all times in seconds?")
     world.meter.close(world.last_answer)
     pieces = _final_pieces(world)
     return Outcome(
@@ -92,9 +96,18 @@ def _replica_gap(world: World, pieces: Sequence[Values]) -> float:
 
 
 def _bottleneck(world: World) -> str:
-    """The largest share of the run's time: a worker computing or parked on average, one link, one node's updates."""
+    """The largest share of the run's time.
+
+    A worker computing, parked, or waiting for latency, on average; one link, its busier direction; one node's updates.
+    """
     workers = len(world.clients)
-    times = [(world.meter.compute_seconds / workers, "compute"), (world.meter.waiting_seconds / workers, "sync")]
+    links = world.scenario.cluster.links
+    latency = 0.0 if links is None else 2 * links.latency * world.iterations_done / workers
+    times = [
+        (world.meter.compute_seconds / workers, "compute"),
+        (world.meter.waiting_seconds / workers, "sync"),
+        (latency, "latency"),
+    ]
     used, node = world.network.busiest()
     if node is not None:
         times.append((used, f"link:{node}"))

@@ -25,7 +25,7 @@ def check_plot(path: Path) -> None:
         raise UsageError("--plot", "needs matplotlib; install it with: pip install 'syncline[plot]'") from None
 
 
-def plot(outcome: Outcome, path: Path) -> None:
+def plot(outcome: Outcome, path: Path, form: str = "png") -> None:
     """Draw a run that noted its spans: a line per worker, from the start to the last answer."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -55,7 +55,7 @@ def plot(outcome: Outcome, path: Path) -> None:
     axes.set_title(_title(outcome, len(workers)), loc="left", fontsize=10)
     legend = [Patch(color=COLOURS[what], label=LABELS[what]) for what in COLOURS]
     figure.legend(handles=legend, loc="outside lower center", ncols=len(legend), frameon=False)
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=120, format=form)
 
 
 def _title(outcome: Outcome, workers: int) -> str:

@@ -48,29 +48,35 @@ class Scenario:
             raise UsageError("iterations", f"must be at least 1, not {self.iterations}")
         check(self.strategy, self.worker_numbers)
         for number, fault in enumerate(self.faults):
-            self._check_fault(f"faults[{number}]", fault)
+            self._check_fault(f"faults[{number}]", fault, self.faults[:number])
 
-    def _check_fault(self, option: str, fault: Fault) -> None:
+    def _check_fault(self, option: str, fault: Fault, earlier: tuple[Fault, ...]) -> None:
         if not fault.at >= 0:
             raise UsageError(f"{option}.at", f"must be at least 0 seconds, not {fault.at}")
         match fault:
             case Switch(sync=model, server=server):
                 if server is not None and not 0 <= server < self.strategy.servers:
                     raise UsageError(
-                        f"{option}.server", f"there is no server {server}; 0 to {self.strategy.servers - 1}"
+                        f"{option}.server", f"there is no server {server}; {_range(self.strategy.servers)}"
                     )
                 check_model(model, self.strategy.mode, self.worker_numbers, f"{option}.sync")
                 return
             case Join(worker=worker):
                 if worker < self.cluster.workers:
                     raise UsageError(f"{option}.worker", f"worker {worker} is there from the start; use restart")
-                if sum(isinstance(other, Join) and other.worker == worker for other in self.faults) > 1:
+                if any(isinstance(other, Join) and other.worker == worker for other in earlier):
                     raise UsageError(f"{option}.worker", f"worker {worker} joins twice; use restart the second time")
             case Freeze(duration=duration) if not duration > 0:
                 raise UsageError(f"{option}.duration", f"must be above 0 seconds, not {duration}")
             case Slow(factor=factor) if not factor > 0:
                 raise UsageError(f"{option}.factor", f"must be above 0, not {factor}")
+            case Slow(duration=duration) if duration is not None and not duration > 0:
+                raise UsageError(f"{option}.duration", f"must be above 0 seconds, not {duration}")
         if not 0 <= fault.worker < self.worker_numbers:
-            raise UsageError(f"{option}.worker", f"there is no worker {fault.worker}; 0 to {self.worker_numbers - 1}")
+            raise UsageError(f"{option}.worker", f"there is no worker {fault.worker}; {_range(self.worker_numbers)}")
         if isinstance(fault, (Crash, Freeze)) and fault.detect is not None and not fault.detect >= 0:
             raise UsageError(f"{option}.detect", f"must be at least 0 seconds, not {fault.detect}")
+
+
+def _range(count: int) -> str:
+    return "there is only 0" if count == 1 else f"0 to {count - 1}"

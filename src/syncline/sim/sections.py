@@ -80,7 +80,9 @@ def read_toml(path: Path) -> dict[str, Any]:
             return tomllib.load(file)
     except OSError as error:
         raise UsageError(str(path), f"cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise UsageError(str(path), "is not a text file") from None
+    except tomllib.TOMLDecodeError as error:
         raise UsageError(str(path), f"is not valid TOML: {error}") from None
 
 
@@ -102,9 +104,18 @@ def overlay(data: dict[str, Any], key: str, value: Any) -> None:
     data[last] = value
 
 
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`(?: - at `\$\.?(.*)`)?")
-_MISSING = re.compile(r"Object missing required field `(.*)`(?: - at `\$\.?(.*)`)?")
-_WRONG = re.compile(r"(.*) - at `\$\.?(.*)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`(?: - at `\$\.?(.*)`)?", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `([^`]*)`(?: - at `\$\.?(.*)`)?")
+_WRONG = re.compile(r"Expected `([^`]*)`, got `([^`]*)` - at `\$\.?(.*)`")
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "object": "a section",
+    "array": "a list",
+    "datetime": "a date",
+}
 _SECTIONS: dict[str, type[Section]] = {
     "": ExperimentFile,
     "cluster": ClusterSection,
@@ -123,8 +134,12 @@ def _explained(words: str) -> UsageError:
     if found := _MISSING.fullmatch(words):
         return UsageError(".".join(filter(None, (found[2], found[1]))), "is missing, and has no default")
     if found := _WRONG.fullmatch(words):
-        return UsageError(found[2], found[1].replace("`", "").replace("Expected", "must be").replace(", got", ", not"))
+        return UsageError(found[3], f"must be {_in_words(found[1])}, not {_in_words(found[2])}")
     return UsageError("the file", words)
+
+
+def _in_words(types: str) -> str:
+    return " or ".join(_WORDS.get(word, word) for word in types.split(" | ") if word != "null")
 
 
 def _unknown(key: str, section: str) -> UsageError:

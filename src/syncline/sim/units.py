@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from math import isfinite
+from math import inf, isfinite
 
 from syncline.errors import UsageError
 
 _PREFIX = {"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
-_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0}
-_NUMBER = r"\s*([0-9][0-9_]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?)\s*"
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0}
+_NUMBER = r"\s*((?:[0-9][0-9_]*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*"
 _BYTES = re.compile(_NUMBER + r"(|k|K|M|G|T|Ki|Mi|Gi)(bit|B)(/s|ps)?\s*")
-_TIME = re.compile(_NUMBER + r"(s|ms|us|ns|min)\s*")
+_TIME = re.compile(_NUMBER + r"(s|ms|us|µs|ns|min)\s*")
 
 
 def rate(text: str, option: str) -> float:
@@ -47,6 +47,6 @@ def _bytes(found: re.Match[str]) -> float:
 
 
 def _positive(value: float, text: str, option: str) -> float:
-    if not value > 0:
-        raise UsageError(option, f"{text!r} must be above 0")
+    if not 0 < value < inf:
+        raise UsageError(option, f"{text!r} must be finite and above 0")
     return value

@@ -14,7 +14,7 @@ import numpy as np
 
 from syncline.draw import Draw
 from syncline.effects import Deliver, Effect, Event, Fail, Fetch, Ready, Received, Send, SetTimer, Timer
-from syncline.errors import GoneError, RunError
+from syncline.errors import GoneError, RunError, UsageError
 from syncline.layout import VALUE_BYTES, Bucket, Payload, Values, buckets
 from syncline.messages import COORDINATOR, Member, NodeId, Params, Push, View
 from syncline.nodes.coordinator import Coordinator
@@ -35,6 +35,9 @@ from syncline.sim.replica import Replica
 from syncline.sim.scenario import Scenario
 from syncline.sim.trace import TraceLog
 from syncline.strategy import Mode
+
+MOST_BUCKETS = 100_000
+"""Beyond that a simulation would hardly end."""
 
 
 class World:
@@ -71,6 +74,8 @@ class World:
         ranges = checked(strategy.placement, layout, strategy.servers)
         held = tuple(buckets(layout, each, strategy.bucket_values) for each in ranges)
         self.buckets = tuple(sorted(bucket for each in held for bucket in each))
+        if len(self.buckets) > MOST_BUCKETS:
+            raise UsageError("strategy.bucket", f"cuts the model into {len(self.buckets):,} buckets; make it larger")
         self._place = {bucket: place for place, bucket in enumerate(self.buckets)}
         self._push_bytes = {bucket: strategy.codec.size(bucket.size) for bucket in self.buckets}
         self._pull_bytes = {bucket: bucket.size * VALUE_BYTES for bucket in self.buckets}
