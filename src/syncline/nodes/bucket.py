@@ -32,6 +32,8 @@ from syncline.nodes.parking import Parked, ParkingLot
 from syncline.nodes.terms import Terms
 from syncline.sync import Release
 
+_WHOLE = np.float32(1)
+
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
     """The last push of a worker that was judged, to know a repeat."""
@@ -139,7 +141,7 @@ class HeldBucket:
         if terms.model.at_close:
             self._kept.keep(i, who, Kept(update, push.lr, push.read))
         elif update is not None:
-            share = 1 if terms.rule.of_gradients else len(terms.members)
+            share = _WHOLE if terms.rule.of_gradients else terms.share
             self._apply([update], share, self.version - push.read, push.lr, out)
         if i >= self.v:
             self._pushed.setdefault(i, set()).add(who)
@@ -205,10 +207,12 @@ class HeldBucket:
         if updates:
             lr = next((each.lr for each in kept if each.lr is not None), None)
             oldest = min(each.read for each in kept if each.payload is not None)
-            self._apply(updates, len(kept), self.version - oldest, lr, out)
+            self._apply(updates, np.float32(len(kept)), self.version - oldest, lr, out)
             self._round_applied = i
 
-    def _apply(self, updates: list[Payload], share: int, staleness: int, lr: float | None, out: list[Effect]) -> None:
+    def _apply(
+        self, updates: list[Payload], share: np.float32, staleness: int, lr: float | None, out: list[Effect]
+    ) -> None:
         if self._lent_to is out:
             self._call_in(out)
         codec, scratch = self._terms.codec, self._scratch
@@ -218,7 +222,7 @@ class HeldBucket:
             for payload in updates[1:]:
                 codec.add_into(payload, scratch)
             update = scratch
-        if share > 1:
+        if share is not _WHOLE:
             update = np.divide(update, share, out=scratch)
         self._terms.rule.apply(self.params, update, self.memory, staleness, lr)
         self.version += 1

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
+import numpy as np
+
 from syncline.effects import Change, Effect, Event, Received, Send
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Values
@@ -126,6 +128,7 @@ class Shard:
     def _set_members(self, view: View) -> None:
         self.terms.view = view.view
         self.terms.members = {member.worker: member for member in view.members if member.first is not None}
+        self.terms.share = np.float32(len(self.terms.members))
 
     def _heed_joiners(self, view: View, out: list[Effect]) -> None:
         self.terms.limit = inf

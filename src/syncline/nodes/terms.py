@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 
+import numpy as np
+
 from syncline.codecs import Codec
 from syncline.draw import Draw
 from syncline.messages import Member
@@ -24,6 +26,8 @@ class Terms:
     view: int = 0
     members: dict[int, Member] = field(default_factory=dict)
     """The live members whose first iteration is named, by worker number."""
+    share: np.float32 = np.float32(1)
+    """By how much a change is divided on arrival: the number of those members."""
     limit: float = inf
     """No round later than this one closes, for the sake of a joiner whose first iteration is not yet named."""
 

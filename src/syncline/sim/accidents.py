@@ -22,7 +22,7 @@ class Accidents:
     def schedule(self) -> None:
         for fault in self._world.scenario.faults:
             worker = NO_WORKER if isinstance(fault, Switch) else fault.worker
-            self._world.agenda.at(fault.at, worker, self._befall, fault)
+            self._world.agenda.at(fault.at, worker, self._befall, (fault,))
 
     def _befall(self, fault: Fault) -> None:
         world = self._world
@@ -81,11 +81,11 @@ class Accidents:
         client.factor = fault.factor
         if fault.duration is not None:
             over = Slow(fault.at + fault.duration, fault.worker, 1.0)
-            self._world.agenda.at(over.at, client.number, self._slow, client, over)
+            self._world.agenda.at(over.at, client.number, self._slow, (client, over))
 
     def _declare_dead_in(self, client: Client, seconds: float) -> None:
         lost = Lost(client.number, client.node.incarnation)
-        self._world.agenda.at(self._world.agenda.now + seconds, client.number, self._declare_dead, client, lost)
+        self._world.agenda.at(self._world.agenda.now + seconds, client.number, self._declare_dead, (client, lost))
 
     def _declare_dead(self, client: Client, lost: Lost) -> None:
         self._world.stop_awaiting(client)

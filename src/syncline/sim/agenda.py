@@ -13,17 +13,22 @@ NO_WORKER = -1
 class Agenda:
     """What happens when, in virtual seconds."""
 
-    __slots__ = ("_sequence", "heap", "now")
+    __slots__ = ("heap", "now", "sequence")
 
     def __init__(self) -> None:
         self.now = 0.0
         self.heap: list[tuple[float, int, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._sequence = 0
+        self.sequence = 0
 
-    def at(self, time: float, worker: int, action: Callable[..., None], *args: Any) -> None:
+    def at(self, time: float, worker: int, action: Callable[..., None], args: tuple[Any, ...]) -> None:
         """Have `action(*args)` happen at this time."""
-        self._sequence += 1
-        heappush(self.heap, (time, worker, self._sequence, action, args))
+        self.sequence += 1
+        heappush(self.heap, (time, worker, self.sequence, action, args))
+
+    @property
+    def happened(self) -> int:
+        """How many events there were so far."""
+        return self.sequence - len(self.heap)
 
     def step(self) -> bool:
         """Let the next event happen; False if there is none."""

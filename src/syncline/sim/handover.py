@@ -46,7 +46,7 @@ class Handover:
         size = world.problem.layout.size * VALUE_BYTES * twin.state_arrays()
         if world.recording:
             world.trace.record(world.agenda.now, donor.id, joiner.id, Handed(0, joiner.iteration), size)
-        world.network.send(donor.id, joiner.id, joiner.number, size, self._arrive, joiner, joiner.step, twin)
+        world.network.send(donor.id, joiner.id, joiner.number, size, self._arrive, (joiner, joiner.step, twin))
 
     def _arrive(self, joiner: Client, step: int, twin: Replica) -> None:
         if joiner.alive and joiner.step == step:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from syncline.effects import Effect, Event, Received, Send
 from syncline.layout import Bucket
-from syncline.messages import Gone, Moved, NodeId, Params, Pull, Push, Taken
+from syncline.messages import Gone, Moved, Params, Pull, Push, Taken
 
 
 class Span(NamedTuple):
@@ -50,16 +50,18 @@ class Meter:
 
     def handled(self, server: int, event: Event, effects: Iterable[Effect], now: float) -> None:
         """Note which pulls a shard has parked and released by handling this event."""
-        asked, source = _asked(event)
+        asked, source = None, None
+        if type(event) is Received and type(event.message) in _REQUESTS:
+            asked, source = event.message, event.source
         for effect in effects:
             if type(effect) is Send and type(effect.message) in _ANSWERS:
                 bucket = effect.message.bucket  # type: ignore[union-attr]
-                if asked is not None and effect.to == source and bucket == asked.bucket:
+                if asked is not None and effect.to == source and bucket == asked.bucket:  # type: ignore[union-attr]
                     asked = None
                 if self._parked:
                     self._release((server, effect.to.number, bucket), now)
         if asked is not None and source is not None:
-            self._park(server, source.number, asked, now)
+            self._park(server, source.number, asked, now)  # type: ignore[arg-type]
 
     def close(self, now: float) -> None:
         """The run is over: who still waits has waited until now."""
@@ -99,11 +101,5 @@ class Meter:
             self._waited(worker, waiting.since, now)
 
 
+_REQUESTS = frozenset({Push, Pull})
 _ANSWERS = frozenset({Params, Taken, Gone, Moved})
-
-
-def _asked(event: Event) -> tuple[Push | Pull | None, NodeId | None]:
-    """What a shard was asked for by this event, and by whom."""
-    if type(event) is Received and type(event.message) in (Push, Pull):
-        return event.message, event.source  # type: ignore[return-value]
-    return None, None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from heapq import heappush
 from math import inf
 from typing import Any, Protocol
 
@@ -16,6 +17,9 @@ import msgspec
 
 from syncline.messages import NodeId
 from syncline.sim.agenda import Agenda
+
+Arrive = Callable[..., None]
+"""What happens when a message has arrived."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +37,19 @@ class Transfer(msgspec.Struct, frozen=True):
     receiver: NodeId
     worker: int
     size: int
-    arrive: Callable[..., None]
+    arrive: Arrive
     args: tuple[Any, ...]
 
 
 class Network(Protocol):
     def send(
-        self, sender: NodeId, receiver: NodeId, worker: int, size: int, arrive: Callable[..., None], *args: Any
+        self,
+        sender: NodeId,
+        receiver: NodeId,
+        worker: int,
+        size: int,
+        arrive: Callable[..., None],
+        args: tuple[Any, ...],
     ) -> None:
         """Have `arrive(*args)` happen when this many payload bytes have arrived; `worker` is at one of the ends."""
         ...
@@ -60,10 +70,17 @@ class FreeNetwork:
         self._agenda = agenda
 
     def send(
-        self, sender: NodeId, receiver: NodeId, worker: int, size: int, arrive: Callable[..., None], *args: Any
+        self,
+        sender: NodeId,
+        receiver: NodeId,
+        worker: int,
+        size: int,
+        arrive: Callable[..., None],
+        args: tuple[Any, ...],
     ) -> None:
         agenda = self._agenda
-        agenda.at(agenda.now, worker, arrive, *args)
+        agenda.sequence += 1
+        heappush(agenda.heap, (agenda.now, worker, agenda.sequence, arrive, args))
 
     def forget(self, node: NodeId) -> None:
         pass
@@ -91,9 +108,16 @@ class LinkedNetwork:
         self._in: dict[NodeId, _Link] = {}
 
     def send(
-        self, sender: NodeId, receiver: NodeId, worker: int, size: int, arrive: Callable[..., None], *args: Any
+        self,
+        sender: NodeId,
+        receiver: NodeId,
+        worker: int,
+        size: int,
+        arrive: Callable[..., None],
+        args: tuple[Any, ...],
     ) -> None:
-        self._agenda.at(self._agenda.now, worker, self._request, Transfer(sender, receiver, worker, size, arrive, args))
+        transfer = Transfer(sender, receiver, worker, size, arrive, args)
+        self._agenda.at(self._agenda.now, worker, self._request, (transfer,))
 
     def forget(self, node: NodeId) -> None:
         if node in self._out:
@@ -109,7 +133,7 @@ class LinkedNetwork:
             link.queue.append(transfer)
         elif link.free_at > self._agenda.now:
             link.queue.append(transfer)
-            self._agenda.at(link.free_at, transfer.worker, self._next, link)
+            self._agenda.at(link.free_at, transfer.worker, self._next, (link,))
         else:
             self._start(link, transfer)
 
@@ -118,7 +142,7 @@ class LinkedNetwork:
             return
         self._start(link, link.queue.popleft())
         if link.queue:
-            self._agenda.at(link.free_at, link.queue[0].worker, self._next, link)
+            self._agenda.at(link.free_at, link.queue[0].worker, self._next, (link,))
 
     def _start(self, link: _Link, transfer: Transfer) -> None:
         seconds = transfer.size / self._links.bandwidth
@@ -127,4 +151,4 @@ class LinkedNetwork:
         door.free_at = max(link.free_at + self._links.latency, door.free_at + seconds)
         link.busy += seconds
         door.busy += seconds
-        self._agenda.at(door.free_at, transfer.worker, transfer.arrive, *transfer.args)
+        self._agenda.at(door.free_at, transfer.worker, transfer.arrive, transfer.args)

@@ -67,7 +67,7 @@ def judge(world: World) -> Outcome:
         pieces=pieces,
         quality=world.problem.quality(pieces),
         notes=_notes(world),
-        events=world.pace.events,
+        events=world.agenda.happened,
     )
 
 

@@ -22,7 +22,6 @@ _TICK = 4096
 
 
 class Pace(Protocol):
-    events: int
     last: float
     """A worker that comes to this iteration is done."""
 
@@ -59,12 +58,12 @@ class Clocked:
         client.step += 1
         client.step_start = agenda.now
         client.step_stop = agenda.now + seconds
-        agenda.at(client.step_stop, client.number, self._computed, client, client.step)
+        agenda.at(client.step_stop, client.number, self._computed, (client, client.step))
 
     def postpone(self, client: Client, seconds: float) -> None:
         client.step += 1
         client.step_stop += seconds
-        self._world.agenda.at(client.step_stop, client.number, self._computed, client, client.step)
+        self._world.agenda.at(client.step_stop, client.number, self._computed, (client, client.step))
 
     def _computed(self, client: Client, step: int) -> None:
         if client.step != step or not self._world.recording:
@@ -77,13 +76,15 @@ class Clocked:
         world, agenda = self._world, self._world.agenda
         heap = agenda.heap
         total = world.scenario.cluster.workers * world.scenario.iterations
-        while world.awaited or not world.finished:
-            if not heap:
-                self._stalled()
-            agenda.now, _, _, action, args = heappop(heap)
-            action(*args)
-            self.events += 1
-            if progress is not None and self.events % _TICK == 0:
+        while not world.over:
+            for _ in range(_TICK):
+                if not heap:
+                    self._stalled()
+                agenda.now, _, _, action, args = heappop(heap)
+                action(*args)
+                if world.over:
+                    break
+            if progress is not None:
                 progress(world.iterations_done, total)
 
     def _stalled(self) -> NoReturn:
@@ -107,7 +108,6 @@ class Dispatched:
     """One worker at a time is drawn among those that do not wait; a turn counts as one second."""
 
     def __init__(self, world: World, dispatch: Dispatch) -> None:
-        self.events = 0
         self.last = inf
         self._world = world
         clients = world.scenario.cluster.workers
@@ -124,7 +124,7 @@ class Dispatched:
     def run(self, progress: Progress | None) -> None:
         world, agenda = self._world, self._world.agenda
         while agenda.step():
-            self.events += 1
+            pass
         for turn in range(self._turns):
             if not self._ready:
                 raise Stalled(f"every worker waits after {turn} turns")
@@ -133,7 +133,7 @@ class Dispatched:
             agenda.now = turn + 1.0
             world.train(client)
             while agenda.step():
-                self.events += 1
+                pass
             if progress is not None and turn % 256 == 0:
                 progress(turn, self._turns)
         world.last_answer = float(self._turns)

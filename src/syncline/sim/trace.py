@@ -16,20 +16,13 @@ HEADER = "time,from,to,kind,progress,bytes\n"
 _BATCH = 4096
 
 
-class _Names(dict[NodeId, str]):
-    """The names of nodes, each made once."""
+class _Middles(dict[tuple[NodeId, NodeId, type[Message]], str]):
+    """The middle of a line, which many messages share; each is made once."""
 
-    def __missing__(self, node: NodeId) -> str:
-        self[node] = str(node)
-        return self[node]
-
-
-class _Kinds(dict[type[Message], str]):
-    """The names of messages, as they stand on the wire."""
-
-    def __missing__(self, message: type[Message]) -> str:
-        self[message] = str(message.__struct_config__.tag)
-        return self[message]
+    def __missing__(self, key: tuple[NodeId, NodeId, type[Message]]) -> str:
+        source, to, message = key
+        self[key] = f",{source},{to},{message.__struct_config__.tag},"
+        return self[key]
 
 
 class TraceLog:
@@ -42,8 +35,7 @@ class TraceLog:
         self._hash = sha256()
         self._file = file
         self._batch: list[tuple[float, NodeId, NodeId, Message, int]] = []
-        self._names = _Names()
-        self._kinds = _Kinds()
+        self._middles = _Middles()
         self._encode = msgspec.msgpack.Encoder().encode
         self._write(HEADER)
 
@@ -57,13 +49,12 @@ class TraceLog:
         self.bytes_wire += sum(size + len(self._encode(message)) for _, _, _, message, size in batch)
         self.bytes_pushed += sum(size for _, _, _, message, size in batch if type(message) is Push)
         self.bytes_pulled += sum(size for _, _, _, message, size in batch if type(message) is Params)
-        names, kinds = self._names, self._kinds
+        middles = self._middles
         lines = [
-            f"{time!r},{names[source]},{names[to]},{kinds[type(message)]},{getattr(message, 'progress', -1)},{size}"
+            f"{time!r}{middles[source, to, type(message)]}{getattr(message, 'progress', -1)},{size}\n"
             for time, source, to, message, size in batch
         ]
-        if lines:
-            self._write("\n".join(lines) + "\n")
+        self._write("".join(lines))
 
     def sha256(self) -> str:
         self.flush()

@@ -61,6 +61,8 @@ class World:
         self.awaited = 0
         """How many workers the run still waits for."""
         self.finished = 0
+        self.over = False
+        """Somebody has finished, and nobody is awaited any more."""
         links = scenario.cluster.links
         self.network: Network = FreeNetwork(self.agenda) if links is None else LinkedNetwork(self.agenda, links)
         self.pace: Pace = pace_of(self)
@@ -110,7 +112,7 @@ class World:
         with np.errstate(over="ignore", invalid="ignore"), _no_collections():
             self.accidents.schedule()
             for client in self.clients.values():
-                self.agenda.at(0.0, client.number, self._start, client)
+                self.agenda.at(0.0, client.number, self._start, (client,))
             self.pace.run(progress)
             outcome = judge(self)
             if self.scenario.strategy.rule.keeps:
@@ -134,8 +136,7 @@ class World:
 
     def finish(self, client: Client) -> None:
         client.done = True
-        if client.awaited:
-            self.finished += 1
+        self.finished += client.awaited
         self.stop_awaiting(client)
         if client.leaving:
             self.accidents.leave(client)
@@ -143,6 +144,7 @@ class World:
     def stop_awaiting(self, client: Client) -> None:
         self.awaited -= client.awaited
         client.awaited = False
+        self.over = self.finished > 0 and self.awaited == 0
 
     def train(self, client: Client) -> None:
         """Compute one update for real, and hand it over bucket by bucket, last layers first."""
@@ -178,11 +180,11 @@ class World:
         event = Received(source, message, payload)
         if to.role == "server":
             worker = source.number if source.role == "worker" else NO_WORKER
-            self.network.send(source, to, worker, size, self._to_server, self.servers[to.number], event, size)
+            self.network.send(source, to, worker, size, self._to_server, (self.servers[to.number], event, size))
         elif to.role == "worker":
-            self.network.send(source, to, to.number, size, self._to_worker_number, to.number, event)
+            self.network.send(source, to, to.number, size, self.to_worker, (to.number, event))
         else:
-            self.network.send(source, to, source.number, size, self.to_coordinator, event)
+            self.network.send(source, to, source.number, size, self.to_coordinator, (event,))
 
     def _snapshot(self, message: Params, payload: Payload) -> Values:
         """The parameters of a version, copied once for all who get them."""
@@ -218,7 +220,9 @@ class World:
         self.stop_awaiting(client)
 
     def _set_timer(self, client: Client, timer: SetTimer) -> None:
-        self.agenda.at(self.agenda.now + timer.seconds, client.number, self.to_worker, client, Timer(timer.key))
+        self.agenda.at(
+            self.agenda.now + timer.seconds, client.number, self.to_worker, (client.number, Timer(timer.key))
+        )
 
     # Arrivals.
 
@@ -230,7 +234,7 @@ class World:
         seconds = size / rate
         server.busy_until = max(self.agenda.now, server.busy_until) + seconds
         server.busy += seconds
-        self.agenda.at(server.busy_until, event.source.number, self.at_server, server, event)
+        self.agenda.at(server.busy_until, event.source.number, self.at_server, (server, event))
 
     def at_server(self, server: Server, event: Event) -> None:
         effects = server.shard.handle(event, self.agenda.now)
@@ -238,14 +242,12 @@ class World:
             self.meter.handled(server.shard.number, event, effects, self.agenda.now)
         self.perform(server.id, effects)
 
-    def _to_worker_number(self, number: int, event: Event) -> None:
-        self.to_worker(self.clients[number], event)
-
-    def to_worker(self, client: Client, event: Event) -> None:
+    def to_worker(self, number: int, event: Event) -> None:
+        client = self.clients[number]
         if not client.alive:
             return
         if client.frozen_until > self.agenda.now:
-            self.agenda.at(client.frozen_until, client.number, self.to_worker, client, event)
+            self.agenda.at(client.frozen_until, client.number, self.to_worker, (number, event))
             return
         self.perform(client.id, client.node.handle(event, self.agenda.now))
         if client.joining and client.node.phase is Phase.RUNNING and client.node.progress >= self.pace.last:
