@@ -4,8 +4,8 @@
 
 Goals: 100,000 events a second; 10,000 clients in under 8 GiB. An event is one entry of the event heap: a computation
 that ends, a message that starts on a link, a message that arrives. Each case runs in processes of its own, and the best
-of three is shown, since other work on the machine can only slow it down. The last column is the rate of a bare heap that
-pops and pushes as many entries and does nothing.
+of three is shown, since other work on the machine can only slow it down. The last column is the rate of a bare heap
+that pops and pushes as many entries and does nothing.
 """
 
 from __future__ import annotations
