@@ -178,10 +178,6 @@ BAD_FILES: dict[str, tuple[str, tuple[str, ...]]] = {
     "optimizer without recipe": (toml(model='optimizer = "sgd:0.1"'), ("model.optimizer", "recipe")),
     "dispatch and network": (toml(dispatch="", network='latency = "1ms"'), ("network", "dispatch")),
     "dispatch and faults": (toml(dispatch="", faults=('kind = "crash"\nat = 1\nworker = 1',)), ("faults", "dispatch")),
-    "dispatch and compute": (
-        toml(cluster="workers = 8\ncompute = { mean = 0.1 }", dispatch=""),
-        ("cluster.compute", "dispatch"),
-    ),
     # Names.
     "kind": (toml(strategy='kind = "sever"'), ("strategy.kind", "server")),
     "release": (toml(strategy='release = "lasy"'), ("strategy.release", "lazy", "soft")),

@@ -96,12 +96,8 @@ def _scenario(file: ExperimentFile, folder: Path) -> Scenario:
 
 
 def _refuse_with_dispatch(file: ExperimentFile) -> None:
-    for key, value in (
-        ("cluster.compute", file.cluster.compute != type(file.cluster.compute)()),
-        ("network", file.network is not None),
-        ("faults", bool(file.faults)),
-    ):
-        if value:
+    for key, there in (("network", file.network is not None), ("faults", bool(file.faults))):
+        if there:
             raise UsageError(key, "makes no sense with [dispatch], which has no clock; leave one of them out")
 
 

@@ -116,6 +116,8 @@ def _bottleneck(world: World) -> str:
 
 
 def _notes(world: World) -> tuple[str, ...]:
+    if world.scenario.dispatch is not None:
+        return ("with [dispatch] there is no clock: a turn counts as one second, and compute times have no effect",)
     faults = world.scenario.faults
     late = sum(fault.at > world.agenda.now for fault in faults)
     return (f"{late} of {len(faults)} faults came after the end of the run and had no effect",) if late else ()
