@@ -148,8 +148,7 @@ def test_each_shard_has_its_own_model(
     Schedule(Setup((first, second), release, patience=None, seed=seed)).play(script)
 
 
-@runs(300)
-@given(
+everything = given(
     script=scripts(STEADY, STEADY, UNSURE, MORTAL, COMING, CHANGING),
     first=models,
     second=models,
@@ -158,7 +157,9 @@ def test_each_shard_has_its_own_model(
     gate=st.sampled_from([Always(), Every(push=2), Every(fetch=2), Every(push=2, fetch=3)]),
     seed=seeds,
 )
-def test_everything_at_once(
+
+
+def play_everything(
     script: list[Action],
     first: SyncModel,
     second: SyncModel,
@@ -168,3 +169,7 @@ def test_everything_at_once(
     seed: int,
 ) -> None:
     Schedule(Setup((first, second), release, workers, gate=gate, seed=seed)).play(script)
+
+
+test_everything_at_once = runs(300)(everything(play_everything))
+test_everything_at_once_for_long = pytest.mark.slow(runs(6000)(everything(play_everything)))
