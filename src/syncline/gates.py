@@ -17,7 +17,10 @@ from syncline.parts import Part
 
 @runtime_checkable
 class Gate(Protocol):
-    """A part that answers two questions for one bucket of one worker at iteration i."""
+    """A part that answers two questions for one bucket of one worker at iteration i.
+
+    A gate with `skips_fetches = False` always fetches, so that it can be used in mode `gradients`.
+    """
 
     def sends(self, worker: int, i: int, bucket: Bucket, draw: Draw) -> bool: ...
 
@@ -29,6 +32,7 @@ class Always(Part):
     """Every update and every fetch."""
 
     name = "always"
+    skips_fetches = False
 
     def sends(self, worker: int, i: int, bucket: Bucket, draw: Draw) -> bool:
         return True
@@ -50,6 +54,10 @@ class Every(Part):
         for field, value in (("push", self.push), ("fetch", self.fetch)):
             if value < 1:
                 raise UsageError("every", f"{field} must be at least 1, not {value}")
+
+    @property
+    def skips_fetches(self) -> bool:
+        return self.fetch > 1
 
     def sends(self, worker: int, i: int, bucket: Bucket, draw: Draw) -> bool:
         return (i + 1) % self.push == 0

@@ -67,28 +67,24 @@ class Pull(Message, frozen=True, tag="pull", gc=False):
     bucket: Bucket
 
 
-class Params(Message, frozen=True, tag="params", gc=False):
+class Answered(Message, frozen=True, gc=False):
+    """What both answers to a push that was judged have in common; `v` is the bucket's V."""
+
+    incarnation: int
+    progress: int
+    bucket: Bucket
+    version: int
+    v: int
+    late: bool = False
+    statistics: tuple[float, ...] = ()
+
+
+class Params(Answered, frozen=True, tag="params", gc=False):
     """Shard to worker: the push for `progress` is answered, and here are the parameters at `version`."""
 
-    incarnation: int
-    progress: int
-    bucket: Bucket
-    version: int
-    v: int
-    late: bool = False
-    statistics: tuple[float, ...] = ()
 
-
-class Taken(Message, frozen=True, tag="taken", gc=False):
+class Taken(Answered, frozen=True, tag="taken", gc=False):
     """Shard to worker: the same, without parameters."""
-
-    incarnation: int
-    progress: int
-    bucket: Bucket
-    version: int
-    v: int
-    late: bool = False
-    statistics: tuple[float, ...] = ()
 
 
 class Gone(Message, frozen=True, tag="gone", gc=False):
@@ -140,5 +136,12 @@ class Report(Message, frozen=True, tag="report", gc=False):
     largest: int
 
 
+class ReplicaState(Message, frozen=True, tag="state", gc=False):
+    """Worker to worker: parameters and optimizer state, for a joiner that starts with iteration `progress`."""
+
+    incarnation: int
+    progress: int
+
+
 Answer = Params | Taken | Gone | Moved
-AnyMessage = Push | Pull | Params | Taken | Gone | Moved | View | Join | Leave | Report
+AnyMessage = Push | Pull | Params | Taken | Gone | Moved | View | Join | Leave | Report | ReplicaState

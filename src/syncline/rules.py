@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -14,6 +13,8 @@ import numpy as np
 from syncline.errors import UsageError
 from syncline.layout import Values
 from syncline.parts import Part
+
+LARGEST = float(np.finfo(np.float32).max)
 
 Memory = dict[str, Values]
 """What a rule remembers of one bucket, each array as long as the bucket."""
@@ -48,8 +49,8 @@ class _Gradient(Part):
     lr: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.lr < inf:
-            raise UsageError(self.name, f"the learning rate must be finite and above 0, not {self.lr}")
+        if not 0 < self.lr <= LARGEST:
+            raise UsageError(self.name, f"the learning rate must be above 0 and finite in float32, not {self.lr}")
 
     def start(self, params: Values) -> Memory:
         return {}

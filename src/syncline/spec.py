@@ -42,6 +42,8 @@ def parse_among(shipped: tuple[type[Part], ...], protocol: type, words: str, opt
         part = found(*_typed(found, positional, option), **_typed_named(found, named, option))
     except UsageError as error:
         raise UsageError(option, f"{words!r}: {error.problem}") from None
+    except ValueError as error:
+        raise UsageError(option, f"{words!r}: {error}") from None
     except TypeError:
         raise UsageError(option, f"{words!r} cannot be read; write it like {example(found)}") from None
     if not isinstance(part, protocol):
@@ -82,8 +84,8 @@ def _own_class(name: str, option: str) -> type:
         raise UsageError(option, f"{name!r} is no dotted path of a class, like mypackage.models.Patient")
     try:
         found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(option, f"cannot import {name!r}: {error}") from None
+    except Exception as error:  # a module of the user's may fail in any way
+        raise UsageError(option, f"cannot import {name!r}: {type(error).__name__}: {error}") from None
     if not isinstance(found, type):
         raise UsageError(option, f"{name!r} is not a class")
     return found

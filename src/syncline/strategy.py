@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from syncline.codecs import Codec, Dense
 from syncline.errors import UsageError
-from syncline.gates import Always, Every, Gate
+from syncline.gates import Always, Gate
 from syncline.layout import BUCKET_VALUES
 from syncline.placement import Elastic, Placement
 from syncline.rules import Add, Mean, Rule
@@ -78,7 +78,7 @@ def check(strategy: ServerStrategy, workers: int) -> None:
     """Refuse what makes no sense, before anything runs."""
     for model in strategy.sync:
         check_model(model, strategy.mode, workers)
-    if strategy.mode is Mode.GRADIENTS and isinstance(strategy.gate, Every) and strategy.gate.fetch > 1:
+    if strategy.mode is Mode.GRADIENTS and getattr(strategy.gate, "skips_fetches", True):
         raise UsageError(
             "gate",
             f"{write(strategy.gate)!r} skips fetches, but in mode 'gradients' every worker needs every round's mean; "

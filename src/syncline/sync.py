@@ -13,7 +13,7 @@ The law of each model (V: the first iteration that a bucket has not closed; i: t
 
 `r` is drawn once per (worker, iteration), the same for every bucket and shard.
 
-A model of your own is a frozen dataclass with `may_answer`, `may_close` and `at_close`; `syncline.testing` checks it.
+A model of your own is a frozen dataclass with `may_answer` and `may_close`; `syncline.testing` checks it.
 """
 
 from __future__ import annotations
@@ -86,12 +86,11 @@ class State(Protocol):
 
 @runtime_checkable
 class SyncModel(Protocol):
-    """A part that answers two questions; it has no state of its own."""
+    """A part that answers two questions; it has no state of its own.
 
-    @property
-    def at_close(self) -> bool:
-        """True: a round's updates are kept and applied together when it closes. False: applied on arrival."""
-        ...
+    With `at_close = True` a round's updates are kept and applied together when it closes; else they are applied on
+    arrival.
+    """
 
     def may_answer(self, state: State, worker: int, i: int, draw: Draw) -> bool:
         """May the pull of `worker`, which has finished iteration i, be answered now?"""
@@ -100,6 +99,11 @@ class SyncModel(Protocol):
     def may_close(self, state: State) -> bool:
         """May iteration V be closed now? (It never is while it has no push and somebody is missing.)"""
         ...
+
+
+def applies_at_close(model: SyncModel) -> bool:
+    """Does the model keep a round's updates? One that does not say so does not."""
+    return bool(getattr(model, "at_close", False))
 
 
 @runtime_checkable

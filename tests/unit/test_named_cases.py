@@ -560,7 +560,7 @@ def test_a_worker_that_leaves_in_the_middle_of_an_update_waits_for_what_it_has_s
     worker = Worker(0, 0, parts(), View(1, members(0), ((B, C),)))
     worker.handle(Ready(B, ones()), 0.0)
 
-    rest = Push(1, 0, 0, C, 0, empty=True)
+    rest = Push(1, 0, 0, C, 0, Wants.TAKEN, empty=True)
     assert worker.handle(Depart(), 0.0) == [Send(server_id(0), rest)]
     assert worker.handle(Received(server_id(0), Taken(1, 0, 0, B, 1, 1)), 0.0) == [Deliver(B)]
     leaving = worker.handle(Received(server_id(0), Taken(1, 0, 0, C, 1, 1)), 0.0)

@@ -53,6 +53,8 @@ def main() -> None:
         _fail(str(error), 2)
     except SynclineError as error:
         _fail(str(error), 1)
+    except OSError as error:
+        _fail(f"{error.filename or 'a file'}: {error.strerror}", 1)
     except _CommandLineError as error:
         _fail(f"{error.format_message()} (see --help)", 2)
     except (KeyboardInterrupt, typer.Abort):

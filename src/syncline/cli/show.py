@@ -73,7 +73,7 @@ def summary(outcome: Outcome, figures: dict[str, Any]) -> None:
 
 
 def as_json(figures: dict[str, Any], file: TextIO) -> None:
-    json.dump(figures, file, indent=2)
+    json.dump(figures, file, indent=2, allow_nan=False)
     file.write("\n")
 
 

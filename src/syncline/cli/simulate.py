@@ -60,8 +60,8 @@ def simulate(
         "iterations": iterations,
         "seed": seed,
     }
-    check_outputs(file, {"--report": report, "--plot": plot, "--trace": trace})
     experiment = read_experiment(file, {key: value for key, value in overrides.items() if value is not None})
+    check_outputs(experiment.inputs, {"--report": report, "--plot": plot, "--trace": trace})
     _run(experiment, report, plot, trace, quiet)
 
 

@@ -12,8 +12,8 @@
 8. Nothing closes while no member lives, nor later than a joiner's limit.
 9. An update is the worker's memory until its push is answered: what is kept beyond that is copied first.
 10. An answer carries the parameters themselves. If they change again in the same `handle`, it gets a copy first.
-11. After a change of model a worker may be further ahead than the new one allows: `soft` then parks its pull under the
-    first round whose close satisfies its condition.
+11. After a change of model a worker may be further ahead than the new one allows: `soft` then parks its next pull under
+    the first round whose close satisfies its condition.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ class HeldBucket:
         self._lot = ParkingLot()
         self._paces = Paces()
         self._round_applied = -1
+        self._unruly = -1
+        """Up to this iteration a worker may be further ahead than the model allows, by grace of an earlier one."""
         self._judged: Parked | None = None
         self._lent_to: list[Effect] | None = None
         """The effects of the `handle` in which the parameters were last sent."""
@@ -84,12 +86,13 @@ class HeldBucket:
 
     @property
     def significance(self) -> float:
+        size = float(np.linalg.norm(self.params))
+        if not size:
+            return 1.0
         payload = self._judged.payload if self._judged else None
         if payload is None:
             return 0.0
-        update = self._terms.codec.decode(payload, self._scratch)
-        size = float(np.linalg.norm(self.params))
-        return float(np.linalg.norm(update)) / size if size else 1.0
+        return float(np.linalg.norm(self._terms.codec.decode(payload, self._scratch))) / size
 
     def pushed(self, i: int) -> Collection[Who]:
         return self._pushed.get(i, ())
@@ -114,7 +117,7 @@ class HeldBucket:
             if not self._lot.holds(worker, i):
                 self._answer(arrived, now, out, late=seen.late and i == seen.progress)
             return None
-        late = self._terms.model.at_close and i < self.v
+        late = self._terms.at_close and i < self.v
         self._seen[worker] = Seen(push.incarnation, i, late)
         if late:
             self._answer(arrived, now, out, late=True)
@@ -138,7 +141,7 @@ class HeldBucket:
     def _take(self, worker: int, push: Push, payload: Payload | None, out: list[Effect]) -> None:
         who, i, terms = (worker, push.incarnation), push.progress, self._terms
         update = None if push.empty else payload
-        if terms.model.at_close:
+        if terms.at_close:
             self._kept.keep(i, who, Kept(update, push.lr, push.read))
         elif update is not None:
             share = _WHOLE if terms.rule.of_gradients else terms.share
@@ -151,7 +154,11 @@ class HeldBucket:
     def _pull(self, arrived: Parked, now: float, out: list[Effect]) -> None:
         if self._may_answer(arrived):
             self._answer(arrived, now, out)
-        elif self._terms.release is Release.SOFT and type(arrived.message) is Push and not self._terms.changed:
+        elif (
+            self._terms.release is Release.SOFT
+            and type(arrived.message) is Push
+            and arrived.message.progress > self._unruly
+        ):
             self._lot.park(arrived, self.v)
         else:
             self._lot.park(arrived, self._release_round(arrived))
@@ -165,7 +172,7 @@ class HeldBucket:
 
     def _answer(self, parked: Parked, now: float, out: list[Effect], late: bool = False) -> None:
         message, source, terms = parked.message, parked.source, self._terms
-        if terms.model.at_close:
+        if terms.at_close:
             self._kept.own(message.progress, (source.number, message.incarnation))
         fetch = type(message) is Pull or message.wants is Wants.PARAMS  # type: ignore[union-attr]
         if not terms.rule.keeps:
@@ -260,10 +267,12 @@ class HeldBucket:
 
     def model_changed(self, now: float, out: list[Effect]) -> None:
         """Settle what the old model kept, then close, then judge each parked pull once by the new model."""
-        if not self._terms.model.at_close:
+        if not self._terms.at_close:
             for i in self._kept.rounds():
                 self._apply_round(i, out)
         self._set_first_bound()
+        self._paces = Paces()
+        self._unruly = self.fastest + 1
         waiting = self._lot.empty()
         self.advance(now, out)
         for parked in waiting:

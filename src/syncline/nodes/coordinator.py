@@ -34,15 +34,16 @@ class Coordinator:
             case Received(source, Join(incarnation=incarnation)):
                 return self._join(source.number, incarnation)
             case Received(source, Leave(incarnation=incarnation)):
-                return self._leave(source.number, incarnation)
+                return self._remove(source.number, incarnation)
             case Received(source, Report(view=number, largest=largest)):
                 return self._report(source.number, number, largest)
             case Lost(worker, incarnation):
-                return [*self._leave(worker, incarnation), self._gone(worker, incarnation)]
+                return [*self._remove(worker, incarnation), self._gone(worker, incarnation)]
         raise PeerError(f"the coordinator cannot handle {event}")
 
     def _join(self, worker: int, incarnation: int) -> list[Effect]:
-        if incarnation == self._latest.get(worker) and worker in self._members:
+        member = self._members.get(worker)
+        if member is not None and member.incarnation == incarnation:
             return []
         if incarnation <= self._latest.get(worker, -1):
             return [self._gone(worker, incarnation)]
@@ -50,10 +51,11 @@ class Coordinator:
         self._members[worker] = Member(worker, incarnation, None)
         return self._publish()
 
-    def _leave(self, worker: int, incarnation: int) -> list[Effect]:
+    def _remove(self, worker: int, incarnation: int) -> list[Effect]:
+        """Remove this incarnation; an earlier one that is still a member is gone as well."""
         self._latest[worker] = max(incarnation, self._latest.get(worker, -1))
         member = self._members.get(worker)
-        if member is None or member.incarnation != incarnation:
+        if member is None or member.incarnation > incarnation:
             return []
         del self._members[worker]
         return self._publish()

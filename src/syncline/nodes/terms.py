@@ -11,7 +11,7 @@ from syncline.codecs import Codec
 from syncline.draw import Draw
 from syncline.messages import Member
 from syncline.rules import Rule
-from syncline.sync import Adaptive, Release, SyncModel
+from syncline.sync import Adaptive, Release, SyncModel, applies_at_close
 
 
 @dataclass(slots=True)
@@ -34,15 +34,15 @@ class Terms:
     adaptive: Adaptive | None = None
     """The model, if it adapts its bound."""
 
-    changed: bool = False
-    """Another model was in force before: a worker may be further ahead than this one would have let it."""
+    at_close: bool = False
+    """The model keeps a round's updates and applies them together."""
 
     def __post_init__(self) -> None:
-        self.adaptive = self.model if isinstance(self.model, Adaptive) else None
+        self.change(self.model, self.release)
 
     def change(self, model: SyncModel, release: Release | None) -> None:
         """Put another model in force, and another release unless it is None."""
         self.model = model
-        self.adaptive = model if isinstance(model, Adaptive) else None
         self.release = release or self.release
-        self.changed = True
+        self.adaptive = model if isinstance(model, Adaptive) else None
+        self.at_close = applies_at_close(model)

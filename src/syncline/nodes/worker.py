@@ -7,8 +7,9 @@
 3. When every bucket is answered the iteration is whole. The next is i + 1; if a bucket was too late, it is the least V
    that the buckets reported, but at least i + 1.
 4. A joiner asks the coordinator, waits for the view that names its first iteration f, and starts by pulling f - 1.
-5. A worker leaves only after all its pushes are answered. If it is asked to in the middle of an update, the buckets
-   that it has not pushed yet go empty, so that nobody waits for them.
+5. A worker leaves only after all its pushes are answered. If it is asked to in the middle of an update, or holds
+   something back, the buckets that it has not pushed yet go with what was held back of them, or empty: nothing is lost,
+   and nobody waits for them.
 6. A worker that learns that it is no member any more fails, and sends nothing further.
 7. With `patience`, an unanswered push is sent again; its shard takes it once.
 """
@@ -47,6 +48,7 @@ from syncline.messages import (
     Gone,
     Join,
     Leave,
+    Member,
     Moved,
     NodeId,
     Params,
@@ -92,6 +94,7 @@ class Worker:
         "_holder",
         "_least_v",
         "_left",
+        "_lr",
         "_parts",
         "_read",
         "_sent",
@@ -118,14 +121,15 @@ class Worker:
         self._deferred: list[Received] = []
         self._held: dict[Bucket, tuple[Values, int]] = {}
         self._read: dict[Bucket, int] = {}
+        self._lr: float | None = None
         self._sent: set[Bucket] = set()
         """The buckets of the present iteration that are pushed."""
         self._set_view(view)
         self._begin(0)
-        first = self._first(view)
-        if first is not None:
+        me = self._member(view)
+        if me is not None and me.first is not None:
             self.phase = Phase.RUNNING
-            self._begin(first)
+            self._begin(me.first)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         out: list[Effect] = []
@@ -173,6 +177,7 @@ class Worker:
         payload = None if update is None else parts.codec.encode(update)
         push = Push(self._view, self.incarnation, i, bucket, read, wants, ready.lr, payload is None)
         self._sent.add(bucket)
+        self._lr = ready.lr
         self._send(bucket, push, payload, out)
 
     def _merge(self, bucket: Bucket, update: Values | None, read: int, hold: bool) -> tuple[Values | None, int]:
@@ -259,26 +264,26 @@ class Worker:
 
     # Membership.
 
-    def _first(self, view: View) -> int | None:
-        """The first iteration that this view names for this incarnation."""
+    def _member(self, view: View) -> Member | None:
+        """This incarnation as the view names it."""
         for member in view.members:
             if member.worker == self.number and member.incarnation == self.incarnation:
-                return member.first
+                return member
         return None
 
     def _adopt(self, view: View, out: list[Effect]) -> None:
         if view.view <= self._view:
             return
         self._set_view(view)
-        named = {member.worker: member.incarnation for member in view.members}
-        first = self._first(view)
-        if self.phase is not Phase.JOINING and named.get(self.number) != self.incarnation:
-            self._fail(out)
-            return
-        if self.phase is Phase.JOINING and first is not None:
+        me = self._member(view)
+        if me is None:
+            if self.phase is not Phase.JOINING:
+                self._fail(out)
+                return
+        elif self.phase is Phase.JOINING and me.first is not None:
             self.phase = Phase.RUNNING
-            self._begin(first - 1)
-            self._fetch(first - 1, out)
+            self._begin(me.first - 1)
+            self._fetch(me.first - 1, out)
         waiting, self._deferred = self._deferred, []
         for event in waiting:
             self._receive(event, out)
@@ -289,14 +294,19 @@ class Worker:
 
     def _depart(self, out: list[Effect]) -> None:
         self.phase = Phase.LEAVING
-        if self._sent:
+        if self._sent or self._held:
             for bucket in self._holder:
                 if bucket not in self._sent:
-                    read = self._read.get(bucket, 0)
-                    self._send(
-                        bucket, Push(self._view, self.incarnation, self.progress, bucket, read, empty=True), None, out
-                    )
+                    self._push_rest(bucket, out)
         self._leave_if_idle(out)
+
+    def _push_rest(self, bucket: Bucket, out: list[Effect]) -> None:
+        """Push what was held back of a bucket, or that there is nothing."""
+        update, read = self._merge(bucket, None, self._read.get(bucket, 0), hold=False)
+        payload = None if update is None else self._parts.codec.encode(update)
+        push = Push(self._view, self.incarnation, self.progress, bucket, read, Wants.TAKEN, self._lr, payload is None)
+        self._sent.add(bucket)
+        self._send(bucket, push, payload, out)
 
     def _leave_if_idle(self, out: list[Effect]) -> None:
         if self.phase is Phase.LEAVING and not self._awaited:

@@ -63,5 +63,7 @@ class Batches:
 
     def _epoch(self, number: int) -> npt.NDArray[np.int64]:
         if number not in self._epochs:
+            if len(self._epochs) >= 64:
+                del self._epochs[next(iter(self._epochs))]
             self._epochs[number] = self.draw.permutation(self.examples, "epoch", number)
         return self._epochs[number]

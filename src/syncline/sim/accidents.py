@@ -65,23 +65,30 @@ class Accidents:
         client.step += 1
         self._world.stop_awaiting(client)
         self._world.network.forget(client.id)
+        self._world.handover.donor_lost(client)
 
     def _enter(self, client: Client) -> None:
         self._world.perform(client.id, client.node.handle(Enter(), self._world.agenda.now))
 
     def _freeze(self, client: Client, fault: Freeze) -> None:
         now = self._world.agenda.now
+        since = max(client.frozen_until, now)
         client.frozen_until = max(client.frozen_until, now + fault.duration)
         if client.step_stop >= now:
-            self._world.pace.postpone(client, fault.duration)
+            self._world.pace.postpone(client, client.frozen_until - since)
         if fault.detect is not None and fault.detect < fault.duration:
             self._declare_dead_in(client, fault.detect)
 
     def _slow(self, client: Client, fault: Slow) -> None:
         client.factor = fault.factor
+        client.slowed += 1
         if fault.duration is not None:
-            over = Slow(fault.at + fault.duration, fault.worker, 1.0)
-            self._world.agenda.at(over.at, client.number, self._slow, (client, over))
+            over = fault.at + fault.duration
+            self._world.agenda.at(over, client.number, self._speed_up, (client, client.slowed))
+
+    def _speed_up(self, client: Client, slowed: int) -> None:
+        if client.slowed == slowed:
+            client.factor = 1.0
 
     def _declare_dead_in(self, client: Client, seconds: float) -> None:
         lost = Lost(client.number, client.node.incarnation)

@@ -15,7 +15,7 @@ from syncline.sim.compute import Compute, Lognormal, read_trace
 from syncline.sim.dispatch import Dispatch, parse_dispatch
 from syncline.sim.faults import read_faults
 from syncline.sim.network import Links
-from syncline.sim.scenario import Cluster, Scenario
+from syncline.sim.scenario import MOST_SERVERS, Cluster, Scenario
 from syncline.sim.sections import (
     ClusterSection,
     ExperimentFile,
@@ -58,6 +58,8 @@ class Experiment:
     scenario: Scenario
     model: ModelChoice
     settings: tuple[Setting, ...]
+    inputs: tuple[Path, ...]
+    """The files it was read from."""
 
 
 def read_experiment(path: Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
@@ -75,7 +77,9 @@ def read_experiment(path: Path, overrides: Mapping[str, Any] | None = None) -> E
             raise UsageError(f"strategy.{error.option}", error.problem) from None
         raise
     model = _model(file.model)
-    return Experiment(scenario, model, _settings(file, scenario, model, written, set(overrides or ())))
+    settings = _settings(file, scenario, model, written, set(overrides or ()))
+    trace = file.cluster.compute.trace
+    return Experiment(scenario, model, settings, (path,) if trace is None else (path, path.parent / trace))
 
 
 def _scenario(file: ExperimentFile, folder: Path) -> Scenario:
@@ -161,8 +165,8 @@ def _sync_models(section: StrategySection) -> tuple[SyncModel, ...]:
     listed = isinstance(section.sync, list)
     texts = section.sync if isinstance(section.sync, list) else [section.sync]
     servers = section.servers if section.servers is not None else max(1, len(texts))
-    if servers < 1:
-        raise UsageError("strategy.servers", f"must be at least 1, not {servers}")
+    if not 1 <= servers <= MOST_SERVERS:
+        raise UsageError("strategy.servers", f"must be at least 1 and at most {MOST_SERVERS:,}, not {servers}")
     if listed and len(texts) != servers:
         raise UsageError(
             "strategy.sync", f"lists {len(texts)} models for {servers} servers; one each, or a single text"

@@ -5,18 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from syncline.layout import VALUE_BYTES
-from syncline.messages import Message
+from syncline.messages import ReplicaState
 from syncline.sim.processes import Client
 from syncline.sim.replica import Replica
 
 if TYPE_CHECKING:
     from syncline.sim.world import World
-
-
-class Handed(Message, frozen=True, tag="state"):
-    """Worker to worker: parameters and optimizer state, for a joiner that starts with iteration `progress`."""
-
-    progress: int
 
 
 class Handover:
@@ -26,30 +20,51 @@ class Handover:
         self._world = world
         self.waiting: dict[int, list[Client]] = {}
         """Joiners, by the iteration that a donor must have reached."""
+        self._under_way: dict[Client, Client] = {}
+        """The donor of each joiner whose replica has not arrived yet."""
 
     def ask(self, joiner: Client, first: int) -> None:
         """A joiner may start with iteration `first`, once it has a replica."""
         joiner.iteration = first
-        for donor in self._world.clients.values():
-            if donor is not joiner and donor.alive and not donor.joining and donor.iteration == first:
-                self._send(donor, joiner)
-                return
-        self.waiting.setdefault(first, []).append(joiner)
+        donors = [each for each in self._world.clients.values() if each is not joiner and each.can_hand_over(first)]
+        if not donors:
+            self.waiting.setdefault(first, []).append(joiner)
+            return
+        donor = min(donors, key=lambda each: each.frozen_until)
+        agenda = self._world.agenda
+        if donor.frozen_until > agenda.now:
+            agenda.at(donor.frozen_until, joiner.number, self.ask, (joiner, first))
+        else:
+            self._send(donor, joiner)
 
     def serve(self, donor: Client) -> None:
         """A worker has come to its next iteration: somebody may have waited for that."""
         for joiner in self.waiting.pop(donor.iteration, ()):
             self._send(donor, joiner)
 
+    def donor_lost(self, donor: Client) -> None:
+        """A worker has crashed: whoever waits for a replica from it needs another donor."""
+        for joiner in [joiner for joiner, giver in self._under_way.items() if giver is donor]:
+            del self._under_way[joiner]
+            self.ask(joiner, joiner.iteration)
+
     def _send(self, donor: Client, joiner: Client) -> None:
         world, twin = self._world, donor.replica.twin()
         size = world.problem.layout.size * VALUE_BYTES * twin.state_arrays()
+        self._under_way[joiner] = donor
         if world.recording:
-            world.trace.record(world.agenda.now, donor.id, joiner.id, Handed(0, joiner.iteration), size)
+            message = ReplicaState(world.coordinator.view.view, joiner.node.incarnation, joiner.iteration)
+            world.trace.record(world.agenda.now, donor.id, joiner.id, message, size)
         world.network.send(donor.id, joiner.id, joiner.number, size, self._arrive, (joiner, joiner.step, twin))
 
     def _arrive(self, joiner: Client, step: int, twin: Replica) -> None:
-        if joiner.alive and joiner.step == step:
-            joiner.replica = twin
-            self._world.last_answer = self._world.agenda.now
-            self._world.go_on(joiner, joiner.iteration)
+        world = self._world
+        if not joiner.alive or joiner.step != step:
+            return
+        if joiner.frozen_until > world.agenda.now:
+            world.agenda.at(joiner.frozen_until, joiner.number, self._arrive, (joiner, step, twin))
+            return
+        self._under_way.pop(joiner, None)
+        joiner.replica = twin
+        world.last_answer = world.agenda.now
+        world.go_on(joiner, joiner.iteration)

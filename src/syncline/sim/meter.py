@@ -11,7 +11,10 @@ from typing import NamedTuple
 
 from syncline.effects import Effect, Event, Received, Send
 from syncline.layout import Bucket
-from syncline.messages import Gone, Moved, Params, Pull, Push, Taken
+from syncline.messages import Answer, Gone, Moved, Params, Pull, Push, Taken
+
+_Pull = tuple[int, int, int, Bucket]
+"""(server, worker, incarnation, bucket)"""
 
 
 class Span(NamedTuple):
@@ -39,9 +42,9 @@ class Meter:
         self.waiting_seconds = 0.0
         self.compute_seconds = 0.0
         self.spans: list[Span] | None = [] if spans else None
-        self._parked: set[tuple[int, int, Bucket]] = set()
+        self._parked: set[_Pull] = set()
         self._last_delayed: dict[tuple[int, int], tuple[int, int]] = {}
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[tuple[int, int], _Waiting] = {}
 
     def computed(self, worker: int, start: float, stop: float) -> None:
         self.compute_seconds += stop - start
@@ -55,18 +58,18 @@ class Meter:
             asked, source = event.message, event.source
         for effect in effects:
             if type(effect) is Send and type(effect.message) in _ANSWERS:
-                bucket = effect.message.bucket  # type: ignore[union-attr]
-                if asked is not None and effect.to == source and bucket == asked.bucket:  # type: ignore[union-attr]
+                answer: Answer = effect.message  # type: ignore[assignment]
+                if asked is not None and effect.to == source and answer.bucket == asked.bucket:  # type: ignore[union-attr]
                     asked = None
                 if self._parked:
-                    self._release((server, effect.to.number, bucket), now)
+                    self._release((server, effect.to.number, answer.incarnation, answer.bucket), now)
         if asked is not None and source is not None:
             self._park(server, source.number, asked, now)  # type: ignore[arg-type]
 
     def close(self, now: float) -> None:
         """The run is over: who still waits has waited until now."""
-        for worker, waiting in self._waiting.items():
-            if waiting.count:
+        for (worker, _), waiting in self._waiting.items():
+            if waiting.count and now > waiting.since:
                 self._waited(worker, waiting.since, now)
         self._waiting.clear()
         self._parked.clear()
@@ -77,7 +80,7 @@ class Meter:
             self.spans.append(Span(worker, since, now, "wait"))
 
     def _park(self, server: int, worker: int, asked: Push | Pull, now: float) -> None:
-        key = (server, worker, asked.bucket)
+        key = (server, worker, asked.incarnation, asked.bucket)
         if key in self._parked:
             return
         self._parked.add(key)
@@ -85,17 +88,17 @@ class Meter:
         if self._last_delayed.get((server, worker)) != iteration:
             self._last_delayed[server, worker] = iteration
             self.delayed_pulls += 1
-        waiting = self._waiting.setdefault(worker, _Waiting())
+        waiting = self._waiting.setdefault((worker, asked.incarnation), _Waiting())
         if waiting.count == 0:
             waiting.since = now
         waiting.count += 1
 
-    def _release(self, key: tuple[int, int, Bucket], now: float) -> None:
+    def _release(self, key: _Pull, now: float) -> None:
         if key not in self._parked:
             return
         self._parked.remove(key)
-        worker = key[1]
-        waiting = self._waiting[worker]
+        _, worker, incarnation, _ = key
+        waiting = self._waiting[worker, incarnation]
         waiting.count -= 1
         if waiting.count == 0:
             self._waited(worker, waiting.since, now)

@@ -52,6 +52,13 @@ def judge(world: World) -> Outcome:
         raise RunError("virtual time has grown beyond all numbers; are all times in seconds?")
     world.meter.close(world.last_answer)
     pieces = _final_pieces(world)
+    for bucket, piece in zip(world.buckets, pieces, strict=True):
+        bad = np.flatnonzero(~np.isfinite(piece))
+        if bad.size:
+            table = world.problem.layout.table_at(bucket.start + int(bad[0]))
+            raise RunError(
+                f"table {table.name!r} of the final model holds NaN or infinity; try a smaller learning rate"
+            )
     return Outcome(
         scenario=world.scenario,
         virtual_seconds=world.last_answer,
@@ -98,19 +105,17 @@ def _replica_gap(world: World, pieces: Sequence[Values]) -> float:
 def _bottleneck(world: World) -> str:
     """The largest share of the run's time.
 
-    A worker computing, parked, or waiting for latency, on average; one link, its busier direction; one node's updates.
+    A worker computing or parked, on average; one link, by its busier direction or its latency; one node's updates.
     """
     workers = len(world.clients)
     links = world.scenario.cluster.links
     latency = 0.0 if links is None else 2 * links.latency * world.iterations_done / workers
+    used, node = world.network.busiest()
     times = [
         (world.meter.compute_seconds / workers, "compute"),
         (world.meter.waiting_seconds / workers, "sync"),
-        (latency, "latency"),
+        (max(used, latency), f"link:{node or world.servers[0].id}"),
     ]
-    used, node = world.network.busiest()
-    if node is not None:
-        times.append((used, f"link:{node}"))
     times.extend((server.busy, f"apply:{server.id}") for server in world.servers if server.busy)
     return max(times, key=lambda each: each[0])[1]
 

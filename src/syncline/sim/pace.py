@@ -47,7 +47,6 @@ class Clocked:
     """Each worker takes its own time."""
 
     def __init__(self, world: World) -> None:
-        self.events = 0
         self._world = world
         self.last: float = world.scenario.iterations
         self._timetable = Timetable(world.scenario.cluster.compute, world.draw)

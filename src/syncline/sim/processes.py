@@ -28,6 +28,8 @@ class Client:
     leaving: bool = False
     factor: float = 1.0
     """How many times slower its steps are at present."""
+    slowed: int = 0
+    """Counts the times it was slowed down: only the last one's end counts."""
     frozen_until: float = 0.0
     step: int = 0
     """Numbers its computations: one that was begun before an accident is void."""
@@ -40,6 +42,10 @@ class Client:
     def __post_init__(self) -> None:
         self.number = self.node.number
         self.id = worker_id(self.number)
+
+    def can_hand_over(self, iteration: int) -> bool:
+        """Has it done the step before this iteration, so that a joiner can go on from its replica?"""
+        return self.alive and not self.joining and self.iteration == iteration
 
 
 @dataclass(slots=True, eq=False)

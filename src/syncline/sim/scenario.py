@@ -11,6 +11,9 @@ from syncline.sim.faults import Crash, Fault, Freeze, Join, Slow, Switch
 from syncline.sim.network import Links
 from syncline.strategy import ServerStrategy, check, check_model
 
+MOST_WORKERS = 1_000_000
+MOST_SERVERS = 10_000
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -42,8 +45,10 @@ class Scenario:
 
     def check(self) -> None:
         """Refuse what makes no sense."""
-        if self.cluster.workers < 1:
-            raise UsageError("cluster.workers", f"must be at least 1, not {self.cluster.workers}")
+        if not 1 <= self.cluster.workers <= MOST_WORKERS:
+            raise UsageError(
+                "cluster.workers", f"must be at least 1 and at most {MOST_WORKERS:,}, not {self.cluster.workers}"
+            )
         if self.iterations < 1:
             raise UsageError("iterations", f"must be at least 1, not {self.iterations}")
         check(self.strategy, self.worker_numbers)

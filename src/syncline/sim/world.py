@@ -73,11 +73,12 @@ class World:
 
     def _build(self) -> None:
         strategy, layout = self.scenario.strategy, self.problem.layout
+        cut = layout.size // strategy.bucket_values
+        if cut > MOST_BUCKETS:
+            raise UsageError("strategy.bucket", f"cuts the model into about {cut:,} buckets; make it larger")
         ranges = checked(strategy.placement, layout, strategy.servers)
         held = tuple(buckets(layout, each, strategy.bucket_values) for each in ranges)
         self.buckets = tuple(sorted(bucket for each in held for bucket in each))
-        if len(self.buckets) > MOST_BUCKETS:
-            raise UsageError("strategy.bucket", f"cuts the model into {len(self.buckets):,} buckets; make it larger")
         self._place = {bucket: place for place, bucket in enumerate(self.buckets)}
         self._push_bytes = {bucket: strategy.codec.size(bucket.size) for bucket in self.buckets}
         self._pull_bytes = {bucket: bucket.size * VALUE_BYTES for bucket in self.buckets}
@@ -122,7 +123,9 @@ class World:
     # A worker's iterations.
 
     def _start(self, client: Client) -> None:
-        if client.alive:
+        if client.frozen_until > self.agenda.now:
+            self.agenda.at(client.frozen_until, client.number, self._start, (client,))
+        elif client.alive:
             self.go_on(client, 0)
 
     def go_on(self, client: Client, iteration: int) -> None:
@@ -264,7 +267,11 @@ class World:
         return [
             client
             for client in self.clients.values()
-            if client.alive and client.done and not client.joining and (client.number, client.node.incarnation) in named
+            if client.done
+            and not client.joining
+            and client.alive
+            and client.node.phase is Phase.RUNNING
+            and (client.number, client.node.incarnation) in named
         ]
 
     def _closing_pull(self, outcome: Outcome) -> None:

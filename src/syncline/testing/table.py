@@ -1,4 +1,4 @@
-"""A shard on the table: workers push in random order, one crashes, one joins, and every answer is counted."""
+"""A shard on the table: workers push in random order, one may crash, and every answer is counted."""
 
 from __future__ import annotations
 
