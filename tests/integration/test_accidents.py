@@ -7,13 +7,13 @@ import pytest
 from own_parts import Deaf
 from syncline.draw import Draw
 from syncline.errors import RunError, Stalled
-from syncline.rules import Momentum, Rule
+from syncline.rules import Momentum, Rule, Sgd
 from syncline.sim import Cluster, MadeUp, Outcome, Scenario, World
 from syncline.sim.compute import Lognormal
 from syncline.sim.faults import Crash, Fault, Freeze, Join, Leave, Restart, Slow, Switch
 from syncline.sim.network import Links
 from syncline.strategy import Mode, ServerStrategy, settle_mode
-from syncline.sync import Asp, Bsp, Drop, Ssp, SyncModel
+from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Release, Ssp, SyncModel
 
 ONE_SECOND = Lognormal(1.0)
 """Every step takes one second."""
@@ -28,10 +28,11 @@ def run(
     workers: int = 3,
     iterations: int = 6,
     servers: int = 1,
+    release: Release = Release.LAZY,
 ) -> Outcome:
     models = (model or Bsp(),) * servers
     settled, shard_rule = settle_mode(mode, rule, models)
-    strategy = ServerStrategy(models, mode=settled, rule=shard_rule)
+    strategy = ServerStrategy(models, release, settled, shard_rule)
     scenario = Scenario(Cluster(workers, ONE_SECOND, links), strategy, iterations, faults=faults)
     return World(scenario, MadeUp(1000, Draw(0))).run()
 
@@ -146,3 +147,59 @@ def test_a_rough_ride_ends_well(model: SyncModel, links: Links | None, servers: 
 
 def test_a_fault_after_the_end_is_noted() -> None:
     assert "no effect" in run(Crash(100.0, 1)).notes[0]
+
+
+def test_a_worker_that_dies_again_before_it_has_joined_holds_nobody_up() -> None:
+    outcome = run(Restart(1.2, 0), Crash(1.5, 0), links=Links(1e9, 0.5), workers=2)
+    assert outcome.train_progress == 6
+
+
+def test_a_donor_that_dies_is_replaced_by_another() -> None:
+    # The replica waits in the donor's queue when the donor dies.
+    for at in (3.375, 3.5, 4.0, 4.25):
+        faults = (Restart(0.0, 1), Crash(at, 0))
+        outcome = run(*faults, mode=Mode.GRADIENTS, links=Links(1000.0, 0.0), iterations=3)
+        assert outcome.train_progress == 3
+
+
+def test_a_worker_that_leaves_at_the_very_end_is_no_error() -> None:
+    outcome = run(Slow(0.0, 1, 1.2), Leave(2.5, 0), model=Asp(), links=Links(1e9, 0.5), workers=2, iterations=2)
+    assert outcome.updates == 4
+
+
+def test_a_freeze_at_the_start_and_freezes_that_overlap() -> None:
+    assert run(Freeze(0.0, 0, 5.0), workers=1, iterations=2).virtual_seconds == 7
+    # Frozen from 0.5 to 6.5: the first of two steps ends at 7.
+    assert run(Freeze(0.5, 0, 5.0), Freeze(1.5, 0, 5.0), workers=1, iterations=2).virtual_seconds == 8
+
+
+def test_the_end_of_an_earlier_slow_does_not_end_a_later_one() -> None:
+    # Two steps of 2 s, then 4 s each for good: 4 + 8 * 4.
+    outcome = run(Slow(0.0, 0, 2.0, duration=5.0), Slow(3.0, 0, 4.0), workers=1, iterations=10)
+    assert outcome.virtual_seconds == 4 + 8 * 4
+
+
+def test_waiting_is_never_negative_when_a_crash_ends_the_run() -> None:
+    late = (Crash(20.0, 1, detect=50.0), Crash(21.0, 2, detect=50.0))
+    outcome = run(Slow(0.0, 1, 1.5), Slow(0.0, 2, 100.0), *late, model=Ssp(1))
+    assert outcome.meter.waiting_seconds >= 0
+
+
+def test_a_change_to_the_same_model_changes_nothing() -> None:
+    model = Pssp(1, p=0.5)
+    slow = Slow(0.0, 1, 5.0)
+    for release in Release:
+        before = run(slow, model=model, release=release)
+        after = run(slow, Switch(0.0, model), model=model, release=release)
+        assert after.trace_sha256 == before.trace_sha256
+
+
+def test_dsps_does_not_measure_across_another_model() -> None:
+    away = (Switch(5.5, Asp()), Freeze(6.0, 1, 20.0), Switch(40.5, Dsps(1, 9)))
+    outcome = run(*away, model=Dsps(1, 9), workers=2, iterations=60)
+    assert outcome.train_progress == 60
+
+
+def test_a_model_that_diverges_in_its_last_step_is_an_error() -> None:
+    with pytest.raises(RunError, match="NaN or infinity"):
+        run(mode=Mode.RULE, rule=Sgd(3e38), iterations=60)
