@@ -62,7 +62,7 @@ def judge(world: World) -> Outcome:
     return Outcome(
         scenario=world.scenario,
         virtual_seconds=world.last_answer,
-        train_progress=min(bucket.v for shard in shards for bucket in shard.buckets.values()),
+        train_progress=_train_progress(world),
         updates=sum(shard.tally.updates for shard in shards),
         dropped_updates=sum(shard.tally.dropped for shard in shards),
         replica_gap=_replica_gap(world, pieces),
@@ -83,11 +83,22 @@ def gap(some: Sequence[Values], others: Sequence[Values]) -> float:
     return max(float(np.abs(a - b).max(initial=0)) for a, b in zip(some, others, strict=True))
 
 
+def server_pieces(world: World) -> list[Values]:
+    """A copy of the parameters as the servers hold them, in the order of the buckets."""
+    held = {name: bucket for server in world.servers for name, bucket in server.shard.buckets.items()}
+    return [held[name].params.copy() for name in world.buckets]
+
+
+def _train_progress(world: World) -> int:
+    """The least V; rounds after the last iteration, which close for want of members, do not count."""
+    least = min(bucket.v for server in world.servers for bucket in server.shard.buckets.values())
+    return int(min(least, world.pace.last))
+
+
 def _final_pieces(world: World) -> list[Values]:
     """The servers' parameters; in `gradients` mode, where they live in the workers, those of a worker that is done."""
     if world.scenario.strategy.rule.keeps:
-        held = {name: bucket for server in world.servers for name, bucket in server.shard.buckets.items()}
-        return [held[name].params.copy() for name in world.buckets]
+        return server_pieces(world)
     done = world.members() or [client for client in world.clients.values() if client.done]
     return done[0].replica.pieces
 

@@ -27,7 +27,7 @@ from syncline.sim.agenda import NO_WORKER, Agenda
 from syncline.sim.handover import Handover
 from syncline.sim.meter import Meter
 from syncline.sim.network import FreeNetwork, LinkedNetwork, Network
-from syncline.sim.outcome import Outcome, gap, judge
+from syncline.sim.outcome import Outcome, gap, judge, server_pieces
 from syncline.sim.pace import Pace, pace_of
 from syncline.sim.problem import Problem
 from syncline.sim.processes import Client, Server
@@ -117,7 +117,7 @@ class World:
             self.pace.run(progress)
             outcome = judge(self)
             if self.scenario.strategy.rule.keeps:
-                self._closing_pull(outcome)
+                self._closing_pull(outcome.train_progress)
             return outcome
 
     # A worker's iterations.
@@ -274,17 +274,22 @@ class World:
             and (client.number, client.node.incarnation) in named
         ]
 
-    def _closing_pull(self, outcome: Outcome) -> None:
-        """Every member gets the final parameters; this is in no figure."""
+    def _closing_pull(self, progress: int) -> None:
+        """Let what is under way arrive, then give every member the final parameters; this is in no figure."""
         self.recording = False
+        self._drain()
         members = self.members() if self.scenario.dispatch is None else []
         for client in members:
-            self.perform(client.id, client.node.handle(Fetch(outcome.train_progress - 1), self.agenda.now))
+            self.perform(client.id, client.node.handle(Fetch(progress - 1), self.agenda.now))
+        self._drain()
+        final = server_pieces(self)
+        for client in members:
+            if client.alive and gap(client.replica.pieces, final):
+                raise RunError(f"worker {client.number} ended without the final parameters")
+
+    def _drain(self) -> None:
         while self.agenda.step():
             pass
-        for client in members:
-            if client.alive and gap(client.replica.pieces, outcome.pieces):
-                raise RunError(f"worker {client.number} ended without the final parameters")
 
 
 @contextmanager
