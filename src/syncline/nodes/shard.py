@@ -63,7 +63,13 @@ class Shard:
     def handle(self, event: Event, now: float) -> list[Effect]:
         out: list[Effect] = []
         if type(event) is Received:
-            self._receive(event, now, out)
+            message = event.message
+            if type(message) is Push or type(message) is Pull:
+                self._request(event, message, now, out)
+            elif type(message) is View:
+                self._adopt(message, now, out)
+            else:
+                raise PeerError(f"server {self.number} got {message} from {event.source}")
         elif type(event) is Change:
             self.terms.change(event.model, event.release)
             for bucket in self.buckets.values():
@@ -72,20 +78,10 @@ class Shard:
             raise PeerError(f"server {self.number} cannot handle {event}")
         return out
 
-    def _receive(self, event: Received, now: float, out: list[Effect]) -> None:
-        message = event.message
-        kind = type(message)
-        if kind is Push or kind is Pull:
-            if message.view > self.terms.view:
-                self._deferred.append(event)
-            else:
-                self._judge(event, message, now, out)  # type: ignore[arg-type]
-        elif kind is View:
-            self._adopt(message, now, out)  # type: ignore[arg-type]
-        else:
-            raise PeerError(f"server {self.number} got {message} from {event.source}")
-
-    def _judge(self, event: Received, message: Push | Pull, now: float, out: list[Effect]) -> None:
+    def _request(self, event: Received, message: Push | Pull, now: float, out: list[Effect]) -> None:
+        if message.view > self.terms.view:
+            self._deferred.append(event)
+            return
         source = event.source
         member = self.terms.members.get(source.number)
         if member is None or member.incarnation != message.incarnation:
@@ -98,8 +94,7 @@ class Shard:
             out.append(Send(source, moved))
         elif type(message) is Pull:
             bucket.pull(source, message, now, out)
-        else:
-            assert type(message) is Push
+        elif type(message) is Push:
             taken = bucket.push(source, message, event.payload, now, out)
             if taken:
                 self.tally.take(source.number, message)
@@ -123,7 +118,7 @@ class Shard:
             bucket.members_changed(now, out)
         waiting, self._deferred = self._deferred, []
         for event in waiting:
-            self._receive(event, now, out)
+            self._request(event, event.message, now, out)  # type: ignore[arg-type]
 
     def _set_members(self, view: View) -> None:
         self.terms.view = view.view

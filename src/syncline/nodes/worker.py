@@ -169,8 +169,10 @@ class Worker:
             bad = bucket.start + int(np.flatnonzero(~np.isfinite(update))[0])
             out.append(Fail(NotFinite(self.number, i, parts.layout.table_at(bad).name)))
             return
-        sends = parts.gate.sends(self.number, i, bucket, parts.draw)
-        wants = Wants.PARAMS if parts.gate.fetches(self.number, i, bucket, parts.draw) else Wants.TAKEN
+        sends, wants = True, Wants.PARAMS
+        if type(parts.gate) is not Always:
+            sends = parts.gate.sends(self.number, i, bucket, parts.draw)
+            wants = Wants.PARAMS if parts.gate.fetches(self.number, i, bucket, parts.draw) else Wants.TAKEN
         read = self._read.get(bucket, 0)
         if self._held or not sends:
             update, read = self._merge(bucket, update, read, hold=not sends)

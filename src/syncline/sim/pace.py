@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 
 _TICK = 4096
-"""After how many events progress is told."""
+"""After how many events progress is told, and the trace is worked through."""
 
 
 class Pace(Protocol):
@@ -83,6 +83,7 @@ class Clocked:
                 action(*args)
                 if world.over:
                     break
+            world.trace.flush()
             if progress is not None:
                 progress(world.iterations_done, total)
 
@@ -133,8 +134,10 @@ class Dispatched:
             world.train(client)
             while agenda.step():
                 pass
-            if progress is not None and turn % 256 == 0:
-                progress(turn, self._turns)
+            if turn % 256 == 0:
+                world.trace.flush()
+                if progress is not None:
+                    progress(turn, self._turns)
         world.last_answer = float(self._turns)
         for client in world.clients.values():
             client.done = True

@@ -5,6 +5,7 @@ What every message needs is kept short; names, texts and sums are made batch by 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
 from typing import TextIO
 
@@ -12,8 +13,9 @@ import msgspec
 
 from syncline.messages import Message, NodeId, Params, Push
 
+Record = tuple[float, NodeId, NodeId, Message, int]
+
 HEADER = "time,from,to,kind,progress,bytes\n"
-_BATCH = 4096
 
 
 class _Middles(dict[tuple[NodeId, NodeId, type[Message]], str]):
@@ -34,18 +36,16 @@ class TraceLog:
         self.bytes_wire = 0
         self._hash = sha256()
         self._file = file
-        self._batch: list[tuple[float, NodeId, NodeId, Message, int]] = []
+        self._batch: list[Record] = []
+        self.record: Callable[[Record], None] = self._batch.append
+        """Note one message: (time, from, to, header, payload bytes)."""
         self._middles = _Middles()
         self._encode = msgspec.msgpack.Encoder().encode
         self._write(HEADER)
 
-    def record(self, time: float, source: NodeId, to: NodeId, message: Message, payload_bytes: int) -> None:
-        self._batch.append((time, source, to, message, payload_bytes))
-        if len(self._batch) >= _BATCH:
-            self.flush()
-
     def flush(self) -> None:
-        batch, self._batch = self._batch, []
+        """Work through what was noted; to be called now and then, to keep the memory small."""
+        batch = self._batch
         self.bytes_wire += sum(size + len(self._encode(message)) for _, _, _, message, size in batch)
         self.bytes_pushed += sum(size for _, _, _, message, size in batch if type(message) is Push)
         self.bytes_pulled += sum(size for _, _, _, message, size in batch if type(message) is Params)
@@ -55,6 +55,7 @@ class TraceLog:
             for time, source, to, message, size in batch
         ]
         self._write("".join(lines))
+        batch.clear()
 
     def sha256(self) -> str:
         self.flush()

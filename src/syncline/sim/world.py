@@ -179,7 +179,7 @@ class World:
             elif type(message) is Push:
                 size = self._push_bytes[message.bucket]
         if self.recording:
-            self.trace.record(self.agenda.now, source, to, message, size)
+            self.trace.record((self.agenda.now, source, to, message, size))
         event = Received(source, message, payload)
         if to.role == "server":
             worker = source.number if source.role == "worker" else NO_WORKER
@@ -230,6 +230,7 @@ class World:
     # Arrivals.
 
     def _to_server(self, server: Server, event: Received, size: int) -> None:
+        """An update first waits until the server has worked through those before it, and through itself."""
         rate = self.scenario.cluster.apply
         if rate is None or type(event.message) is not Push:
             self.at_server(server, event)
