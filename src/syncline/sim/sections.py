@@ -116,7 +116,7 @@ _WORDS = {
     "array": "a list",
     "datetime": "a date",
 }
-_SECTIONS: dict[str, type[Section]] = {
+SECTIONS: dict[str, type[Section]] = {
     "": ExperimentFile,
     "cluster": ClusterSection,
     "cluster.compute": ComputeSection,
@@ -143,7 +143,7 @@ def _in_words(types: str) -> str:
 
 
 def _unknown(key: str, section: str) -> UsageError:
-    known = _SECTIONS[section].__struct_fields__
+    known = SECTIONS[section].__struct_fields__
     close = get_close_matches(key, known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"one of: {', '.join(known)}"
     return UsageError(".".join(filter(None, (section, key))), f"there is no such key; {hint}")

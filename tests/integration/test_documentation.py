@@ -1,0 +1,56 @@
+"""What the documentation shows works as it stands there."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from syncline.cli.main import main
+from syncline.sim.sections import SECTIONS
+
+ROOT = Path(__file__).parents[2]
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
+def test_the_experiment_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = blocks("README.md", "toml")
+    (tmp_path / "run.toml").write_text(block)
+    monkeypatch.chdir(tmp_path)
+    words = ["simulate", "run.toml", "--plot", "who-waited.png", "--report", "figures.json", "--iterations", "5", "-q"]
+    monkeypatch.setattr(sys, "argv", ["syncline", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    assert (tmp_path / "figures.json").is_file()
+    assert (tmp_path / "who-waited.png").is_file()
+
+
+def test_the_sync_model_in_the_docs_conforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code is written to a module, as a user would: a part is named by the path of its class."""
+    code = "\n".join(blocks("docs/sync-models.md", "python"))
+    (tmp_path / "documented_model.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    import documented_model
+
+    documented_model.test_patient()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/experiments.md", "docs/sync-models.md", "CONTRIBUTING.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text()):
+        if "://" not in target:
+            assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_every_key_of_the_file_is_documented() -> None:
+    text = (ROOT / "docs/experiments.md").read_text()
+    for section, struct in SECTIONS.items():
+        for key in struct.__struct_fields__:
+            name = f"{section}.{key}" if section else key
+            assert name in text or f"`{key}`" in text or f"[{key}]" in text, name
