@@ -57,6 +57,8 @@ class HeldBucket:
         self._terms = terms
         self._pushed: dict[int, set[Who]] = {}
         self._seen: dict[int, Seen] = {}
+        self._pulled: dict[int, tuple[int, int]] = {}
+        """(incarnation, progress) of each worker's last pull without a push that was answered."""
         self._kept = KeptUpdates()
         self._lot = ParkingLot()
         self._paces = Paces()
@@ -133,8 +135,9 @@ class HeldBucket:
         """Judge a member's pull without a push: a joiner's first, or anybody's last."""
         seen = self._seen.get(source.number)
         arrived = Parked(source, pull, None)
-        if seen is not None and seen.incarnation == pull.incarnation and pull.progress < seen.progress:
-            self._answer(arrived, now, out)  # a repeat of one that was answered long ago
+        long_ago = seen is not None and seen.incarnation == pull.incarnation and pull.progress < seen.progress
+        if long_ago or self._pulled.get(source.number) == (pull.incarnation, pull.progress):
+            self._answer(arrived, now, out)
         elif not self._lot.holds(source.number, pull.progress):
             self._pull(arrived, now, out)
 
@@ -182,6 +185,8 @@ class HeldBucket:
         out.append(Send(source, answer, self.params if fetch else None))
         if fetch:
             self._lent_to = out
+        if type(message) is Pull:
+            self._pulled[source.number] = (message.incarnation, message.progress)
         if terms.adaptive:
             self._paces.answered(source.number, now)
 
