@@ -48,7 +48,7 @@ def options(
 def main() -> None:
     """Run the command; every expected error is one message on stderr and an exit code."""
     try:
-        sys.exit(app(standalone_mode=False))
+        code = app(standalone_mode=False)
     except UsageError as error:
         _fail(str(error), 2)
     except SynclineError as error:
@@ -59,6 +59,11 @@ def main() -> None:
         _fail(f"{error.format_message()} (see --help)", 2)
     except (KeyboardInterrupt, typer.Abort):
         _fail("interrupted", 130)
+    except SystemExit as end:
+        code = end.code
+    if code == 130:
+        _fail("interrupted", 130)
+    sys.exit(code)
 
 
 def _fail(message: str, code: int) -> NoReturn:
