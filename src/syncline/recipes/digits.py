@@ -12,7 +12,10 @@ from syncline.rules import Momentum, Rule
 
 
 def problem(*, draw: Draw, workers: int, batch: int, optimizer: Rule | None = None) -> TorchProblem:
-    """Reaches 95 % on the test images in about 100 iterations of 8 workers with batch 32."""
+    """Reaches 95 % on the test images in about 100 iterations of 8 workers with batch 32.
+
+    Its split and learning rate were chosen by that same test accuracy: good for comparing schemes, not a benchmark.
+    """
     data = digits()
     torch.manual_seed(draw.seed % 2**63)
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
