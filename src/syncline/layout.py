@@ -93,6 +93,11 @@ class Layout:
             raise IndexError(f"offset {offset} is outside a model vector of {self.size} values")
         return self.tables[bisect_right(self._starts, offset) - 1]
 
+    def first_not_finite(self, bucket: Bucket, values: Values) -> Table | None:
+        """The table of the first NaN or infinity among the values of this bucket, if there is one."""
+        bad = np.flatnonzero(~np.isfinite(values))
+        return self.table_at(bucket.start + int(bad[0])) if bad.size else None
+
     def difference(self, other: Layout) -> str | None:
         """The first difference between two layouts in words, or None if they are the same."""
         for number, (mine, theirs) in enumerate(zip(self.tables, other.tables, strict=False)):

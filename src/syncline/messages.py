@@ -144,4 +144,7 @@ class ReplicaState(Message, frozen=True, tag="state", gc=False):
 
 
 Answer = Params | Taken | Gone | Moved
+ANSWERS = frozenset({Params, Taken, Gone, Moved})
+"""The same as a set of types, for the paths that every message takes."""
+
 AnyMessage = Push | Pull | Params | Taken | Gone | Moved | View | Join | Leave | Report | ReplicaState

@@ -134,4 +134,9 @@ class Sasgd(_Gradient):
         params -= np.float32((self.lr if lr is None else lr) / max(1, staleness)) * update
 
 
+def optimises(rule: Rule) -> bool:
+    """Does it turn gradients into parameters, so that somebody can train by it?"""
+    return rule.of_gradients and rule.keeps
+
+
 RULES: tuple[type[Part], ...] = (Mean, Add, Sgd, Momentum, Sasgd)

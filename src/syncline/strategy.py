@@ -11,7 +11,7 @@ from syncline.errors import UsageError
 from syncline.gates import Always, Gate
 from syncline.layout import BUCKET_VALUES
 from syncline.placement import Elastic, Placement
-from syncline.rules import Add, Mean, Rule
+from syncline.rules import Add, Mean, Rule, optimises
 from syncline.spec import write
 from syncline.sync import Bsp, Drop, Release, Ssp, SyncModel
 
@@ -49,7 +49,7 @@ def settle_mode(mode: Mode | None, rule: Rule | None, sync: Sequence[SyncModel])
     if mode is Mode.RULE:
         if rule is None:
             raise UsageError("mode", "'rule' needs a rule as well, e.g. rule = \"sgd:0.1\"")
-        if not rule.of_gradients or not rule.keeps:
+        if not optimises(rule):
             raise UsageError(
                 "rule", f"{write(rule)!r} does not optimise; one that does: sgd:0.1, momentum:0.1, sasgd:0.1"
             )

@@ -183,7 +183,7 @@ class Wire:
         self._network = LinkedNetwork(self._agenda, Links(1.0, latency))
 
     def at(self, time: float, name: str, sender: Any, receiver: Any, worker: int, size: int) -> None:
-        args = (sender, receiver, worker, size, self._note, (name,))
+        args = ((sender, receiver, worker), size, self._note, (name,))
         self._agenda.at(time, worker, self._network.send, args)
 
     def forget(self, time: float, worker: int) -> None:

@@ -43,6 +43,7 @@ from syncline.errors import GoneError, NotFinite, PeerError
 from syncline.gates import Always, Gate
 from syncline.layout import Bucket, Layout, Payload, Values
 from syncline.messages import (
+    ANSWERS,
     COORDINATOR,
     Answer,
     Gone,
@@ -59,8 +60,6 @@ from syncline.messages import (
     Wants,
     server_id,
 )
-
-_ANSWERS = frozenset({Params, Taken, Gone, Moved})
 
 
 class Phase(Enum):
@@ -165,10 +164,13 @@ class Worker:
         bucket, update, parts, i = ready.bucket, ready.payload, self._parts, self.progress
         if self.phase is not Phase.RUNNING or bucket in self._awaited:
             raise PeerError(f"worker {self.number}: an update of {bucket} before the last one was answered")
-        if parts.finite and update is not None and not _is_finite(update):
-            bad = bucket.start + int(np.flatnonzero(~np.isfinite(update))[0])
-            out.append(Fail(NotFinite(self.number, i, parts.layout.table_at(bad).name)))
-            return
+        if (
+            parts.finite and update is not None and not isfinite(np.dot(update, update))
+        ):  # a square may overflow: look again
+            table = parts.layout.first_not_finite(bucket, update)
+            if table is not None:
+                out.append(Fail(NotFinite(self.number, i, table.name)))
+                return
         sends, wants = True, Wants.PARAMS
         if type(parts.gate) is not Always:
             sends = parts.gate.sends(self.number, i, bucket, parts.draw)
@@ -176,10 +178,13 @@ class Worker:
         read = self._read.get(bucket, 0)
         if self._held or not sends:
             update, read = self._merge(bucket, update, read, hold=not sends)
-        payload = None if update is None else parts.codec.encode(update)
-        push = Push(self._view, self.incarnation, i, bucket, read, wants, ready.lr, payload is None)
-        self._sent.add(bucket)
         self._lr = ready.lr
+        self._push_as(bucket, update, read, wants, out)
+
+    def _push_as(self, bucket: Bucket, update: Values | None, read: int, wants: Wants, out: list[Effect]) -> None:
+        payload = None if update is None else self._parts.codec.encode(update)
+        push = Push(self._view, self.incarnation, self.progress, bucket, read, wants, self._lr, payload is None)
+        self._sent.add(bucket)
         self._send(bucket, push, payload, out)
 
     def _merge(self, bucket: Bucket, update: Values | None, read: int, hold: bool) -> tuple[Values | None, int]:
@@ -214,7 +219,7 @@ class Worker:
 
     def _receive(self, event: Received, out: list[Effect]) -> None:
         answer: Answer = event.message  # type: ignore[assignment]
-        if type(answer) not in _ANSWERS:
+        if type(answer) not in ANSWERS:
             raise PeerError(f"worker {self.number} got {answer} from {event.source}")
         if answer.incarnation != self.incarnation:
             return
@@ -238,17 +243,14 @@ class Worker:
         self._least_v = min(self._least_v, message.v)
         self._was_late |= message.late
         self._left -= 1
-        if self._left:
-            out.append(Deliver(message.bucket, payload))
-            self._leave_if_idle(out)
-            return
-        following = message.progress + 1
-        if self._was_late:
-            following = max(following, int(self._least_v))
-        self._begin(following)
+        following = None
+        if not self._left:
+            following = message.progress + 1
+            if self._was_late:
+                following = max(following, int(self._least_v))
+            self._begin(following)
         out.append(Deliver(message.bucket, payload, following))
-        if self.phase is Phase.LEAVING:
-            self._leave_if_idle(out)
+        self._leave_if_idle(out)
 
     def _begin(self, iteration: int) -> None:
         self.progress = iteration
@@ -299,16 +301,9 @@ class Worker:
         if self._sent or self._held:
             for bucket in self._holder:
                 if bucket not in self._sent:
-                    self._push_rest(bucket, out)
+                    rest, read = self._merge(bucket, None, self._read.get(bucket, 0), hold=False)
+                    self._push_as(bucket, rest, read, Wants.TAKEN, out)
         self._leave_if_idle(out)
-
-    def _push_rest(self, bucket: Bucket, out: list[Effect]) -> None:
-        """Push what was held back of a bucket, or that there is nothing."""
-        update, read = self._merge(bucket, None, self._read.get(bucket, 0), hold=False)
-        payload = None if update is None else self._parts.codec.encode(update)
-        push = Push(self._view, self.incarnation, self.progress, bucket, read, Wants.TAKEN, self._lr, payload is None)
-        self._sent.add(bucket)
-        self._send(bucket, push, payload, out)
 
     def _leave_if_idle(self, out: list[Effect]) -> None:
         if self.phase is Phase.LEAVING and not self._awaited:
@@ -324,8 +319,3 @@ class Worker:
 def _holder_of(holders: tuple[tuple[Bucket, ...], ...]) -> dict[Bucket, NodeId]:
     """Who holds which bucket; one map for all workers that share a view."""
     return {bucket: server_id(number) for number, held in enumerate(holders) for bucket in held}
-
-
-def _is_finite(update: Values) -> bool:
-    """One pass without a temporary array in the usual case; a square that overflows is looked at again."""
-    return isfinite(np.dot(update, update)) or bool(np.isfinite(update).all())

@@ -30,6 +30,11 @@ class Agenda:
         """How many events there were so far."""
         return self.sequence - len(self.heap)
 
+    def drain(self) -> None:
+        """Let everything happen that is left."""
+        while self.step():
+            pass
+
     def step(self) -> bool:
         """Let the next event happen; False if there is none."""
         if not self.heap:

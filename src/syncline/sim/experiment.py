@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from syncline.errors import UsageError
 from syncline.layout import VALUE_BYTES
-from syncline.rules import Rule
+from syncline.rules import Rule, optimises
 from syncline.sim import units
 from syncline.sim.compute import Compute, Lognormal, read_trace
 from syncline.sim.dispatch import Dispatch, parse_dispatch
@@ -189,7 +189,7 @@ def _model(section: ModelSection) -> ModelChoice:
     if batch < 1:
         raise UsageError("model.batch", f"must be at least 1, not {batch}")
     optimizer = None if section.optimizer is None else parse("optimizer", section.optimizer, "model.optimizer")
-    if optimizer is not None and not (optimizer.of_gradients and optimizer.keeps):
+    if optimizer is not None and not optimises(optimizer):
         raise UsageError(
             "model.optimizer", f"{section.optimizer!r} does not optimise; one that does: sgd:0.1, momentum:0.1"
         )

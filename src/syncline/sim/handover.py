@@ -55,7 +55,8 @@ class Handover:
         if world.recording:
             message = ReplicaState(world.coordinator.view.view, joiner.node.incarnation, joiner.iteration)
             world.trace.record((world.agenda.now, donor.id, joiner.id, message, size))
-        world.network.send(donor.id, joiner.id, joiner.number, size, self._arrive, (joiner, joiner.step, twin))
+        route = (donor.id, joiner.id, joiner.number)
+        world.network.send(route, size, self._arrive, (joiner, joiner.step, twin))
 
     def _arrive(self, joiner: Client, step: int, twin: Replica) -> None:
         world = self._world

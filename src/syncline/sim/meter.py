@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from syncline.effects import Effect, Event, Received, Send
 from syncline.layout import Bucket
-from syncline.messages import Answer, Gone, Moved, Params, Pull, Push, Taken
+from syncline.messages import ANSWERS, Answer, Pull, Push
 
 _Pull = tuple[int, int, int, Bucket]
 """(server, worker, incarnation, bucket)"""
@@ -57,7 +57,7 @@ class Meter:
         if type(event) is Received and type(event.message) in _REQUESTS:
             asked, source = event.message, event.source
         for effect in effects:
-            if type(effect) is Send and type(effect.message) in _ANSWERS:
+            if type(effect) is Send and type(effect.message) in ANSWERS:
                 answer: Answer = effect.message  # type: ignore[assignment]
                 if asked is not None and effect.to == source and answer.bucket == asked.bucket:  # type: ignore[union-attr]
                     asked = None
@@ -105,4 +105,3 @@ class Meter:
 
 
 _REQUESTS = frozenset({Push, Pull})
-_ANSWERS = frozenset({Params, Taken, Gone, Moved})

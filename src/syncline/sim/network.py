@@ -18,6 +18,9 @@ import msgspec
 from syncline.messages import NodeId
 from syncline.sim.agenda import Agenda
 
+Route = tuple[NodeId, NodeId, int]
+"""(sender, receiver, the number of the worker at either end)"""
+
 Arrive = Callable[..., None]
 """What happens when a message has arrived."""
 
@@ -42,16 +45,8 @@ class Transfer(msgspec.Struct, frozen=True):
 
 
 class Network(Protocol):
-    def send(
-        self,
-        sender: NodeId,
-        receiver: NodeId,
-        worker: int,
-        size: int,
-        arrive: Callable[..., None],
-        args: tuple[Any, ...],
-    ) -> None:
-        """Have `arrive(*args)` happen when this many payload bytes have arrived; `worker` is at one of the ends."""
+    def send(self, route: Route, size: int, arrive: Arrive, args: tuple[Any, ...]) -> None:
+        """Have `arrive(*args)` happen when this many payload bytes have arrived."""
         ...
 
     def forget(self, node: NodeId) -> None:
@@ -69,18 +64,10 @@ class FreeNetwork:
     def __init__(self, agenda: Agenda) -> None:
         self._agenda = agenda
 
-    def send(
-        self,
-        sender: NodeId,
-        receiver: NodeId,
-        worker: int,
-        size: int,
-        arrive: Callable[..., None],
-        args: tuple[Any, ...],
-    ) -> None:
+    def send(self, route: Route, size: int, arrive: Arrive, args: tuple[Any, ...]) -> None:
         agenda = self._agenda
         agenda.sequence += 1
-        heappush(agenda.heap, (agenda.now, worker, agenda.sequence, arrive, args))
+        heappush(agenda.heap, (agenda.now, route[2], agenda.sequence, arrive, args))
 
     def forget(self, node: NodeId) -> None:
         pass
@@ -107,17 +94,9 @@ class LinkedNetwork:
         self._out: dict[NodeId, _Link] = {}
         self._in: dict[NodeId, _Link] = {}
 
-    def send(
-        self,
-        sender: NodeId,
-        receiver: NodeId,
-        worker: int,
-        size: int,
-        arrive: Callable[..., None],
-        args: tuple[Any, ...],
-    ) -> None:
-        transfer = Transfer(sender, receiver, worker, size, arrive, args)
-        self._agenda.at(self._agenda.now, worker, self._request, (transfer,))
+    def send(self, route: Route, size: int, arrive: Arrive, args: tuple[Any, ...]) -> None:
+        transfer = Transfer(*route, size, arrive, args)
+        self._agenda.at(self._agenda.now, transfer.worker, self._request, (transfer,))
 
     def forget(self, node: NodeId) -> None:
         if node in self._out:

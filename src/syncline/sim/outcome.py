@@ -53,9 +53,8 @@ def judge(world: World) -> Outcome:
     world.meter.close(world.last_answer)
     pieces = _final_pieces(world)
     for bucket, piece in zip(world.buckets, pieces, strict=True):
-        bad = np.flatnonzero(~np.isfinite(piece))
-        if bad.size:
-            table = world.problem.layout.table_at(bucket.start + int(bad[0]))
+        table = world.problem.layout.first_not_finite(bucket, piece)
+        if table is not None:
             raise RunError(
                 f"table {table.name!r} of the final model holds NaN or infinity; try a smaller learning rate"
             )

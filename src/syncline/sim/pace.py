@@ -123,8 +123,7 @@ class Dispatched:
 
     def run(self, progress: Progress | None) -> None:
         world, agenda = self._world, self._world.agenda
-        while agenda.step():
-            pass
+        agenda.drain()
         for turn in range(self._turns):
             if not self._ready:
                 raise Stalled(f"every worker waits after {turn} turns")
@@ -132,8 +131,7 @@ class Dispatched:
             self._ready.remove(client.number)
             agenda.now = turn + 1.0
             world.train(client)
-            while agenda.step():
-                pass
+            agenda.drain()
             if turn % 256 == 0:
                 world.trace.flush()
                 if progress is not None:

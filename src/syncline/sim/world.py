@@ -183,11 +183,11 @@ class World:
         event = Received(source, message, payload)
         if to.role == "server":
             worker = source.number if source.role == "worker" else NO_WORKER
-            self.network.send(source, to, worker, size, self._to_server, (self.servers[to.number], event, size))
+            self.network.send((source, to, worker), size, self._to_server, (self.servers[to.number], event, size))
         elif to.role == "worker":
-            self.network.send(source, to, to.number, size, self.to_worker, (to.number, event))
+            self.network.send((source, to, to.number), size, self.to_worker, (to.number, event))
         else:
-            self.network.send(source, to, source.number, size, self.to_coordinator, (event,))
+            self.network.send((source, to, source.number), size, self.to_coordinator, (event,))
 
     def _snapshot(self, message: Params, payload: Payload) -> Values:
         """The parameters of a version, copied once for all who get them."""
@@ -278,19 +278,15 @@ class World:
     def _closing_pull(self, progress: int) -> None:
         """Let what is under way arrive, then give every member the final parameters; this is in no figure."""
         self.recording = False
-        self._drain()
+        self.agenda.drain()
         members = self.members() if self.scenario.dispatch is None else []
         for client in members:
             self.perform(client.id, client.node.handle(Fetch(progress - 1), self.agenda.now))
-        self._drain()
+        self.agenda.drain()
         final = server_pieces(self)
         for client in members:
             if client.alive and gap(client.replica.pieces, final):
                 raise RunError(f"worker {client.number} ended without the final parameters")
-
-    def _drain(self) -> None:
-        while self.agenda.step():
-            pass
 
 
 @contextmanager
