@@ -250,7 +250,8 @@ class Worker:
                 following = max(following, int(self._least_v))
             self._begin(following)
         out.append(Deliver(message.bucket, payload, following))
-        self._leave_if_idle(out)
+        if self.phase is Phase.LEAVING:
+            self._leave_if_idle(out)
 
     def _begin(self, iteration: int) -> None:
         self.progress = iteration
