@@ -21,7 +21,7 @@ from syncline.messages import server_id, worker_id
 from syncline.sim import Cluster, MadeUp, Outcome, Scenario, World
 from syncline.sim.agenda import Agenda
 from syncline.sim.compute import Trace
-from syncline.sim.network import LinkedNetwork, Links
+from syncline.sim.network import Links, Network
 from syncline.strategy import ServerStrategy, settle_mode
 from syncline.sync import Asp, Bsp, SyncModel
 
@@ -180,7 +180,7 @@ class Wire:
     def __init__(self, latency: float = 0.0) -> None:
         self.arrived: list[tuple[str, float]] = []
         self._agenda = Agenda()
-        self._network = LinkedNetwork(self._agenda, Links(1.0, latency))
+        self._network = Network(self._agenda, Links(1.0, latency))
 
     def at(self, time: float, name: str, sender: Any, receiver: Any, worker: int, size: int) -> None:
         args = ((sender, receiver, worker), size, self._note, (name,))
@@ -190,8 +190,7 @@ class Wire:
         self._agenda.at(time, worker, self._network.forget, (worker_id(worker),))
 
     def run(self) -> list[tuple[str, float]]:
-        while self._agenda.step():
-            pass
+        self._agenda.drain()
         return self.arrived
 
     def _note(self, name: str) -> None:

@@ -29,10 +29,10 @@ from syncline.messages import Gone, Member, NodeId, Params, Pull, Push, Taken, W
 from syncline.nodes.kept import Kept, KeptUpdates, Who
 from syncline.nodes.paces import Paces
 from syncline.nodes.parking import Parked, ParkingLot
-from syncline.nodes.terms import Terms
+from syncline.nodes.terms import WHOLE, Terms
 from syncline.sync import Release
 
-_WHOLE = np.float32(1)
+_SOFT, _PARAMS = Release.SOFT, Wants.PARAMS  # a member of an enum is slow to look up, and every message asks
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
@@ -147,46 +147,46 @@ class HeldBucket:
         if terms.at_close:
             self._kept.keep(i, who, Kept(update, push.lr, push.read))
         elif update is not None:
-            share = _WHOLE if terms.rule.of_gradients else terms.share
-            self._apply([update], share, self.version - push.read, push.lr, out)
+            self._apply([update], terms.share, self.version - push.read, push.lr, out)
         if i >= self.v:
-            self._pushed.setdefault(i, set()).add(who)
+            there = self._pushed.get(i)
+            if there is None:
+                there = self._pushed[i] = set()
+            there.add(who)
             if i == self.v and (terms.members[worker].first or 0) <= i:
                 self.missing -= 1
 
     def _pull(self, arrived: Parked, now: float, out: list[Effect]) -> None:
-        if self._may_answer(arrived):
+        terms, self._judged = self._terms, arrived
+        if terms.model.may_answer(self, arrived.source.number, arrived.message.progress, terms.draw):
             self._answer(arrived, now, out)
-        elif (
-            self._terms.release is Release.SOFT
-            and type(arrived.message) is Push
-            and arrived.message.progress > self._unruly
-        ):
+        elif terms.release is _SOFT and type(arrived.message) is Push and arrived.message.progress > self._unruly:
             self._lot.park(arrived, self.v)
         else:
             self._lot.park(arrived, self._release_round(arrived))
 
     def _may_answer(self, arrived: Parked) -> bool:
-        terms = self._terms
-        self._judged = arrived
-        may = terms.model.may_answer(self, arrived.source.number, arrived.message.progress, terms.draw)
-        self._judged = None
-        return may
+        terms, self._judged = self._terms, arrived
+        return terms.model.may_answer(self, arrived.source.number, arrived.message.progress, terms.draw)
 
     def _answer(self, parked: Parked, now: float, out: list[Effect], late: bool = False) -> None:
         message, source, terms = parked.message, parked.source, self._terms
         if terms.at_close:
             self._kept.own(message.progress, (source.number, message.incarnation))
-        fetch = type(message) is Pull or message.wants is Wants.PARAMS  # type: ignore[union-attr]
+        if type(message) is Push:
+            fetch = message.wants is _PARAMS
+        else:
+            fetch = True
+            self._pulled[source.number] = (message.incarnation, message.progress)
         if not terms.rule.keeps:
             fetch = fetch and self._round_applied == message.progress
         kind = Params if fetch else Taken
         answer = kind(terms.view, message.incarnation, message.progress, self.name, self.version, self.v, late)
-        out.append(Send(source, answer, self.params if fetch else None))
         if fetch:
             self._lent_to = out
-        if type(message) is Pull:
-            self._pulled[source.number] = (message.incarnation, message.progress)
+            out.append(Send(source, answer, self.params))
+        else:
+            out.append(Send(source, answer))
         if terms.adaptive:
             self._paces.answered(source.number, now)
 
@@ -195,7 +195,12 @@ class HeldBucket:
     def advance(self, now: float, out: list[Effect]) -> None:
         """Close rounds while the push condition holds, and answer what was parked under them."""
         terms = self._terms
-        while self._may_close():
+        while (
+            (self.missing == 0 or self.v in self._pushed)
+            and terms.members
+            and self.v <= terms.limit
+            and terms.model.may_close(self)
+        ):
             closed = self.v
             self._apply_round(closed, out)
             self._pushed.pop(closed, None)
@@ -206,12 +211,6 @@ class HeldBucket:
             for parked in self._lot.release(closed):
                 self._answer(parked, now, out)
 
-    def _may_close(self) -> bool:
-        terms = self._terms
-        if self.v > terms.limit or not terms.members:
-            return False
-        return (self.missing == 0 or self.v in self._pushed) and terms.model.may_close(self)
-
     def _apply_round(self, i: int, out: list[Effect]) -> None:
         """Apply what is kept of round i as one update."""
         kept = self._kept.take(i)
@@ -219,24 +218,24 @@ class HeldBucket:
         if updates:
             lr = next((each.lr for each in kept if each.lr is not None), None)
             oldest = min(each.read for each in kept if each.payload is not None)
-            self._apply(updates, np.float32(len(kept)), self.version - oldest, lr, out)
+            self._apply(updates, np.array(len(kept), np.float32), self.version - oldest, lr, out)
             self._round_applied = i
 
     def _apply(
-        self, updates: list[Payload], share: np.float32, staleness: int, lr: float | None, out: list[Effect]
+        self, updates: list[Payload], share: Values, staleness: int, lr: float | None, out: list[Effect]
     ) -> None:
         if self._lent_to is out:
             self._call_in(out)
-        codec, scratch = self._terms.codec, self._scratch
-        update = codec.decode(updates[0], scratch)
+        terms, scratch = self._terms, self._scratch
+        update = terms.codec.decode(updates[0], scratch)
         if len(updates) > 1:
             np.copyto(scratch, update)
             for payload in updates[1:]:
-                codec.add_into(payload, scratch)
+                terms.codec.add_into(payload, scratch)
             update = scratch
-        if share is not _WHOLE:
-            update = np.divide(update, share, out=scratch)
-        self._terms.rule.apply(self.params, update, self.memory, staleness, lr)
+        if share is not WHOLE:
+            update = np.divide(update, share, scratch)
+        terms.rule.apply(self.params, update, self.memory, staleness, lr)
         self.version += 1
 
     def _call_in(self, out: list[Effect]) -> None:

@@ -21,7 +21,7 @@ from syncline.errors import PeerError
 from syncline.layout import Bucket, Values
 from syncline.messages import COORDINATOR, Gone, Moved, Pull, Push, Report, View
 from syncline.nodes.bucket import HeldBucket
-from syncline.nodes.terms import Terms
+from syncline.nodes.terms import WHOLE, Terms
 
 
 class Tally:
@@ -123,7 +123,7 @@ class Shard:
     def _set_members(self, view: View) -> None:
         self.terms.view = view.view
         self.terms.members = {member.worker: member for member in view.members if member.first is not None}
-        self.terms.share = np.float32(len(self.terms.members))
+        self.terms.share = WHOLE if self.terms.rule.of_gradients else np.array(len(self.terms.members), np.float32)
 
     def _heed_joiners(self, view: View, out: list[Effect]) -> None:
         self.terms.limit = inf

@@ -9,9 +9,13 @@ import numpy as np
 
 from syncline.codecs import Codec
 from syncline.draw import Draw
+from syncline.layout import Values
 from syncline.messages import Member
 from syncline.rules import Rule
 from syncline.sync import Adaptive, Release, SyncModel, applies_at_close
+
+WHOLE = np.array(1, np.float32)
+"""Not divided."""
 
 
 @dataclass(slots=True)
@@ -26,8 +30,8 @@ class Terms:
     view: int = 0
     members: dict[int, Member] = field(default_factory=dict)
     """The live members whose first iteration is named, by worker number."""
-    share: np.float32 = np.float32(1)
-    """By how much a change is divided on arrival: the number of those members."""
+    share: Values = field(default_factory=lambda: WHOLE)
+    """By how much an update is divided on arrival: a change by the number of those members, a gradient not at all."""
     limit: float = inf
     """No round later than this one closes, for the sake of a joiner whose first iteration is not yet named."""
 

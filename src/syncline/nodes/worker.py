@@ -69,6 +69,10 @@ class Phase(Enum):
     GONE = auto()
 
 
+JOINING, RUNNING, LEAVING, GONE = Phase  # a member of an enum is slow to look up, and every message asks
+_PARAMS = Wants.PARAMS
+
+
 @dataclass(frozen=True)
 class WorkerParts:
     """What all workers of a run have in common."""
@@ -114,7 +118,7 @@ class Worker:
         self.number = number
         self.incarnation = incarnation
         self.progress = 0
-        self.phase = Phase.JOINING
+        self.phase = JOINING
         self._parts = parts
         self._awaited: dict[Bucket, Send] = {}
         self._deferred: list[Received] = []
@@ -122,17 +126,17 @@ class Worker:
         self._read: dict[Bucket, int] = {}
         self._lr: float | None = None
         self._sent: set[Bucket] = set()
-        """The buckets of the present iteration that are pushed."""
+        """The buckets of the present iteration that are pushed, or pulled."""
         self._set_view(view)
         self._begin(0)
         me = self._member(view)
         if me is not None and me.first is not None:
-            self.phase = Phase.RUNNING
+            self.phase = RUNNING
             self._begin(me.first)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         out: list[Effect] = []
-        if self.phase is Phase.GONE:
+        if self.phase is GONE:
             return out
         if type(event) is Received:
             if type(event.message) is View:
@@ -162,30 +166,23 @@ class Worker:
 
     def _push(self, ready: Ready, out: list[Effect]) -> None:
         bucket, update, parts, i = ready.bucket, ready.payload, self._parts, self.progress
-        if self.phase is not Phase.RUNNING or bucket in self._awaited:
+        if self.phase is not RUNNING or bucket in self._awaited:
             raise PeerError(f"worker {self.number}: an update of {bucket} before the last one was answered")
-        if (
-            parts.finite and update is not None and not isfinite(np.dot(update, update))
-        ):  # a square may overflow: look again
+        if parts.finite and update is not None and not isfinite(np.dot(update, update)):  # may overflow: look again
             table = parts.layout.first_not_finite(bucket, update)
             if table is not None:
                 out.append(Fail(NotFinite(self.number, i, table.name)))
                 return
-        sends, wants = True, Wants.PARAMS
+        sends, wants = True, _PARAMS
         if type(parts.gate) is not Always:
             sends = parts.gate.sends(self.number, i, bucket, parts.draw)
-            wants = Wants.PARAMS if parts.gate.fetches(self.number, i, bucket, parts.draw) else Wants.TAKEN
+            wants = _PARAMS if parts.gate.fetches(self.number, i, bucket, parts.draw) else Wants.TAKEN
         read = self._read.get(bucket, 0)
         if self._held or not sends:
             update, read = self._merge(bucket, update, read, hold=not sends)
         self._lr = ready.lr
-        self._push_as(bucket, update, read, wants, out)
-
-    def _push_as(self, bucket: Bucket, update: Values | None, read: int, wants: Wants, out: list[Effect]) -> None:
-        payload = None if update is None else self._parts.codec.encode(update)
-        push = Push(self._view, self.incarnation, self.progress, bucket, read, wants, self._lr, payload is None)
-        self._sent.add(bucket)
-        self._send(bucket, push, payload, out)
+        push = Push(self._view, self.incarnation, i, bucket, read, wants, ready.lr, update is None)
+        self._send(bucket, push, None if update is None else parts.codec.encode(update), out)
 
     def _merge(self, bucket: Bucket, update: Values | None, read: int, hold: bool) -> tuple[Values | None, int]:
         """The update with what was held back before it and the version it was read at, or nothing if it is held too."""
@@ -207,6 +204,7 @@ class Worker:
             out.append(SetTimer(("resend", message.progress), self._parts.patience))
         send = Send(self._holder[bucket], message, payload)
         self._awaited[bucket] = send
+        self._sent.add(bucket)
         out.append(send)
 
     def _resend(self, progress: object, out: list[Effect]) -> None:
@@ -237,20 +235,22 @@ class Worker:
             self._answered(answer, event.payload, out)  # type: ignore[arg-type]
 
     def _answered(self, message: Params | Taken, payload: Payload | None, out: list[Effect]) -> None:
-        del self._awaited[message.bucket]
+        bucket = message.bucket
+        del self._awaited[bucket]
         if type(message) is Params:
-            self._read[message.bucket] = message.version
-        self._least_v = min(self._least_v, message.v)
+            self._read[bucket] = message.version
+        if message.v < self._least_v:
+            self._least_v = message.v
         self._was_late |= message.late
-        self._left -= 1
+        self._left = left = self._left - 1
         following = None
-        if not self._left:
+        if not left:
             following = message.progress + 1
             if self._was_late:
                 following = max(following, int(self._least_v))
             self._begin(following)
-        out.append(Deliver(message.bucket, payload, following))
-        if self.phase is Phase.LEAVING:
+        out.append(Deliver(bucket, payload, following))
+        if self.phase is LEAVING:
             self._leave_if_idle(out)
 
     def _begin(self, iteration: int) -> None:
@@ -282,11 +282,11 @@ class Worker:
         self._set_view(view)
         me = self._member(view)
         if me is None:
-            if self.phase is not Phase.JOINING:
+            if self.phase is not JOINING:
                 self._fail(out)
                 return
-        elif self.phase is Phase.JOINING and me.first is not None:
-            self.phase = Phase.RUNNING
+        elif self.phase is JOINING and me.first is not None:
+            self.phase = RUNNING
             self._begin(me.first - 1)
             self._fetch(me.first - 1, out)
         waiting, self._deferred = self._deferred, []
@@ -298,21 +298,24 @@ class Worker:
         self._holder = _holder_of(view.holders)
 
     def _depart(self, out: list[Effect]) -> None:
-        self.phase = Phase.LEAVING
+        self.phase = LEAVING
         if self._sent or self._held:
             for bucket in self._holder:
                 if bucket not in self._sent:
                     rest, read = self._merge(bucket, None, self._read.get(bucket, 0), hold=False)
-                    self._push_as(bucket, rest, read, Wants.TAKEN, out)
+                    push = Push(
+                        self._view, self.incarnation, self.progress, bucket, read, Wants.TAKEN, self._lr, rest is None
+                    )
+                    self._send(bucket, push, None if rest is None else self._parts.codec.encode(rest), out)
         self._leave_if_idle(out)
 
     def _leave_if_idle(self, out: list[Effect]) -> None:
-        if self.phase is Phase.LEAVING and not self._awaited:
-            self.phase = Phase.GONE
+        if self.phase is LEAVING and not self._awaited:
+            self.phase = GONE
             out.append(Send(COORDINATOR, Leave(self._view, self.incarnation)))
 
     def _fail(self, out: list[Effect]) -> None:
-        self.phase = Phase.GONE
+        self.phase = GONE
         out.append(Fail(GoneError(self.number, self.incarnation, self.progress)))
 
 

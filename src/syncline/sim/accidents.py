@@ -64,7 +64,8 @@ class Accidents:
         client.alive = False
         client.step += 1
         self._world.stop_awaiting(client)
-        self._world.network.forget(client.id)
+        if self._world.network is not None:
+            self._world.network.forget(client.id)
         self._world.handover.donor_lost(client)
 
     def _enter(self, client: Client) -> None:

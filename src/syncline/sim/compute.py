@@ -82,20 +82,3 @@ def _seconds(word: str, where: str, option: str) -> float:
     if not isfinite(seconds) or seconds < 0:
         raise UsageError(option, f"{where}: {word.strip()} is no time; seconds are finite and not negative")
     return seconds
-
-
-class Timetable:
-    """Looks up the seconds of one iteration, a block at a time."""
-
-    def __init__(self, compute: Compute, draw: Draw) -> None:
-        self._compute = compute
-        self._draw = draw
-        self._blocks: dict[int, tuple[int, Sequence[float]]] = {}
-
-    def seconds(self, worker: int, iteration: int) -> float:
-        number, place = divmod(iteration, BLOCK)
-        known = self._blocks.get(worker)
-        if known is None or known[0] != number:
-            known = (number, self._compute.block(worker, number, self._draw))
-            self._blocks[worker] = known
-        return known[1][place]

@@ -55,8 +55,11 @@ class Handover:
         if world.recording:
             message = ReplicaState(world.coordinator.view.view, joiner.node.incarnation, joiner.iteration)
             world.trace.record((world.agenda.now, donor.id, joiner.id, message, size))
-        route = (donor.id, joiner.id, joiner.number)
-        world.network.send(route, size, self._arrive, (joiner, joiner.step, twin))
+        args = (joiner, joiner.step, twin)
+        if world.network is None:
+            world.agenda.at_once(joiner.number, self._arrive, args)
+        else:
+            world.network.send((donor.id, joiner.id, joiner.number), size, self._arrive, args)
 
     def _arrive(self, joiner: Client, step: int, twin: Replica) -> None:
         world = self._world

@@ -42,7 +42,7 @@ class Meter:
         self.waiting_seconds = 0.0
         self.compute_seconds = 0.0
         self.spans: list[Span] | None = [] if spans else None
-        self._parked: set[_Pull] = set()
+        self._parked: dict[_Pull, _Waiting] = {}
         self._last_delayed: dict[tuple[int, int], tuple[int, int]] = {}
         self._waiting: dict[tuple[int, int], _Waiting] = {}
 
@@ -57,11 +57,11 @@ class Meter:
         if type(event) is Received and type(event.message) in _REQUESTS:
             asked, source = event.message, event.source
         for effect in effects:
-            if type(effect) is Send and type(effect.message) in ANSWERS:
+            if type(effect) is Send:
                 answer: Answer = effect.message  # type: ignore[assignment]
                 if asked is not None and effect.to == source and answer.bucket == asked.bucket:  # type: ignore[union-attr]
                     asked = None
-                if self._parked:
+                if self._parked and type(answer) in ANSWERS:
                     self._release((server, effect.to.number, answer.incarnation, answer.bucket), now)
         if asked is not None and source is not None:
             self._park(server, source.number, asked, now)  # type: ignore[arg-type]
@@ -83,25 +83,24 @@ class Meter:
         key = (server, worker, asked.incarnation, asked.bucket)
         if key in self._parked:
             return
-        self._parked.add(key)
-        iteration = (asked.incarnation, asked.progress)
-        if self._last_delayed.get((server, worker)) != iteration:
-            self._last_delayed[server, worker] = iteration
+        who, iteration = (server, worker), (asked.incarnation, asked.progress)
+        if self._last_delayed.get(who) != iteration:
+            self._last_delayed[who] = iteration
             self.delayed_pulls += 1
-        waiting = self._waiting.setdefault((worker, asked.incarnation), _Waiting())
+        waiting = self._waiting.get((worker, asked.incarnation))
+        if waiting is None:
+            waiting = self._waiting[worker, asked.incarnation] = _Waiting()
         if waiting.count == 0:
             waiting.since = now
         waiting.count += 1
+        self._parked[key] = waiting
 
     def _release(self, key: _Pull, now: float) -> None:
-        if key not in self._parked:
-            return
-        self._parked.remove(key)
-        _, worker, incarnation, _ = key
-        waiting = self._waiting[worker, incarnation]
-        waiting.count -= 1
-        if waiting.count == 0:
-            self._waited(worker, waiting.since, now)
+        waiting = self._parked.pop(key, None)
+        if waiting is not None:
+            waiting.count -= 1
+            if waiting.count == 0:
+                self._waited(key[1], waiting.since, now)
 
 
 _REQUESTS = frozenset({Push, Pull})

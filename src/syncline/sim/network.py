@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from heapq import heappush
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -44,38 +43,6 @@ class Transfer(msgspec.Struct, frozen=True):
     args: tuple[Any, ...]
 
 
-class Network(Protocol):
-    def send(self, route: Route, size: int, arrive: Arrive, args: tuple[Any, ...]) -> None:
-        """Have `arrive(*args)` happen when this many payload bytes have arrived."""
-        ...
-
-    def forget(self, node: NodeId) -> None:
-        """Lose what this node has queued but not begun to send."""
-        ...
-
-    def busiest(self) -> tuple[float, NodeId | None]:
-        """The longest time that one direction of a link was in use, and whose link."""
-        ...
-
-
-class FreeNetwork:
-    """Messages take no time."""
-
-    def __init__(self, agenda: Agenda) -> None:
-        self._agenda = agenda
-
-    def send(self, route: Route, size: int, arrive: Arrive, args: tuple[Any, ...]) -> None:
-        agenda = self._agenda
-        agenda.sequence += 1
-        heappush(agenda.heap, (agenda.now, route[2], agenda.sequence, arrive, args))
-
-    def forget(self, node: NodeId) -> None:
-        pass
-
-    def busiest(self) -> tuple[float, NodeId | None]:
-        return 0.0, None
-
-
 @dataclass(slots=True)
 class _Link:
     """One direction of a node's link."""
@@ -85,7 +52,7 @@ class _Link:
     queue: deque[Transfer] = field(default_factory=deque)
 
 
-class LinkedNetwork:
+class Network:
     """Every node has one link, full duplex, into a switch that never blocks."""
 
     def __init__(self, agenda: Agenda, links: Links) -> None:
@@ -95,14 +62,17 @@ class LinkedNetwork:
         self._in: dict[NodeId, _Link] = {}
 
     def send(self, route: Route, size: int, arrive: Arrive, args: tuple[Any, ...]) -> None:
+        """Have `arrive(*args)` happen when this many payload bytes have arrived."""
         transfer = Transfer(*route, size, arrive, args)
-        self._agenda.at(self._agenda.now, transfer.worker, self._request, (transfer,))
+        self._agenda.at_once(transfer.worker, self._request, (transfer,))
 
     def forget(self, node: NodeId) -> None:
+        """Lose what this node has queued but not begun to send."""
         if node in self._out:
             self._out[node].queue.clear()
 
     def busiest(self) -> tuple[float, NodeId | None]:
+        """The longest time that one direction of a link was in use, and whose link."""
         used = [(link.busy, node) for links in (self._in, self._out) for node, link in links.items()]
         return max(used, default=(0.0, None), key=lambda each: (each[0], each[1].role == "server", -each[1].number))
 

@@ -120,7 +120,7 @@ def _bottleneck(world: World) -> str:
     workers = len(world.clients)
     links = world.scenario.cluster.links
     latency = 0.0 if links is None else 2 * links.latency * world.iterations_done / workers
-    used, node = world.network.busiest()
+    used, node = world.network.busiest() if world.network else (0.0, None)
     times = [
         (world.meter.compute_seconds / workers, "compute"),
         (world.meter.waiting_seconds / workers, "sync"),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from heapq import heappop
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from syncline.errors import RunError, Stalled
-from syncline.sim.compute import Timetable
+from syncline.sim.compute import BLOCK
 from syncline.sim.dispatch import Dispatch, Pool
 from syncline.sim.processes import Client
 
@@ -49,15 +48,20 @@ class Clocked:
     def __init__(self, world: World) -> None:
         self._world = world
         self.last: float = world.scenario.iterations
-        self._timetable = Timetable(world.scenario.cluster.compute, world.draw)
+        self._compute = world.scenario.cluster.compute
+        self._blocks: dict[int, tuple[int, Sequence[float]]] = {}
+        """Of each worker: the number of its present block, and the seconds of the iterations in it."""
 
     def begin(self, client: Client) -> None:
-        agenda = self._world.agenda
-        seconds = self._timetable.seconds(client.number, client.iteration) * client.factor
-        client.step += 1
-        client.step_start = agenda.now
-        client.step_stop = agenda.now + seconds
-        agenda.at(client.step_stop, client.number, self._computed, (client, client.step))
+        agenda, number = self._world.agenda, client.number
+        block, place = divmod(client.iteration, BLOCK)
+        known = self._blocks.get(number)
+        if known is None or known[0] != block:
+            known = self._blocks[number] = (block, self._compute.block(number, block, self._world.draw))
+        client.step = step = client.step + 1
+        client.step_start = now = agenda.now
+        client.step_stop = stop = now + known[1][place] * client.factor
+        agenda.at(stop, number, self._computed, (client, step))
 
     def postpone(self, client: Client, seconds: float) -> None:
         client.step += 1
@@ -73,16 +77,10 @@ class Clocked:
 
     def run(self, progress: Progress | None) -> None:
         world, agenda = self._world, self._world.agenda
-        heap = agenda.heap
         total = world.scenario.cluster.workers * world.scenario.iterations
-        while not world.over:
-            for _ in range(_TICK):
-                if not heap:
-                    self._stalled()
-                agenda.now, _, _, action, args = heappop(heap)
-                action(*args)
-                if world.over:
-                    break
+        while not agenda.over:
+            if not agenda.run(_TICK):
+                self._stalled()
             world.trace.flush()
             if progress is not None:
                 progress(world.iterations_done, total)

@@ -79,7 +79,8 @@ class MadeUp:
         """The updates of a worker for BLOCK iterations."""
         cuts = list(accumulate(len(piece) for piece in pieces))
         drawn = self._draw.values(BLOCK * cuts[-1], "update", worker, number).reshape(BLOCK, cuts[-1])
-        return [[row[start:stop] for start, stop in pairwise([0, *cuts])] for row in drawn]
+        columns = [list(drawn[:, start:stop]) for start, stop in pairwise([0, *cuts])]
+        return list(map(list, zip(*columns, strict=True)))
 
     def quality(self, pieces: Sequence[Values]) -> Quality | None:
         return None

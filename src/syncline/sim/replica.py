@@ -12,6 +12,8 @@ from syncline.rules import Add, Memory
 from syncline.sim.problem import Problem
 from syncline.strategy import Mode
 
+_CHANGES, _GRADIENTS = Mode.CHANGES, Mode.GRADIENTS  # a member of an enum is slow to look up
+
 
 class Replica:
     """The parameters as one worker holds them, piece by piece, with its optimizer's memory."""
@@ -28,7 +30,7 @@ class Replica:
     def update(self, mode: Mode, worker: int, iteration: int) -> list[Values]:
         """What this worker sends after one batch: its gradient, or the change that its own optimizer makes."""
         gradient = self._problem.gradient(self.pieces, worker, iteration)
-        if mode is not Mode.CHANGES:
+        if mode is not _CHANGES:
             return gradient
         if not isinstance(self._problem.optimizer, Add):
             after = self._stepped(gradient)
@@ -41,7 +43,7 @@ class Replica:
         if payload is None:
             if self._changes:
                 self.pieces[place] = self.pieces[place] + self._changes[place]
-        elif mode is Mode.GRADIENTS:
+        elif mode is _GRADIENTS:
             self._means[place] = payload
         else:
             self.pieces[place] = payload

@@ -45,17 +45,23 @@ class TraceLog:
 
     def flush(self) -> None:
         """Work through what was noted; to be called now and then, to keep the memory small."""
-        batch = self._batch
-        self.bytes_wire += sum(size + len(self._encode(message)) for _, _, _, message, size in batch)
-        self.bytes_pushed += sum(size for _, _, _, message, size in batch if type(message) is Push)
-        self.bytes_pulled += sum(size for _, _, _, message, size in batch if type(message) is Params)
         middles = self._middles
-        lines = [
-            f"{time!r}{middles[source, to, type(message)]}{getattr(message, 'progress', -1)},{size}\n"
-            for time, source, to, message, size in batch
-        ]
+        lines: list[str] = []
+        payloads: dict[type[Message], int] = {}
+        before, text = -1.0, ""
+        for time, source, to, message, size in self._batch:
+            kind = type(message)
+            if time != before:
+                before, text = time, repr(time)
+            lines.append(f"{text}{middles[source, to, kind]}{getattr(message, 'progress', -1)},{size}\n")
+            if size:
+                payloads[kind] = payloads.get(kind, 0) + size
+        headers = [each[3] for each in self._batch]
+        self.bytes_wire += sum(payloads.values()) + sum(map(len, map(self._encode, headers)))
+        self.bytes_pushed += payloads.get(Push, 0)
+        self.bytes_pulled += payloads.get(Params, 0)
         self._write("".join(lines))
-        batch.clear()
+        self._batch.clear()
 
     def sha256(self) -> str:
         self.flush()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from math import inf
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from syncline.draw import Draw
 from syncline.effects import Deliver, Effect, Event, Fail, Fetch, Ready, Received, Send, SetTimer, Timer
 from syncline.errors import GoneError, RunError, UsageError
 from syncline.layout import VALUE_BYTES, Bucket, Payload, Values, buckets
-from syncline.messages import COORDINATOR, Member, NodeId, Params, Push, View
+from syncline.messages import COORDINATOR, AnyMessage, Member, NodeId, Params, Push, View
 from syncline.nodes.coordinator import Coordinator
 from syncline.nodes.shard import Shard
 from syncline.nodes.terms import Terms
@@ -26,7 +27,7 @@ from syncline.sim.accidents import Accidents
 from syncline.sim.agenda import NO_WORKER, Agenda
 from syncline.sim.handover import Handover
 from syncline.sim.meter import Meter
-from syncline.sim.network import FreeNetwork, LinkedNetwork, Network
+from syncline.sim.network import Arrive, Network
 from syncline.sim.outcome import Outcome, gap, judge, server_pieces
 from syncline.sim.pace import Pace, pace_of
 from syncline.sim.problem import Problem
@@ -51,6 +52,7 @@ class World:
         self.scenario = scenario
         self.problem = problem
         self.mode = scenario.strategy.mode
+        self._of_means = self.mode is Mode.GRADIENTS
         self.agenda = Agenda()
         self.meter = Meter(spans)
         self.trace = trace or TraceLog()
@@ -61,14 +63,14 @@ class World:
         self.awaited = 0
         """How many workers the run still waits for."""
         self.finished = 0
-        self.over = False
-        """Somebody has finished, and nobody is awaited any more."""
         links = scenario.cluster.links
-        self.network: Network = FreeNetwork(self.agenda) if links is None else LinkedNetwork(self.agenda, links)
+        self.network = None if links is None else Network(self.agenda, links)
+        """None: messages take no time."""
         self.pace: Pace = pace_of(self)
         self.accidents = Accidents(self)
         self.handover = Handover(self)
         self._snapshots: dict[Bucket, tuple[int, Values]] = {}
+        self._arrive_at_server = self._queue_at_server if scenario.cluster.apply else self.at_server
         self._build()
 
     def _build(self) -> None:
@@ -80,6 +82,7 @@ class World:
         held = tuple(buckets(layout, each, strategy.bucket_values) for each in ranges)
         self.buckets = tuple(sorted(bucket for each in held for bucket in each))
         self._place = {bucket: place for place, bucket in enumerate(self.buckets)}
+        self._backwards = list(enumerate(self.buckets))[::-1]
         self._push_bytes = {bucket: strategy.codec.size(bucket.size) for bucket in self.buckets}
         self._pull_bytes = {bucket: bucket.size * VALUE_BYTES for bucket in self.buckets}
         self._initial = self.problem.start(self.buckets)
@@ -147,13 +150,13 @@ class World:
     def stop_awaiting(self, client: Client) -> None:
         self.awaited -= client.awaited
         client.awaited = False
-        self.over = self.finished > 0 and self.awaited == 0
+        self.agenda.over = self.finished > 0 and self.awaited == 0
 
     def train(self, client: Client) -> None:
         """Compute one update for real, and hand it over bucket by bucket, last layers first."""
         updates = client.replica.update(self.mode, client.number, client.iteration)
-        for place in range(len(self.buckets) - 1, -1, -1):
-            self.perform(client.id, client.node.handle(Ready(self.buckets[place], updates[place]), self.agenda.now))
+        for place, bucket in self._backwards:
+            self.perform(client.id, client.node.handle(Ready(bucket, updates[place]), self.agenda.now))
 
     # Effects.
 
@@ -161,7 +164,7 @@ class World:
         for effect in effects:
             kind = type(effect)
             if kind is Send:
-                self._send(source, effect)  # type: ignore[arg-type]
+                self._send(source, effect.to, effect.message, effect.payload)  # type: ignore[union-attr]
             elif kind is Deliver:
                 self._deliver(self.clients[source.number], effect)  # type: ignore[arg-type]
             elif kind is Fail:
@@ -169,8 +172,7 @@ class World:
             else:
                 self._set_timer(self.clients[source.number], effect)  # type: ignore[arg-type]
 
-    def _send(self, source: NodeId, send: Send) -> None:
-        to, message, payload = send.to, send.message, send.payload
+    def _send(self, source: NodeId, to: NodeId, message: AnyMessage, payload: Payload | None) -> None:
         size = 0
         if payload is not None:
             if type(message) is Params:
@@ -181,13 +183,21 @@ class World:
         if self.recording:
             self.trace.record((self.agenda.now, source, to, message, size))
         event = Received(source, message, payload)
-        if to.role == "server":
-            worker = source.number if source.role == "worker" else NO_WORKER
-            self.network.send((source, to, worker), size, self._to_server, (self.servers[to.number], event, size))
-        elif to.role == "worker":
-            self.network.send((source, to, to.number), size, self.to_worker, (to.number, event))
+        role, number = to
+        arrive: Arrive
+        args: tuple[object, ...]
+        if role == "worker":
+            arrive, args = self.to_worker, (number, event)
+        elif role == "server":
+            arrive, args = self._arrive_at_server, (self.servers[number], event, size)
+            number = source[1] if source[0] == "worker" else NO_WORKER
         else:
-            self.network.send((source, to, source.number), size, self.to_coordinator, (event,))
+            arrive, args = self.to_coordinator, (event,)
+            number = source.number
+        if self.network is None:
+            self.agenda.at_once(number, arrive, args)
+        else:
+            self.network.send((source, to, number), size, arrive, args)
 
     def _snapshot(self, message: Params, payload: Payload) -> Values:
         """The parameters of a version, copied once for all who get them."""
@@ -203,13 +213,13 @@ class World:
             return
         self.last_answer = self.agenda.now
         if client.joining:
-            if self.mode is Mode.GRADIENTS:
+            if self._of_means:
                 self.handover.ask(client, deliver.next)
             else:
                 self.go_on(client, deliver.next)
             return
         self.iterations_done += 1
-        if self.mode is Mode.GRADIENTS:
+        if self._of_means:
             client.replica.whole()
         self.go_on(client, deliver.next)
         if self.handover.waiting:
@@ -229,18 +239,17 @@ class World:
 
     # Arrivals.
 
-    def _to_server(self, server: Server, event: Received, size: int) -> None:
+    def _queue_at_server(self, server: Server, event: Received, size: int) -> None:
         """An update first waits until the server has worked through those before it, and through itself."""
-        rate = self.scenario.cluster.apply
-        if rate is None or type(event.message) is not Push:
+        if type(event.message) is not Push:
             self.at_server(server, event)
             return
-        seconds = size / rate
+        seconds = size / (self.scenario.cluster.apply or inf)
         server.busy_until = max(self.agenda.now, server.busy_until) + seconds
         server.busy += seconds
         self.agenda.at(server.busy_until, event.source.number, self.at_server, (server, event))
 
-    def at_server(self, server: Server, event: Event) -> None:
+    def at_server(self, server: Server, event: Event, size: int = 0) -> None:
         effects = server.shard.handle(event, self.agenda.now)
         if self.recording:
             self.meter.handled(server.shard.number, event, effects, self.agenda.now)
