@@ -1,5 +1,6 @@
 """Syncline keeps the replicas of a model in step while many uneven machines train it over ordinary networks."""
 
+from syncline.engines.session import Session, connect
 from syncline.errors import GoneError, NotFinite, PeerError, RunError, Stalled, SynclineError, UsageError
 from syncline.layout import Bucket, Layout, Table
 from syncline.spec import parse
@@ -20,6 +21,7 @@ __all__ = [
     "Pssp",
     "Release",
     "RunError",
+    "Session",
     "Ssp",
     "Stalled",
     "SyncModel",
@@ -27,5 +29,6 @@ __all__ = [
     "Table",
     "UsageError",
     "__version__",
+    "connect",
     "parse",
 ]

@@ -19,6 +19,7 @@ def test_the_public_names_are_these() -> None:
         "Pssp",
         "Release",
         "RunError",
+        "Session",
         "Ssp",
         "Stalled",
         "SyncModel",
@@ -26,6 +27,7 @@ def test_the_public_names_are_these() -> None:
         "Table",
         "UsageError",
         "__version__",
+        "connect",
         "parse",
     ]
     assert all(hasattr(syncline, name) for name in syncline.__all__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from syncline.errors import UsageError
-from syncline.sim.units import rate, seconds, size
+from syncline.units import rate, seconds, size
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from syncline import __version__
+from syncline.cli.run import run
 from syncline.cli.simulate import simulate
 from syncline.errors import SynclineError, UsageError
 
@@ -22,6 +23,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(simulate)
+app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})(run)
 
 _CommandLineError: Any = typer.BadParameter.__bases__[0]
 """What typer raises for a command line that it cannot read, whichever click it carries."""

@@ -149,6 +149,15 @@ class Worker:
             self._obey(event, out)
         return out
 
+    def awaits(self, answer: Params) -> bool:
+        """Is this the answer that one of its buckets waits for? Then the parameters may go where they belong."""
+        awaited = self._awaited.get(answer.bucket)
+        return (
+            awaited is not None
+            and answer.incarnation == self.incarnation
+            and answer.progress == awaited.message.progress  # type: ignore[union-attr]
+        )
+
     def _obey(self, event: Event, out: list[Effect]) -> None:
         match event:
             case Fetch(progress):

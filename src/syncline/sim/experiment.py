@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from syncline import units
 from syncline.errors import UsageError
 from syncline.layout import VALUE_BYTES
 from syncline.rules import Rule, optimises
-from syncline.sim import units
 from syncline.sim.compute import Compute, Lognormal, read_trace
 from syncline.sim.dispatch import Dispatch, parse_dispatch
 from syncline.sim.faults import read_faults

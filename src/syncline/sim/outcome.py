@@ -12,7 +12,7 @@ import numpy as np
 
 from syncline.errors import RunError
 from syncline.layout import Bucket, Values
-from syncline.sim.meter import Meter
+from syncline.nodes.meter import Meter
 from syncline.sim.problem import Quality
 from syncline.sim.scenario import Scenario
 from syncline.sim.trace import TraceLog

@@ -19,6 +19,7 @@ from syncline.errors import GoneError, RunError, UsageError
 from syncline.layout import VALUE_BYTES, Bucket, Payload, Values, buckets
 from syncline.messages import COORDINATOR, AnyMessage, Member, NodeId, Params, Push, View
 from syncline.nodes.coordinator import Coordinator
+from syncline.nodes.meter import Meter
 from syncline.nodes.shard import Shard
 from syncline.nodes.terms import Terms
 from syncline.nodes.worker import Phase, Worker, WorkerParts
@@ -26,7 +27,6 @@ from syncline.placement import checked
 from syncline.sim.accidents import Accidents
 from syncline.sim.agenda import NO_WORKER, Agenda
 from syncline.sim.handover import Handover
-from syncline.sim.meter import Meter
 from syncline.sim.network import Arrive, Network
 from syncline.sim.outcome import Outcome, gap, judge, server_pieces
 from syncline.sim.pace import Pace, pace_of

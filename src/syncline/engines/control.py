@@ -1,0 +1,181 @@
+"""What the processes of a run say to each other beside the protocol: who they are, what is trained, that it is over."""
+
+from __future__ import annotations
+
+import msgspec
+
+from syncline.layout import Bucket, Layout
+from syncline.messages import View
+
+PROTOCOL = 1
+"""Changes whenever frames of one version would be misread by another."""
+
+
+class Control(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The base of them all."""
+
+
+class Hello(Control, frozen=True, tag="hello"):
+    """The first frame of every connection: who I am, and which run I mean."""
+
+    run: str
+    """The identity of the run; empty: I want to join whatever runs here."""
+    role: str
+    number: int = -1
+    incarnation: int = 0
+    protocol: int = PROTOCOL
+    pid: int = 0
+    host: str = ""
+    unix: str = ""
+    """Where a server listens on its own host."""
+    tcp: str = ""
+    """Where a server listens for other hosts."""
+
+
+class Refused(Control, frozen=True, tag="refused"):
+    """You cannot take part, and this is why; `usage`: what was asked for makes no sense."""
+
+    reason: str
+    usage: bool = False
+
+
+class Welcome(Control, frozen=True, tag="welcome"):
+    """Coordinator to worker: this is your number, and so many workers start the run."""
+
+    run: str
+    worker: int
+    incarnation: int
+    workers: int
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """A table as it is declared: its name and shape."""
+
+    name: str
+    shape: tuple[int, ...]
+
+
+class Declare(Control, frozen=True, tag="declare"):
+    """Worker to coordinator: what I train, and how, as far as my program says."""
+
+    tables: tuple[Declared, ...]
+    wishes: dict[str, str] = {}
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a server can be reached: by a name on its own host, or by an address."""
+
+    host: str
+    unix: str
+    tcp: str
+
+
+class Begin(Control, frozen=True, tag="begin"):
+    """Coordinator to all: this is trained, this is how, and these are there."""
+
+    tables: tuple[Declared, ...]
+    settings: dict[str, str]
+    """Every setting of the strategy, in words."""
+    view: View
+    servers: tuple[Place, ...]
+    leader: int
+    """The worker whose parameters all start with; -1: they are there already."""
+
+
+class Seated(Control, frozen=True, tag="seated"):
+    """Worker to coordinator: I hold the first parameters."""
+
+
+class Go(Control, frozen=True, tag="go"):
+    """Coordinator to workers: all hold the first parameters."""
+
+
+class Seed(Control, frozen=True, tag="seed"):
+    """Leader to server: these are the first parameters of a bucket."""
+
+    bucket: Bucket
+
+
+class Read(Control, frozen=True, tag="read"):
+    """Worker to server, after the last iteration of all: give me a bucket as it is."""
+
+    bucket: Bucket
+
+
+class Whole(Control, frozen=True, tag="whole"):
+    """Server to worker: the bucket as it is."""
+
+    bucket: Bucket
+
+
+class Ended(Control, frozen=True, tag="ended"):
+    """Coordinator to all: nobody is a member any more; nothing changes now."""
+
+
+class Seen(Control, frozen=True, tag="seen"):
+    """Coordinator to launcher and agents: what has become of a worker."""
+
+    role: str
+    number: int
+    incarnation: int
+    what: str
+    usage: bool = False
+    """What it asked for makes no sense."""
+
+
+class Frozen(Control, frozen=True, tag="frozen"):
+    """Agent to coordinator: this process of my host has been stopped for so many seconds."""
+
+    host: str
+    pid: int
+    seconds: float
+
+
+class Abort(Control, frozen=True, tag="abort"):
+    """The run cannot go on, and this is why."""
+
+    reason: str
+
+
+class Figures(Control, frozen=True, tag="figures"):
+    """Server to coordinator to launcher, at the end: what a server has counted."""
+
+    server: int
+    updates: int
+    dropped_updates: int
+    delayed_pulls: int
+    train_progress: int
+    bytes_pushed: int
+    bytes_pulled: int
+
+
+class Stop(Control, frozen=True, tag="stop"):
+    """Launcher to coordinator to servers: the workers are done; tell your figures and end."""
+
+
+ControlMessage = (
+    Hello
+    | Refused
+    | Welcome
+    | Declare
+    | Begin
+    | Seated
+    | Go
+    | Seed
+    | Read
+    | Whole
+    | Ended
+    | Seen
+    | Frozen
+    | Abort
+    | Figures
+    | Stop
+)
+
+
+def declared(layout: Layout) -> tuple[Declared, ...]:
+    return tuple(Declared(table.name, table.shape) for table in layout.tables)
+
+
+def layout_of(tables: tuple[Declared, ...]) -> Layout:
+    return Layout.of((table.name, table.shape) for table in tables)

@@ -1,0 +1,172 @@
+"""The key file: who holds it belongs to the run; who does not gets no further than the handshake.
+
+One PEM file holds a private key and its own certificate. Every host has the same file. Both sides of a connection show
+that certificate and accept that one only, in TLS 1.3; host names play no part. The launcher makes the file, the user
+copies it to the other hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from stat import S_IMODE, S_ISREG
+
+from syncline.errors import UsageError
+
+OPTION = "--key-file"
+"""The option that errors about a key file name."""
+
+OWNER_ONLY = 0o600
+"""Who may read the key file may join the run and read all of it."""
+
+SKEW = timedelta(days=1)
+"""A key is valid from this long before it is made: a host whose clock is slow may use it at once."""
+
+LIFETIME = timedelta(days=365)
+"""A key is valid for this long after it is made: longer than any run."""
+
+WRONG_KEY = f"the two sides have different keys: copy the launcher's key file to every host and name it with {OPTION}"
+NO_TLS = f"the peer does not speak TLS 1.3: start it with {OPTION}, or check that the address is right"
+PEER_HAS_NO_KEY = f"the peer showed no key: start it with {OPTION}"
+WE_HAVE_NO_KEY = f"the peer asks for a key: start this side with {OPTION}"
+EXPIRED = f"the key has expired ({LIFETIME.days} days after it was made): make a new key file, or set the clock right"
+TOO_EARLY = "the key is not valid yet: the clock of one host is more than a day slow; set it right"
+REFUSED = "the peer refused our key: give both sides the same key file, and see that both clocks are right"
+CLOSED = "the peer closed the connection: it refused our key, does not speak TLS, or has stopped"
+TIMED_OUT = f"the peer did not answer in time: it is busy or gone, or was started without {OPTION}"
+NOBODY = "nobody listens there: check the address, and that the other side has started"
+
+CERTIFICATE_NOT_YET_VALID = 9
+CERTIFICATE_HAS_EXPIRED = 10
+"""Two of OpenSSL's verify codes; any other says that the certificate is not ours."""
+
+REASONS = {
+    "ALERT_UNKNOWN_CA": WRONG_KEY,
+    "ALERT_DECRYPT_ERROR": WRONG_KEY,
+    "ALERT_CERTIFICATE_EXPIRED": EXPIRED,
+    "ALERT_BAD_CERTIFICATE": REFUSED,
+    "ALERT_CERTIFICATE_UNKNOWN": REFUSED,
+    "ALERT_CERTIFICATE_REQUIRED": WE_HAVE_NO_KEY,
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": PEER_HAS_NO_KEY,
+    "WRONG_VERSION_NUMBER": NO_TLS,
+    "RECORD_LAYER_FAILURE": NO_TLS,
+    "PACKET_LENGTH_TOO_LONG": NO_TLS,
+    "UNEXPECTED_MESSAGE": NO_TLS,
+    "HTTP_REQUEST": NO_TLS,
+    "HTTPS_PROXY_REQUEST": NO_TLS,
+    "UNSUPPORTED_PROTOCOL": NO_TLS,
+    "ALERT_PROTOCOL_VERSION": NO_TLS,
+}
+"""The end of OpenSSL's name for a failure, and what it means here; the beginning changes between versions."""
+
+
+def make_key_file(path: Path) -> None:
+    """Write a fresh key to a file that is new and, from its first moment, its owner's alone."""
+    pem = fresh_key(datetime.now(UTC))
+    try:
+        # O_EXCL: neither an existing file nor a link is ever written to.
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ONLY)
+    except FileExistsError:
+        raise UsageError(OPTION, f"{path} exists already; name another file, or remove it if no run uses it") from None
+    except OSError as error:
+        raise UsageError(OPTION, f"{path} cannot be made: {_words(error)}") from error
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(pem)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise UsageError(OPTION, f"{path} cannot be written: {_words(error)}") from error
+
+
+def fresh_key(now: datetime) -> bytes:
+    """A new private key (EC P-256) and its certificate, as PEM, valid from `SKEW` before `now` to `LIFETIME` after."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    serial = x509.random_serial_number()
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"syncline {serial:x}")])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), serial, now - SKEW, now + LIFETIME)
+        # Not an authority: nothing that this key signs is accepted in its place.
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+    return private + certificate.public_bytes(form.Encoding.PEM)
+
+
+def server_context(path: Path) -> ssl.SSLContext:
+    """TLS for the side that accepts: a peer without this key fails the handshake."""
+    context = _context(path, ssl.PROTOCOL_TLS_SERVER)
+    context.num_tickets = 0  # nobody resumes a connection, and a peer that only sends would leave tickets unread
+    return context
+
+
+def client_context(path: Path) -> ssl.SSLContext:
+    """TLS for the side that connects; in TLS 1.3 it learns only at its first read that the other side refused it."""
+    return _context(path, ssl.PROTOCOL_TLS_CLIENT)
+
+
+def explain(error: ssl.SSLError | OSError) -> str:
+    """What a failed connection or handshake means, and what to do, in one sentence; for either side."""
+    match error:
+        case ssl.SSLCertVerificationError():
+            codes = {CERTIFICATE_NOT_YET_VALID: TOO_EARLY, CERTIFICATE_HAS_EXPIRED: EXPIRED}
+            return codes.get(error.verify_code, WRONG_KEY)
+        case ssl.SSLEOFError() | ssl.SSLZeroReturnError() | ConnectionResetError() | BrokenPipeError():
+            return CLOSED
+        case ssl.SSLError():
+            name = getattr(error, "reason", None) or ""  # what Python itself raises has none
+            known = (meaning for end, meaning in REASONS.items() if name.endswith(end))
+            return next(known, f"the TLS handshake failed: {name.lower().replace('_', ' ') or _words(error)}")
+        case TimeoutError():
+            return TIMED_OUT
+        case ConnectionRefusedError():
+            return NOBODY
+    return f"the connection failed: {_words(error)}"
+
+
+def _context(path: Path, protocol: int) -> ssl.SSLContext:
+    _check(path)
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # hosts go by address; what counts is the key
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_cert_chain(path, password="")  # an empty one: never ask at the terminal
+        context.load_verify_locations(path)
+    except OSError as error:
+        raise _no_key(path) from error
+    return context
+
+
+def _check(path: Path) -> None:
+    """Refuse what is not a readable file with one certificate, or what others could read or change."""
+    try:
+        mode = path.stat().st_mode
+        if not S_ISREG(mode):
+            raise UsageError(OPTION, f"{path} is not a file")
+        if mode & 0o077:
+            others = f"{path} is open to other users (mode {S_IMODE(mode):04o})"
+            raise UsageError(OPTION, f"{others}; run: chmod 600 {path}")
+        certificates = path.read_bytes().count(b"-----BEGIN CERTIFICATE-----")
+    except FileNotFoundError:
+        raise UsageError(OPTION, f"there is no file {path}; copy the launcher's key file to this host") from None
+    except OSError as error:
+        raise UsageError(OPTION, f"{path} cannot be read: {_words(error)}") from error
+    if certificates != 1:
+        raise _no_key(path)
+
+
+def _no_key(path: Path) -> UsageError:
+    return UsageError(OPTION, f"{path} is not a key file as the launcher makes it; copy the launcher's file once more")
+
+
+def _words(error: OSError) -> str:
+    return error.strerror or str(error)

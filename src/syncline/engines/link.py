@@ -1,0 +1,297 @@
+"""A worker's side of the wires: performs what its node asks for, and waits only where its program asks it to."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable
+from time import monotonic
+
+from syncline.draw import Draw
+from syncline.effects import Deliver, Depart, Effect, Enter, Event, Fail, Received, Send
+from syncline.engines import addresses
+from syncline.engines.control import (
+    Abort,
+    Begin,
+    Declare,
+    Ended,
+    Go,
+    Hello,
+    Read,
+    Refused,
+    Seated,
+    Seed,
+    Welcome,
+    Whole,
+    layout_of,
+)
+from syncline.engines.frames import Frame
+from syncline.engines.memory import Memory, new_segment
+from syncline.engines.settings import strategy_of
+from syncline.engines.watch import host
+from syncline.engines.wire import Wire
+from syncline.engines.wiring import Wiring, connect_coordinator, connect_to
+from syncline.errors import PeerError, RunError, SynclineError, UsageError
+from syncline.layout import VALUE_BYTES, Bucket
+from syncline.messages import ANSWERS, COORDINATOR, NodeId, Params, Push, View, server_id
+from syncline.nodes.worker import Phase, Worker, WorkerParts
+
+WELCOME_SECONDS = 5.0
+"""Whoever does not answer by then is not the coordinator of a run."""
+
+START_SECONDS = 3600.0
+"""How long a worker waits for the others at the start."""
+
+
+_FOR_THE_NODE = (*ANSWERS, View)
+
+
+class Link:
+    """Connections to the coordinator and to every server, the worker's memory, and its node."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        self._wiring = wiring
+        self._poll = select.poll()
+        self._wires: dict[int, tuple[Wire, NodeId]] = {}
+        self._by_id: dict[NodeId, Wire] = {}
+        self._ended = False
+        self._go = False
+        self._begun: Begin | None = None
+        self._unread: set[Bucket] = set()
+        self.node: Worker | None = None
+        self.following: int | None = None
+        """The iteration to go on with, once the present one is whole."""
+        self.fresh: set[Bucket] = set()
+        """The buckets that were answered in this iteration."""
+
+    # The start.
+
+    def connect(self) -> Welcome:
+        """Say hello to the coordinator; what it answers."""
+        number = int(self._wiring.worker or -1)
+        hello = Hello(self._wiring.run, "worker", number, pid=os.getpid(), host=host())
+        wire = connect_coordinator(self._wiring, hello)
+        self._add(COORDINATOR, wire)
+        self.welcome: Welcome | None = None
+        self._wait(lambda: self.welcome is not None, WELCOME_SECONDS)
+        assert self.welcome is not None
+        return self.welcome
+
+    def begin(self, declare: Declare) -> Begin:
+        """Declare what is trained, and wait until all have."""
+        self._send(COORDINATOR, declare)
+        self._wait(lambda: self._begun is not None, START_SECONDS)
+        begin = self._begun
+        assert begin is not None
+        assert self.welcome is not None
+        self.strategy = strategy_of(begin.settings, len(begin.servers))
+        self.layout = layout_of(begin.tables)
+        self._fd = new_segment(self.layout.size)
+        self.memory = Memory(self.layout.size, self._fd)
+        for number, place in enumerate(begin.servers):
+            self._connect_server(number, place.host, place.unix, place.tcp)
+        os.close(self._fd)
+        parts = WorkerParts(self.layout, Draw(int(begin.settings["seed"])), self.strategy.codec, self.strategy.gate)
+        self.node = Worker(self.welcome.worker, self.welcome.incarnation, parts, begin.view)
+        self.buckets = tuple(sorted(bucket for held in begin.view.holders for bucket in held))
+        self._holder = {bucket: server_id(n) for n, held in enumerate(begin.view.holders) for bucket in held}
+        return begin
+
+    def _connect_server(self, number: int, at: str, unix: str, tcp: str) -> None:
+        assert self.welcome is not None
+        hello = Hello(
+            self.welcome.run, "worker", self.welcome.worker, self.welcome.incarnation, pid=os.getpid(), host=host()
+        )
+        shared = at == host() and self._wiring.lane != "tcp"
+        if self._wiring.lane == "shm" and not shared:
+            raise UsageError("--lane", f"shm: server {number} is on another host; leave it out, or take tcp")
+        where = unix if shared else self._reachable(tcp)
+        try:
+            wire = connect_to(where, self._wiring)
+            if shared:
+                wire.send_with(hello, self._fd)
+            else:
+                wire.send(hello)
+        except OSError as error:
+            raise RunError(f"cannot reach server {number} at {where}: {error}") from None
+        self._shared = shared
+        self._add(server_id(number), wire)
+
+    def _reachable(self, tcp: str) -> str:
+        """Where this worker reaches a server that listens on every address of its host: as the coordinator was."""
+        address = addresses.parse(tcp, "--listen")
+        if address.host not in ("0.0.0.0", "::"):
+            return tcp
+        seen = addresses.parse(self._wiring.coordinator, "--join")
+        return str(addresses.Address(seen.host, address.port))
+
+    def seed(self) -> None:
+        """Leader: give every server its first parameters, from `memory.updates`."""
+        for bucket in self.buckets:
+            self._send(self._holder[bucket], Seed(bucket), bucket)
+
+    def sit(self) -> None:
+        """Wait until all who start together hold the first parameters."""
+        self._send(COORDINATOR, Seated())
+        self.wait(lambda: self._go)
+
+    def join(self) -> None:
+        """Take part in a run that is under way."""
+        self.handle(Enter())
+
+    def _add(self, id: NodeId, wire: Wire) -> None:
+        wire.trust()
+        self._wires[wire.fileno()] = (wire, id)
+        self._by_id[id] = wire
+        self._poll.register(wire.fileno(), select.POLLIN)
+
+    # The node.
+
+    def handle(self, event: Event) -> None:
+        """Tell the node something, and do what it asks for."""
+        assert self.node is not None
+        for effect in self.node.handle(event, monotonic()):
+            self._perform(effect)
+
+    def _perform(self, effect: Effect) -> None:
+        if type(effect) is Send:
+            message = effect.message
+            bucket = message.bucket if type(message) is Push and not message.empty else None
+            self._send(effect.to, message, bucket)
+        elif type(effect) is Deliver:
+            self.fresh.add(effect.bucket)
+            if effect.next is not None:
+                self.following = effect.next
+        elif type(effect) is Fail:
+            raise effect.error
+        else:
+            raise SynclineError(f"a worker cannot perform {effect}")
+
+    def _send(self, to: NodeId, message: Frame, bucket: Bucket | None = None) -> None:
+        """Send a frame; the update of `bucket` rides along unless the server can read it where it lies."""
+        wire = self._by_id.get(to)
+        if wire is None:
+            return  # it is lost; whoever waits for it is told
+        payload = None
+        if bucket is not None and not self._shared:
+            payload = self.memory.update(bucket).data
+        try:
+            wire.send(message, payload, lasting=True)
+        except OSError as error:
+            self._lost(wire, to, str(error))
+
+    # Waiting.
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        """Read and write until something holds."""
+        self._wait(done, None)
+
+    def _wait(self, done: Callable[[], bool], seconds: float | None) -> None:
+        until = None if seconds is None else monotonic() + seconds
+        while not done():
+            left = None if until is None else until - monotonic()
+            if left is not None and left < 0:
+                raise RunError(f"nothing was heard for {seconds:g} s")
+            self._turn(None if left is None else 1000 * left)
+
+    def _turn(self, timeout: float | None) -> None:
+        blocked = [wire for wire, _ in self._wires.values() if wire.waiting]
+        for wire in blocked:
+            self._poll.modify(wire.fileno(), select.POLLIN | select.POLLOUT)
+        ready = self._poll.poll(timeout)
+        for wire in blocked:
+            if wire.fileno() >= 0:
+                self._poll.modify(wire.fileno(), select.POLLIN)
+        for fd, what in ready:
+            if fd not in self._wires:
+                continue
+            wire, id = self._wires[fd]
+            if what & select.POLLOUT:
+                self._flush(wire, id)
+            if what & ~select.POLLOUT:
+                self._read(wire, id)
+
+    def _flush(self, wire: Wire, id: NodeId) -> None:
+        try:
+            wire.flush()
+        except OSError as error:
+            self._lost(wire, id, str(error))
+
+    def _read(self, wire: Wire, id: NodeId) -> None:
+        try:
+            for message, _ in wire.receive(self._sink):
+                self._frame(id, message)
+        except EOFError:
+            self._lost(wire, id, "its connection ended")
+        except OSError as error:
+            self._lost(wire, id, str(error))
+
+    def _sink(self, message: Frame, size: int) -> memoryview:
+        if not isinstance(message, Params | Whole) or self.node is None or self._shared:
+            raise PeerError(f"{type(message).__name__} with a payload")
+        bucket = message.bucket
+        if bucket not in self._holder or size != bucket.size * VALUE_BYTES:
+            raise PeerError(f"{type(message).__name__} of {bucket} with a payload of {size:,} bytes")
+        if isinstance(message, Params) and not self.node.awaits(message):
+            return memoryview(bytearray(size))
+        return self.memory.param(bucket).data.cast("B")
+
+    def _frame(self, source: NodeId, message: Frame) -> None:
+        if isinstance(message, _FOR_THE_NODE):
+            payload = self.memory.param(message.bucket) if type(message) is Params else None
+            self.handle(Received(source, message, payload))
+        elif isinstance(message, Whole):
+            self._unread.discard(message.bucket)
+        elif isinstance(message, Welcome):
+            self.welcome = message
+        elif isinstance(message, Begin):
+            self._begun = message
+        elif isinstance(message, Go):
+            self._go = True
+        elif isinstance(message, Ended):
+            self._ended = True
+        elif isinstance(message, Refused):
+            raise UsageError("run", message.reason) if message.usage else RunError(message.reason)
+        elif isinstance(message, Abort):
+            raise RunError(message.reason)
+        else:
+            raise PeerError(f"{type(message).__name__} from {source}")
+
+    def _lost(self, wire: Wire, id: NodeId, reason: str) -> None:
+        self._poll.unregister(wire.fileno())
+        self._wires.pop(wire.fileno(), None)
+        self._by_id.pop(id, None)
+        wire.close()
+        if id == COORDINATOR:
+            if self.node is None or self.node.phase in (Phase.JOINING, Phase.LEAVING, Phase.GONE):
+                raise RunError(f"the coordinator is gone ({reason}), and the membership cannot change without it")
+            return
+        self._wait_for_the_reason()
+        raise RunError(f"{id} is gone: {reason}")
+
+    def _wait_for_the_reason(self) -> None:
+        """The coordinator may know more of it, and says so: that is the better error."""
+        until = monotonic() + 0.5
+        while COORDINATOR in self._by_id and monotonic() < until:
+            self._turn(1000 * max(until - monotonic(), 0.0))
+
+    # The end.
+
+    def leave(self) -> None:
+        self.handle(Depart())
+        assert self.node is not None
+        self.wait(lambda: self.node is not None and self.node.phase is Phase.GONE)
+
+    def read_final(self) -> None:
+        """Once nobody is a member any more: take the parameters as they are."""
+        self.wait(lambda: self._ended)
+        self._unread = set(self.buckets)
+        for bucket in self.buckets:
+            self._send(self._holder[bucket], Read(bucket))
+        self.wait(lambda: not self._unread)
+
+    def close(self) -> None:
+        for wire, _ in self._wires.values():
+            wire.close()
+        self._wires.clear()
+        self._by_id.clear()

@@ -1,0 +1,34 @@
+"""Is a process of this host alive, stopped, or gone? Asked of the kernel, so one that computes is never mistaken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def state_of(pid: int) -> str | None:
+    """The kernel's letter for a process (`T`: stopped), or None if there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()[0]
+
+
+class Stopped:
+    """Notes since when each process has been stopped."""
+
+    def __init__(self) -> None:
+        self._since: dict[int, float] = {}
+
+    def seconds(self, pid: int, now: float) -> float:
+        """How long this process has been stopped without a break, as far as was seen."""
+        if state_of(pid) not in ("T", "t"):
+            self._since.pop(pid, None)
+            return 0.0
+        return now - self._since.setdefault(pid, now)
+
+
+def host() -> str:
+    """What names this host to processes that could share memory with each other: one kernel, one network."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot}/{Path('/proc/self/ns/net').readlink()}"

@@ -1,0 +1,196 @@
+"""One connection that carries frames: it never blocks, and it copies a payload only if the socket will not take it now.
+
+1. What is sent is given to the socket at once; the rest waits in order, copied, until the socket takes more.
+2. A header is read into a small buffer; a payload is read straight into the memory that its reader names.
+3. A frame that breaks the rules raises `PeerError`; the connection is then of no further use.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from syncline.engines.frames import HEADER, PAYLOAD, PREFIX, STRANGER, Frame, pack, unpack
+from syncline.errors import PeerError
+
+Sink = Callable[[Frame, int], memoryview]
+"""Where the payload of this message goes: memory of exactly so many bytes, or `PeerError`."""
+
+_ROOM = 1 << 16
+_AGAIN = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class Wire:
+    """A stream socket that speaks in frames."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self.fds: list[int] = []
+        """File descriptors that came along with the first frame."""
+        self._limit = STRANGER
+        self._takes_fds = sock.family == socket.AF_UNIX
+        self._queue: deque[memoryview] = deque()
+        self._room = bytearray(_ROOM)
+        self._start = 0
+        self._stop = 0
+        self._message: Frame | None = None
+        self._payload = memoryview(b"")
+        self._missing = 0
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def trust(self) -> None:
+        """The peer has said who it is: from now on longer headers are read, and no descriptors are taken."""
+        self._limit = HEADER
+        self._takes_fds = False
+
+    def close(self) -> None:
+        for fd in self.fds:
+            os.close(fd)
+        self.fds.clear()
+        self._queue.clear()
+        self.sock.close()
+
+    # Out.
+
+    @property
+    def waiting(self) -> bool:
+        """Is there something left that the socket has not taken?"""
+        return bool(self._queue)
+
+    def send(self, message: Frame, payload: memoryview | None = None, *, lasting: bool = False) -> None:
+        """Send a frame; `payload` may change as soon as this returns, unless it is `lasting`: that is not copied."""
+        parts = [memoryview(pack(message, payload.nbytes if payload is not None else 0))]
+        if payload is not None:
+            parts.append(payload.cast("B"))
+        if not self._queue:
+            parts = self._give(parts)
+        self._queue.extend(part if lasting else memoryview(bytes(part)) for part in parts)
+
+    def send_with(self, message: Frame, fd: int) -> None:
+        """Send the first frame of a connection on this host, and a descriptor along with it."""
+        socket.send_fds(self.sock, [pack(message)], [fd])
+
+    def flush(self) -> None:
+        """Give the socket what it takes now."""
+        while self._queue:
+            left = self._give([self._queue[0]])
+            if left:
+                self._queue[0] = left[0]
+                return
+            self._queue.popleft()
+
+    def _give(self, parts: list[memoryview]) -> list[memoryview]:
+        """Give these to the socket; what is left of them."""
+        while parts:
+            try:
+                if len(parts) > 1 and not isinstance(self.sock, ssl.SSLSocket):
+                    sent = self.sock.sendmsg(parts)
+                else:
+                    sent = self.sock.send(parts[0])
+            except _AGAIN:
+                break
+            while parts and sent >= parts[0].nbytes:
+                sent -= parts[0].nbytes
+                parts = parts[1:]
+            if sent:
+                parts = [parts[0][sent:], *parts[1:]]
+        return parts
+
+    # In.
+
+    def receive(self, sink: Sink) -> Iterator[tuple[Frame, memoryview | None]]:
+        """The frames that have arrived whole; ends when there is no more now. `EOFError`: the peer is gone."""
+        while True:
+            while (frame := self._next(sink)) is not None:
+                yield frame
+            if not self._fill():
+                return
+
+    def _next(self, sink: Sink) -> tuple[Frame, memoryview | None] | None:
+        if self._message is None and not self._begin(sink):
+            return None
+        if self._missing:
+            have = min(self._missing, self._stop - self._start)
+            if have:
+                at = self._payload.nbytes - self._missing
+                self._payload[at : at + have] = memoryview(self._room)[self._start : self._start + have]
+                self._start += have
+                self._missing -= have
+            if self._missing:
+                return None
+        message, payload = self._message, self._payload
+        assert message is not None
+        self._message = None
+        self._payload = memoryview(b"")
+        return message, payload if payload.nbytes else None
+
+    def _begin(self, sink: Sink) -> bool:
+        """Take a header out of the buffer, if there is a whole one."""
+        have = self._stop - self._start
+        if have < PREFIX.size:
+            return False
+        header, payload = PREFIX.unpack_from(self._room, self._start)
+        if header > self._limit or payload > PAYLOAD:
+            raise PeerError(f"a frame with a header of {header:,} bytes and a payload of {payload:,}: too large")
+        whole = PREFIX.size + header
+        if have < whole:
+            if whole > len(self._room):
+                self._grow(whole)
+            return False
+        begin = self._start + PREFIX.size
+        message = unpack(memoryview(self._room)[begin : begin + header])
+        self._start += whole
+        if payload:
+            self._payload = sink(message, payload)
+            if self._payload.nbytes != payload:
+                raise PeerError(f"{type(message).__name__} with a payload of {payload:,} bytes")
+        self._message = message
+        self._missing = payload
+        return True
+
+    def _grow(self, whole: int) -> None:
+        room = bytearray(whole)
+        have = self._stop - self._start
+        room[:have] = self._room[self._start : self._stop]
+        self._room, self._start, self._stop = room, 0, have
+
+    def _fill(self) -> bool:
+        """Read what is there: a payload to its place, anything else into the buffer; False: nothing is there."""
+        direct = self._missing and self._start == self._stop
+        if direct:
+            into = self._payload[self._payload.nbytes - self._missing :]
+        else:
+            if self._start:
+                left = self._stop - self._start
+                self._room[:left] = self._room[self._start : self._stop]
+                self._start, self._stop = 0, left
+            into = memoryview(self._room)[self._stop :]
+        got = self._read(into)
+        if got is None:
+            return False
+        if got == 0:
+            raise EOFError
+        if direct:
+            self._missing -= got
+        else:
+            self._stop += got
+        return True
+
+    def _read(self, into: memoryview) -> int | None:
+        try:
+            if self._takes_fds:
+                data, fds, _, _ = socket.recv_fds(self.sock, into.nbytes, 4)
+                self.fds.extend(fds)
+                into[: len(data)] = data
+                return len(data)
+            return self.sock.recv_into(into)
+        except _AGAIN:
+            return None
+        except ConnectionError:
+            return 0
