@@ -11,7 +11,7 @@ EXTRAS := recipes,plot,dev
 unexport PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help venv train test test-all check format bench wheel clean
+.PHONY: help venv train test test-all check format bench soak wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,10 @@ format: $(INSTALLED) ## rewrite the code as `make check` wants it
 
 bench: $(INSTALLED) ## measure
 	@$(BIN)/python benchmarks/simulator.py
+	@$(BIN)/syncline bench
+
+soak: $(INSTALLED) ## run the engine for ten minutes: memory stays flat, no update is lost
+	@$(BIN)/python benchmarks/soak.py
 
 wheel: $(INSTALLED) ## build the wheel, install it elsewhere, try it
 	@echo '== building the wheel'

@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from syncline import __version__
+from syncline.cli.bench import bench
 from syncline.cli.run import run
 from syncline.cli.simulate import simulate
 from syncline.errors import SynclineError, UsageError
@@ -23,6 +24,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(simulate)
+app.command()(bench)
 app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})(run)
 
 _CommandLineError: Any = typer.BadParameter.__bases__[0]

@@ -97,18 +97,18 @@ def _run(launcher: Launcher, listen: str | None, key_file: Path | None) -> int:
             key = f" --key-file {key_file}" if key_file else ""
             _line("syncline", f"more workers can join: syncline run --join {launcher.reachable()}{key} -n 1 PROGRAM")
         code = launcher.wait()
-        if launcher.aborted is not None:
+        if launcher.aborted is not None and code == 1:
             raise RunError(launcher.aborted)
         return code
-    except KeyboardInterrupt:
-        launcher.interrupt()
+    except KeyboardInterrupt as interrupt:
+        launcher.interrupt(*interrupt.args)
         raise
     finally:
         launcher.stop()
 
 
-def _terminated(*_: object) -> None:
-    raise KeyboardInterrupt
+def _terminated(number: int, _: object) -> None:
+    raise KeyboardInterrupt(number)
 
 
 def _report(launcher: Launcher, settings: dict[str, str]) -> dict[str, Any]:

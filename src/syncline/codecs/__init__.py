@@ -35,6 +35,7 @@ class Dense(Part):
     """float32 as it is, without a copy."""
 
     name = "dense"
+    plain = True
 
     def size(self, values: int) -> int:
         return values * VALUE_BYTES

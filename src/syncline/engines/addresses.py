@@ -12,11 +12,15 @@ import secrets
 import socket
 import struct
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from time import monotonic, sleep
 from typing import NamedTuple
 
 import msgspec
 
 from syncline.errors import UsageError
+
+BACKLOG = 1024
+"""How many may wait to be accepted."""
 
 EXAMPLE = "give an address such as 192.0.2.7:7070"
 
@@ -128,7 +132,7 @@ def listen_unix() -> tuple[socket.socket, str]:
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(f"\0{name}")
-        listener.listen()
+        listener.listen(BACKLOG)
     except OSError:
         listener.close()
         raise
@@ -148,13 +152,26 @@ def connect(address: Address, timeout: float) -> socket.socket:
     connection = socket.socket(_family(address))
     try:
         connection.settimeout(timeout)
-        connection.connect(_target(address))
+        _connect(connection, address, timeout)
         _check_not_ourselves(connection)
         tune(connection)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _connect(connection: socket.socket, address: Address, timeout: float) -> None:
+    """Connect; a Unix socket whose queue is full says so at once instead of waiting, so wait for it here."""
+    until = monotonic() + timeout
+    while True:
+        try:
+            connection.connect(_target(address))
+            return
+        except BlockingIOError:
+            if monotonic() > until:
+                raise TimeoutError(errno.ETIMEDOUT, "too many are waiting to connect") from None
+            sleep(0.02)
 
 
 def _check_not_ourselves(connection: socket.socket) -> None:

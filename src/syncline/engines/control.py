@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
+from syncline.errors import PeerError
 from syncline.layout import Bucket, Layout
 from syncline.messages import View
 
 PROTOCOL = 1
 """Changes whenever frames of one version would be misread by another."""
+
+MOST_VALUES = 1 << 40
+"""No model is larger (4 TiB)."""
+
+Number = Annotated[int, msgspec.Meta(ge=-1, lt=1 << 16)]
+"""Which worker or server; -1: not known yet."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+"""So small that no sum of a few leaves the range that a frame can hold."""
+
+Word = Annotated[str, msgspec.Meta(max_length=256)]
+"""A name, an address, or an identity."""
+
+Length = Annotated[int, msgspec.Meta(ge=0, le=MOST_VALUES)]
+"""One side of a table."""
 
 
 class Control(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -18,17 +36,17 @@ class Control(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 class Hello(Control, frozen=True, tag="hello"):
     """The first frame of every connection: who I am, and which run I mean."""
 
-    run: str
+    run: Word
     """The identity of the run; empty: I want to join whatever runs here."""
-    role: str
-    number: int = -1
-    incarnation: int = 0
+    role: Word
+    number: Number = -1
+    incarnation: Count = 0
     protocol: int = PROTOCOL
-    pid: int = 0
-    host: str = ""
-    unix: str = ""
+    pid: Count = 0
+    host: Word = ""
+    unix: Word = ""
     """Where a server listens on its own host."""
-    tcp: str = ""
+    tcp: Word = ""
     """Where a server listens for other hosts."""
 
 
@@ -51,8 +69,8 @@ class Welcome(Control, frozen=True, tag="welcome"):
 class Declared(msgspec.Struct, frozen=True):
     """A table as it is declared: its name and shape."""
 
-    name: str
-    shape: tuple[int, ...]
+    name: Annotated[str, msgspec.Meta(max_length=4096)]
+    shape: Annotated[tuple[Length, ...], msgspec.Meta(max_length=32)]
 
 
 class Declare(Control, frozen=True, tag="declare"):
@@ -126,8 +144,8 @@ class Seen(Control, frozen=True, tag="seen"):
 class Frozen(Control, frozen=True, tag="frozen"):
     """Agent to coordinator: this process of my host has been stopped for so many seconds."""
 
-    host: str
-    pid: int
+    host: Word
+    pid: Count
     seconds: float
 
 
@@ -140,13 +158,13 @@ class Abort(Control, frozen=True, tag="abort"):
 class Figures(Control, frozen=True, tag="figures"):
     """Server to coordinator to launcher, at the end: what a server has counted."""
 
-    server: int
+    server: Number
     updates: int
     dropped_updates: int
     delayed_pulls: int
     train_progress: int
-    bytes_pushed: int
-    bytes_pulled: int
+    bytes_pushed: Count
+    bytes_pulled: Count
 
 
 class Stop(Control, frozen=True, tag="stop"):
@@ -178,4 +196,10 @@ def declared(layout: Layout) -> tuple[Declared, ...]:
 
 
 def layout_of(tables: tuple[Declared, ...]) -> Layout:
-    return Layout.of((table.name, table.shape) for table in tables)
+    """The layout of a model as a peer has declared it, if there can be such a model."""
+    layout = Layout.of((table.name, table.shape) for table in tables)
+    if layout.size > MOST_VALUES:
+        raise PeerError(f"a model of {layout.size:,} values; the largest has {MOST_VALUES:,}")
+    if len({table.name for table in tables}) < len(tables):
+        raise PeerError("a model with two tables of one name")
+    return layout

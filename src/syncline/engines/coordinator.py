@@ -2,11 +2,13 @@
 
     python -m syncline.engines.coordinator WORKERS SERVERS [NAME=WORDS ...]
 
-1. A run begins when every server is there and every worker that is expected has declared what it trains.
+1. A run begins when every server is there and every worker that is expected has declared what it trains, or is known
+   not to come.
 2. A worker whose connection ends without a word is lost at once: the kernel ends it when the process dies. One that is
    stopped (SIGSTOP) for longer than the patience is lost as well. One that computes, however long, is not.
-3. A server that is lost, or the launcher, ends the run.
+3. A server that is lost, or the launcher, ends the run. So does the leader, before its parameters are with all servers.
 4. When the last member has left nothing changes any more: all are told, and may read the final parameters.
+5. Told to stop, it lets those who have joined finish, and those who still read; then it stops the servers.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
+from math import inf
 from time import monotonic
 
 from syncline.effects import Effect, Event, Lost, Received, Send
@@ -37,11 +41,11 @@ from syncline.engines.control import (
     Welcome,
     layout_of,
 )
-from syncline.engines.frames import Frame
+from syncline.engines.frames import DECLARATION, STRANGER, Frame
 from syncline.engines.process import say
-from syncline.engines.reactor import Reactor
+from syncline.engines.reactor import BACKLOG, Reactor
 from syncline.engines.settings import settle, strategy_of
-from syncline.engines.watch import Stopped, host
+from syncline.engines.watch import Stopped, host, patience
 from syncline.engines.wire import Wire
 from syncline.engines.wiring import Wiring, listen
 from syncline.errors import PeerError, UsageError
@@ -51,11 +55,19 @@ from syncline.nodes.coordinator import Coordinator
 from syncline.placement import checked
 from syncline.strategy import Mode
 
-PATIENCE = 10.0
-"""Seconds for which a worker may be stopped before it counts as dead."""
+OVER = "this run is over"
 
 TICK = 0.5
 """Seconds between two looks at who is stopped."""
+
+MOST_BUCKETS = 1 << 20
+"""A view with more would not fit into a frame."""
+
+MOST_WORKERS = 1 << 16
+"""Whoever was ever there has a number of its own."""
+
+GRACE = 5.0
+"""Seconds that the last workers have to read the final parameters, and servers to end."""
 
 
 @dataclass(eq=False, slots=True)
@@ -80,7 +92,7 @@ class Office:
         self._count = servers
         self._words = words
         self._wiring = wiring
-        self._patience = float(os.environ.get("SYNCLINE_PATIENCE", PATIENCE))
+        self._patience = patience(os.environ)
         self._host = host()
         self._reactor = Reactor(self)
         self._servers: dict[int, Peer] = {}
@@ -94,8 +106,13 @@ class Office:
         self._begun: Begin | None = None
         self._ended = False
         self._stopping = False
+        self._aborted: str | None = None
+        self._servers_told = False
+        self._until = inf
+        """When whatever is under way at the end is no longer waited for."""
         self._stopped = Stopped()
-        self._gone_early = 0
+        self._never: set[int] = set()
+        """Those who will not be there when the run begins."""
         self._standing: set[Peer] = set()
         """Those who start together and do not hold the first parameters yet."""
 
@@ -109,6 +126,7 @@ class Office:
             if monotonic() >= look:
                 look = monotonic() + TICK
                 self._watch()
+                self._stop_if_idle()
         self._reactor.close()
         return 0
 
@@ -144,6 +162,7 @@ class Office:
         elif self._workers.get(peer.id.number) is peer:
             del self._workers[peer.id.number]
             self._worker_closed(peer, reason)
+            self._stop_if_idle()
 
     def _greet(self, wire: Wire, message: Frame) -> None:
         if not isinstance(message, Hello):
@@ -152,7 +171,7 @@ class Office:
         if reason is not None:
             wire.send(Refused(reason))
             raise PeerError(reason)
-        self._reactor.known(wire)
+        self._reactor.known(wire, DECLARATION if message.role == "worker" else STRANGER)
         if message.role in ("launcher", "agent"):
             self._agents.add(wire)
             if message.role == "launcher":
@@ -178,18 +197,24 @@ class Office:
             return "there is a launcher already" if self._launcher is not None else None
         if hello.role not in ("worker", "agent"):
             return f"{hello.role!r} has no part in a run"
-        return "this run is over" if self._ended or self._stopping else None
+        if joins and hello.number >= 0:
+            return "whoever joins is given a number here; ask for none"
+        return OVER if self._ended or self._stopping else self._aborted
 
     def _admit(self, wire: Wire, hello: Hello) -> None:
         """A worker is there: give it a number and an incarnation."""
         number = hello.number
         if number < 0:
-            number = max([self._expected - 1, *self._latest]) + 1
-        if number in self._workers:
-            wire.send(Refused(f"worker {number} is there already"))
-            raise PeerError(f"worker {number} is there already")
+            number = next(each for each in count(self._expected) if each not in self._latest)
+        reason = f"worker {number} is there already" if number in self._workers else None
+        if number >= MOST_WORKERS:
+            reason = f"{MOST_WORKERS:,} workers have been there; there is no number left"
+        if reason is not None:
+            wire.send(Refused(reason))
+            raise PeerError(reason)
         incarnation = self._latest.get(number, -1) + 1
         self._latest[number] = incarnation
+        self._never.discard(number)
         peer = Peer(worker_id(number), hello, wire, incarnation)
         self._peers[wire] = self._workers[number] = peer
         self._out(wire, Welcome(self._wiring.run, number, incarnation, self._expected))
@@ -197,15 +222,37 @@ class Office:
     def _from_launcher(self, message: Frame) -> None:
         if isinstance(message, Stop):
             self._stopping = True
-            for server in self._servers.values():
-                self._out(server.wire, message)
-            self.over = not self._servers
+            self._until = monotonic() + GRACE
+            self._stop_if_idle()
+        elif isinstance(message, Abort):
+            self._abort(message.reason)
+        elif isinstance(message, Seen):
+            if message.number not in self._latest:  # it never came
+                self._count_out(message.number)
         else:
             raise PeerError(f"{type(message).__name__} from the launcher")
+
+    def _stop_if_idle(self) -> None:
+        """Stop the servers once nobody needs them, and go when they are gone."""
+        now = monotonic()
+        if not self._stopping:
+            return
+        if self._servers_told:
+            self.over |= now > self._until
+        elif self._node is not None and self._node.view.members:
+            self._until = now + GRACE
+        elif now > self._until or not any(peer.left for peer in self._workers.values()):
+            self._servers_told = True
+            self._until = now + GRACE
+            for server in self._servers.values():
+                self._out(server.wire, Stop())
+            self.over = not self._servers
 
     def _from_agent(self, message: Frame) -> None:
         if not isinstance(message, Frozen):
             raise PeerError(f"{type(message).__name__} from an agent")
+        if message.host == self._host:
+            return  # those of this host are watched from here
         for peer in list(self._workers.values()):
             at = (peer.hello.host, peer.hello.pid)
             if at == (message.host, message.pid) and message.seconds > self._patience:
@@ -213,6 +260,8 @@ class Office:
 
     def _from_server(self, peer: Peer, message: Frame) -> None:
         if isinstance(message, Report):
+            if not 0 <= message.largest < 1 << 62:
+                raise PeerError(f"a report of {message.largest} rounds")
             self._handle(Received(peer.id, message))
         elif isinstance(message, Figures) and self._launcher is not None:
             self._out(self._launcher, message)
@@ -229,17 +278,24 @@ class Office:
         elif isinstance(message, Join | Leave):
             if message.incarnation != peer.incarnation:
                 raise PeerError(f"{type(message).__name__} of incarnation {message.incarnation}")
-            peer.left = isinstance(message, Leave)
+            if self._ended and isinstance(message, Join):
+                self._refuse(peer, OVER, usage=False)
+                return
             self._handle(Received(peer.id, message))
+            peer.left = isinstance(message, Leave)
         else:
             raise PeerError(f"{type(message).__name__} from a worker")
 
     # The beginning.
 
     def _declare(self, peer: Peer, declare: Declare) -> None:
+        if self._ended or self._stopping:
+            self._refuse(peer, OVER, usage=False)
+            return
+        layout = layout_of(declare.tables)
         first = self._begun or next((each for each in self._workers.values() if each.tables is not None), None)
         if first is not None and first.tables is not None:
-            difference = layout_of(declare.tables).difference(layout_of(first.tables))
+            difference = layout.difference(layout_of(first.tables))
             if difference is not None:
                 self._refuse(peer, f"worker {peer.id.number} trains another model: {difference}")
                 return
@@ -255,26 +311,43 @@ class Office:
     def _refuse(self, peer: Peer, reason: str, usage: bool = True) -> None:
         self._out(peer.wire, Refused(reason, usage))
         self._tell(peer, f"refused: {reason}", usage)
+        peer.tables = None
+        self._count_out(peer.id.number)
+
+    def _count_out(self, number: int) -> None:
+        """Do not wait for this worker at the beginning."""
+        self._never.add(number)
+        if self._begun is None and self._never.issuperset({*range(self._expected), *self._workers}):
+            self._abort("every worker is gone before the run began")
+        self._begin_if_ready()
 
     def _begin_if_ready(self) -> None:
-        ready = [peer for _, peer in sorted(self._workers.items()) if peer.tables is not None]
+        ready = {number: peer for number, peer in sorted(self._workers.items()) if peer.tables is not None}
         if self._begun or len(self._servers) < self._count or not ready:
             return
-        if len(ready) + self._gone_early < self._expected:
+        if not self._never.union(ready).issuperset(range(self._expected)):
             return
         try:
-            self._begin(ready)
+            self._begin(list(ready.values()))
         except UsageError as error:
-            for peer in ready:
+            for peer in ready.values():
+                peer.tables = None
+            for peer in ready.values():
                 self._refuse(peer, str(error))
 
     def _begin(self, ready: list[Peer]) -> None:
         leader = ready[0]
-        layers = {"the command line": self._words, "the program": leader.wishes or {}}
+        layers = {
+            "the command line": self._words,
+            "the program": (leader.hello.run and leader.wishes) or {},
+            "the lane": self._fitting(ready),
+        }
         found = settle(layers, self._count, self._expected)
         words = {key: word for key, (word, _) in found.items()}
         strategy = strategy_of(words, self._count)
         layout = layout_of(leader.tables or ())
+        if layout.size > MOST_BUCKETS * strategy.bucket_values:
+            raise UsageError("bucket", f"{words['bucket']} makes more than {MOST_BUCKETS:,} of this model")
         ranges = checked(strategy.placement, layout, self._count)
         holders = tuple(buckets(layout, each, strategy.bucket_values) for each in ranges)
         members = tuple(Member(peer.id.number, peer.incarnation, 0) for peer in ready)
@@ -284,6 +357,11 @@ class Office:
         self._standing = set(ready)
         for peer in (*self._servers.values(), *ready):
             self._out(peer.wire, self._begun)
+
+    def _fitting(self, ready: list[Peer]) -> dict[str, str]:
+        """In shared memory a bucket costs a message and no copy, so it may be larger."""
+        shared = self._wiring.lane != "tcp" and all(peer.hello.host == self._host for peer in ready)
+        return {"bucket": "4MiB"} if shared else {}
 
     def _sit(self, peer: Peer) -> None:
         if peer in self._standing:
@@ -325,6 +403,9 @@ class Office:
     def _out(self, wire: Wire, message: Frame) -> None:
         if wire.fileno() < 0:
             return
+        if wire.backlog > BACKLOG:
+            wire.cut()  # it does not read; it is found gone at the next look
+            return
         try:
             wire.send(message)
         except OSError:
@@ -343,11 +424,8 @@ class Office:
         if peer.left:
             return
         if self._node is None:
-            self._gone_early += 1
             self._tell(peer, f"gone before the run began{reason and ': ' + reason}")
-            if self._gone_early >= self._expected:
-                self._abort("every worker is gone before the run began")
-            self._begin_if_ready()
+            self._count_out(peer.id.number)
         else:
             self._lose(peer, f"its connection ended{reason and ': ' + reason}")
 
@@ -355,8 +433,10 @@ class Office:
         if self._node is None or not self._is_member(peer):
             return
         self._tell(peer, what)
-        self._sit(peer)
         self._handle(Lost(peer.id.number, peer.incarnation))
+        if peer in self._standing and self._begun is not None and peer.id.number == self._begun.leader:
+            self._abort(f"{peer.id}, whose parameters all start with, is gone before the others had them: {what}")
+        self._sit(peer)
 
     def _is_member(self, peer: Peer) -> bool:
         assert self._node is not None
@@ -371,10 +451,13 @@ class Office:
             self.over = True
 
     def _tell(self, peer: Peer, what: str, usage: bool = False) -> None:
+        ours = peer.id.number < self._expected
         for agent in self._agents:
-            self._out(agent, Seen(peer.id.role, peer.id.number, peer.incarnation, what, usage))
+            mine = ours == (agent is self._launcher)
+            self._out(agent, Seen(peer.id.role, peer.id.number, peer.incarnation, what, usage and mine))
 
     def _abort(self, reason: str) -> None:
+        self._aborted = self._aborted or reason
         for wire in (*(peer.wire for peer in self._workers.values()), *self._agents):
             self._out(wire, Abort(reason))
 

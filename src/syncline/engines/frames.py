@@ -21,10 +21,13 @@ from syncline.messages import AnyMessage
 PREFIX = Struct("<II")
 
 STRANGER = 4096
-"""The largest header before a peer has said who it is."""
+"""The largest header before a peer has said who it is; whoever sends only pushes and pulls needs no larger one."""
+
+DECLARATION = 4 << 20
+"""The largest header of a worker that declares its tables."""
 
 HEADER = 32 << 20
-"""The largest header of a peer that is known: a view, or the tables of a model."""
+"""The largest header of all: the coordinator's, with a view and the tables of a model."""
 
 PAYLOAD = 1 << 30
 """The largest payload that can be written at all; what may be read is a matter of the bucket."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Callable
+from itertools import zip_longest
 from time import monotonic
+
+import numpy as np
 
 from syncline.draw import Draw
 from syncline.effects import Deliver, Depart, Effect, Enter, Event, Fail, Received, Send
@@ -31,10 +34,12 @@ from syncline.engines.settings import strategy_of
 from syncline.engines.watch import host
 from syncline.engines.wire import Wire
 from syncline.engines.wiring import Wiring, connect_coordinator, connect_to
-from syncline.errors import PeerError, RunError, SynclineError, UsageError
-from syncline.layout import VALUE_BYTES, Bucket
-from syncline.messages import ANSWERS, COORDINATOR, NodeId, Params, Push, View, server_id
+from syncline.errors import GoneError, PeerError, RunError, SynclineError, UsageError
+from syncline.gates import Always
+from syncline.layout import VALUE_BYTES, Bucket, Payload
+from syncline.messages import COORDINATOR, Gone, Moved, NodeId, Params, Push, Taken, View, server_id
 from syncline.nodes.worker import Phase, Worker, WorkerParts
+from syncline.strategy import Mode
 
 WELCOME_SECONDS = 5.0
 """Whoever does not answer by then is not the coordinator of a run."""
@@ -43,7 +48,7 @@ START_SECONDS = 3600.0
 """How long a worker waits for the others at the start."""
 
 
-_FOR_THE_NODE = (*ANSWERS, View)
+_NO_COORDINATOR = "the coordinator is gone{}, and the membership cannot change without it"
 
 
 class Link:
@@ -56,7 +61,12 @@ class Link:
         self._by_id: dict[NodeId, Wire] = {}
         self._ended = False
         self._go = False
+        self._sitting = False
+        self.error: SynclineError | None = None
+        """Why this worker can take no further part."""
         self._begun: Begin | None = None
+        self._views: list[View] = []
+        """Those that came before there was a node to tell."""
         self._unread: set[Bucket] = set()
         self.node: Worker | None = None
         self.following: int | None = None
@@ -91,10 +101,13 @@ class Link:
         for number, place in enumerate(begin.servers):
             self._connect_server(number, place.host, place.unix, place.tcp)
         os.close(self._fd)
-        parts = WorkerParts(self.layout, Draw(int(begin.settings["seed"])), self.strategy.codec, self.strategy.gate)
+        self._draw = Draw(int(begin.settings["seed"]))
+        parts = WorkerParts(self.layout, self._draw, self.strategy.codec, self.strategy.gate)
         self.node = Worker(self.welcome.worker, self.welcome.incarnation, parts, begin.view)
-        self.buckets = tuple(sorted(bucket for held in begin.view.holders for bucket in held))
+        self.buckets = _in_turn(begin.view.holders)
         self._holder = {bucket: server_id(n) for n, held in enumerate(begin.view.holders) for bucket in held}
+        for view in self._views:
+            self.handle(Received(COORDINATOR, view))
         return begin
 
     def _connect_server(self, number: int, at: str, unix: str, tcp: str) -> None:
@@ -123,7 +136,8 @@ class Link:
         if address.host not in ("0.0.0.0", "::"):
             return tcp
         seen = addresses.parse(self._wiring.coordinator, "--join")
-        return str(addresses.Address(seen.host, address.port))
+        ours = "::1" if ":" in address.host else "127.0.0.1"
+        return str(addresses.Address(seen.host or ours, address.port))
 
     def seed(self) -> None:
         """Leader: give every server its first parameters, from `memory.updates`."""
@@ -132,8 +146,10 @@ class Link:
 
     def sit(self) -> None:
         """Wait until all who start together hold the first parameters."""
+        self._sitting = True
         self._send(COORDINATOR, Seated())
         self.wait(lambda: self._go)
+        self._sitting = False
 
     def join(self) -> None:
         """Take part in a run that is under way."""
@@ -156,29 +172,49 @@ class Link:
     def _perform(self, effect: Effect) -> None:
         if type(effect) is Send:
             message = effect.message
-            bucket = message.bucket if type(message) is Push and not message.empty else None
+            bucket = None
+            if type(message) is Push and effect.payload is not None:
+                bucket = message.bucket
+                self._lay(bucket, effect.payload)
             self._send(effect.to, message, bucket)
         elif type(effect) is Deliver:
             self.fresh.add(effect.bucket)
             if effect.next is not None:
                 self.following = effect.next
         elif type(effect) is Fail:
-            raise effect.error
+            raise self._failed(effect.error) if isinstance(effect.error, GoneError) else effect.error
         else:
             raise SynclineError(f"a worker cannot perform {effect}")
 
+    def _lay(self, bucket: Bucket, payload: Payload) -> None:
+        """Put what is pushed where the lane takes it from; it lies elsewhere if the node held an update back."""
+        update = self.memory.update(bucket)
+        if not np.may_share_memory(update, payload):
+            update[:] = payload
+
+    def keeps_own(self, bucket: Bucket) -> bool:
+        """Does this iteration's fetch bring nothing new, so that the worker's own change is all it will see?"""
+        node, strategy = self.node, self.strategy
+        if strategy.mode is not Mode.CHANGES or type(strategy.gate) is Always or node is None:
+            return False
+        return not strategy.gate.fetches(node.number, node.progress, bucket, self._draw)
+
     def _send(self, to: NodeId, message: Frame, bucket: Bucket | None = None) -> None:
         """Send a frame; the update of `bucket` rides along unless the server can read it where it lies."""
+        if self.error is not None:
+            raise self.error
         wire = self._by_id.get(to)
         if wire is None:
-            return  # it is lost; whoever waits for it is told
+            raise self._failed(RunError(_NO_COORDINATOR.format("")))  # a lost server has been an error already
         payload = None
         if bucket is not None and not self._shared:
             payload = self.memory.update(bucket).data
         try:
             wire.send(message, payload, lasting=True)
+            return
         except OSError as error:
-            self._lost(wire, to, str(error))
+            reason = str(error)
+        self._lost(wire, to, reason)
 
     # Waiting.
 
@@ -189,6 +225,8 @@ class Link:
     def _wait(self, done: Callable[[], bool], seconds: float | None) -> None:
         until = None if seconds is None else monotonic() + seconds
         while not done():
+            if self.error is not None:
+                raise self.error
             left = None if until is None else until - monotonic()
             if left is not None and left < 0:
                 raise RunError(f"nothing was heard for {seconds:g} s")
@@ -208,40 +246,68 @@ class Link:
             wire, id = self._wires[fd]
             if what & select.POLLOUT:
                 self._flush(wire, id)
-            if what & ~select.POLLOUT:
+            if what & ~select.POLLOUT and wire.fileno() >= 0:
                 self._read(wire, id)
 
     def _flush(self, wire: Wire, id: NodeId) -> None:
         try:
             wire.flush()
+            return
         except OSError as error:
-            self._lost(wire, id, str(error))
+            reason = str(error)
+        self._lost(wire, id, reason)
 
     def _read(self, wire: Wire, id: NodeId) -> None:
         try:
-            for message, _ in wire.receive(self._sink):
-                self._frame(id, message)
+            for message, payload in wire.receive(lambda message, size: self._sink(id, message, size)):
+                self._frame(id, message, payload is not None)
+            return
         except EOFError:
-            self._lost(wire, id, "its connection ended")
+            reason = "its connection ended"
         except OSError as error:
-            self._lost(wire, id, str(error))
+            reason = str(error)
+        except PeerError as error:
+            raise self._failed(PeerError(f"{id} broke the protocol: {error}")) from None
+        self._lost(wire, id, reason)
 
-    def _sink(self, message: Frame, size: int) -> memoryview:
+    def _sink(self, source: NodeId, message: Frame, size: int) -> memoryview:
         if not isinstance(message, Params | Whole) or self.node is None or self._shared:
             raise PeerError(f"{type(message).__name__} with a payload")
         bucket = message.bucket
-        if bucket not in self._holder or size != bucket.size * VALUE_BYTES:
+        if self._holder.get(bucket) != source or size != bucket.size * VALUE_BYTES:
             raise PeerError(f"{type(message).__name__} of {bucket} with a payload of {size:,} bytes")
         if isinstance(message, Params) and not self.node.awaits(message):
             return memoryview(bytearray(size))
         return self.memory.param(bucket).data.cast("B")
 
-    def _frame(self, source: NodeId, message: Frame) -> None:
-        if isinstance(message, _FOR_THE_NODE):
+    def _frame(self, source: NodeId, message: Frame, carried: bool) -> None:
+        if isinstance(message, Refused):
+            raise self._failed(UsageError("run", message.reason) if message.usage else RunError(message.reason))
+        if isinstance(message, Abort):
+            raise self._failed(RunError(message.reason))
+        if source == COORDINATOR:
+            self._from_coordinator(message)
+        else:
+            self._from_server(source, message, carried)
+
+    def _from_server(self, source: NodeId, message: Frame, carried: bool) -> None:
+        if self.node is None or not isinstance(message, Params | Taken | Gone | Moved | Whole):
+            raise PeerError(f"{type(message).__name__} from a server")
+        if self._holder.get(message.bucket) != source and not isinstance(message, Gone):
+            raise PeerError(f"{type(message).__name__} of {message.bucket}, which it does not hold")
+        if isinstance(message, Params | Whole) and carried == self._shared:
+            raise PeerError(f"{type(message).__name__} {'with' if carried else 'without'} a payload")
+        if isinstance(message, Whole):
+            self._unread.discard(message.bucket)
+        else:
             payload = self.memory.param(message.bucket) if type(message) is Params else None
             self.handle(Received(source, message, payload))
-        elif isinstance(message, Whole):
-            self._unread.discard(message.bucket)
+
+    def _from_coordinator(self, message: Frame) -> None:
+        if isinstance(message, View) and self.node is None:
+            self._views.append(message)
+        elif isinstance(message, View | Gone) and self.node is not None:
+            self.handle(Received(COORDINATOR, message))
         elif isinstance(message, Welcome):
             self.welcome = message
         elif isinstance(message, Begin):
@@ -250,12 +316,8 @@ class Link:
             self._go = True
         elif isinstance(message, Ended):
             self._ended = True
-        elif isinstance(message, Refused):
-            raise UsageError("run", message.reason) if message.usage else RunError(message.reason)
-        elif isinstance(message, Abort):
-            raise RunError(message.reason)
         else:
-            raise PeerError(f"{type(message).__name__} from {source}")
+            raise PeerError(f"{type(message).__name__} from the coordinator")
 
     def _lost(self, wire: Wire, id: NodeId, reason: str) -> None:
         self._poll.unregister(wire.fileno())
@@ -263,11 +325,20 @@ class Link:
         self._by_id.pop(id, None)
         wire.close()
         if id == COORDINATOR:
-            if self.node is None or self.node.phase in (Phase.JOINING, Phase.LEAVING, Phase.GONE):
-                raise RunError(f"the coordinator is gone ({reason}), and the membership cannot change without it")
+            if self._needs_coordinator():
+                raise self._failed(RunError(_NO_COORDINATOR.format(f" ({reason})")))
             return
         self._wait_for_the_reason()
-        raise RunError(f"{id} is gone: {reason}")
+        raise self._failed(RunError(f"{id} is gone: {reason}"))
+
+    def _needs_coordinator(self) -> bool:
+        """Is this worker about to become a member, or to cease to be one?"""
+        return not self._ended and (self.node is None or self._sitting or self.node.phase is not Phase.RUNNING)
+
+    def _failed(self, error: SynclineError) -> SynclineError:
+        """Note that there is no going on: whoever asks again is told again, and nobody waits for what will not come."""
+        self.error = error
+        return error
 
     def _wait_for_the_reason(self) -> None:
         """The coordinator may know more of it, and says so: that is the better error."""
@@ -295,3 +366,10 @@ class Link:
             wire.close()
         self._wires.clear()
         self._by_id.clear()
+
+
+def _in_turn(holders: tuple[tuple[Bucket, ...], ...]) -> tuple[Bucket, ...]:
+    """All buckets, last ones first, a bucket of each server in turn: so that all servers have work from the start."""
+    return tuple(
+        bucket for each in zip_longest(*(held[::-1] for held in holders)) for bucket in each if bucket is not None
+    )

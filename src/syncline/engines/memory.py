@@ -53,4 +53,7 @@ def map_segment(fd: int, values: int) -> Memory:
         raise PeerError(f"a descriptor that is no segment: {error.strerror}") from None
     if size != max(2 * values * VALUE_BYTES, 1) or seals & (_SHRINK | _GROW) != _SHRINK | _GROW:
         raise PeerError(f"a segment of {size:,} bytes; this model needs {2 * values * VALUE_BYTES:,}, sealed")
-    return Memory(values, fd)
+    try:
+        return Memory(values, fd)
+    except OSError as error:
+        raise PeerError(f"a segment that cannot be mapped: {error.strerror}") from None

@@ -9,6 +9,9 @@ import sys
 
 _PR_SET_PDEATHSIG = 1
 
+_PAST_THE_CACHE = 1 << 19
+"""Bytes from which on a copy passes the cache by."""
+
 
 def say(line: str) -> None:
     """One line on stderr, whole even where many processes write."""
@@ -23,6 +26,12 @@ def end_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def one_thread() -> dict[str, str]:
-    """The environment that keeps the arithmetic of a process on one thread."""
-    return dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+def lean() -> dict[str, str]:
+    """The environment of a process that only adds and copies: one thread, and copies that pass the cache by.
+
+    A bucket that is written into a worker's memory is read there, not here; glibc would push other data out for it.
+    """
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    known = os.environ.get("GLIBC_TUNABLES")
+    tuned = f"glibc.cpu.x86_non_temporal_threshold={_PAST_THE_CACHE:#x}"
+    return {**threads, "GLIBC_TUNABLES": f"{known}:{tuned}" if known else tuned}

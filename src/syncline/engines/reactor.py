@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
@@ -10,12 +11,20 @@ from time import monotonic
 from typing import Protocol
 
 from syncline.engines.addresses import peer_credentials, tune
-from syncline.engines.frames import Frame
+from syncline.engines.frames import HEADER, Frame
 from syncline.engines.wire import Wire
 from syncline.errors import PeerError
 
 HELLO_SECONDS = 5.0
 """A stranger that has not said who it is by then is sent away."""
+
+STRANGERS = 128
+"""If there are more at once, the one that has been silent for longest is sent away."""
+
+BACKLOG = 64 << 20
+"""From whoever leaves so many bytes of answers unread, nothing is read until it reads."""
+
+_KNOCKS = 16
 
 
 class Owner(Protocol):
@@ -35,7 +44,7 @@ class Owner(Protocol):
 
 
 class Reactor:
-    """Waits with epoll; every wire is read until it is empty and written as far as it takes."""
+    """Waits with epoll; every wire is read for a share at a time and written as far as it takes."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
@@ -44,7 +53,9 @@ class Reactor:
         self._listeners: dict[int, tuple[socket.socket, ssl.SSLContext | None]] = {}
         self._strangers: dict[Wire, float] = {}
         self._shaking: dict[Wire, ssl.SSLSocket] = {}
-        self._writing: set[int] = set()
+        self._interest: dict[int, int] = {}
+        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        """A descriptor to give up when there is no other: so that whoever knocks can be sent away."""
 
     def listen(self, sock: socket.socket, context: ssl.SSLContext | None = None) -> None:
         """Accept strangers here; with a context, only inside TLS."""
@@ -54,24 +65,26 @@ class Reactor:
 
     def add(self, wire: Wire, *, stranger: bool = False) -> None:
         """Watch a wire."""
-        self._wires[wire.fileno()] = wire
-        self._epoll.register(wire.fileno(), select.EPOLLIN)
+        fd = wire.fileno()
+        self._wires[fd] = wire
+        self._interest[fd] = select.EPOLLIN
+        self._epoll.register(fd, select.EPOLLIN)
         if stranger:
             self._strangers[wire] = monotonic() + HELLO_SECONDS
         if wire.waiting:
             self.write(wire)
 
-    def known(self, wire: Wire) -> None:
-        """This stranger has said who it is."""
+    def known(self, wire: Wire, limit: int = HEADER) -> None:
+        """This stranger has said who it is, and may send headers of up to `limit` bytes."""
         self._strangers.pop(wire, None)
-        wire.trust()
+        wire.trust(limit)
 
     def drop(self, wire: Wire) -> None:
         """Close a wire without a word to its owner."""
         fd = wire.fileno()
         if self._wires.pop(fd, None) is not None:
             self._epoll.unregister(fd)
-        self._writing.discard(fd)
+            del self._interest[fd]
         self._strangers.pop(wire, None)
         self._shaking.pop(wire, None)
         wire.close()
@@ -79,9 +92,21 @@ class Reactor:
     def write(self, wire: Wire) -> None:
         """See to it that what this wire still holds gets out."""
         fd = wire.fileno()
-        if fd >= 0 and wire.waiting and fd not in self._writing:
-            self._writing.add(fd)
-            self._epoll.modify(fd, select.EPOLLIN | select.EPOLLOUT)
+        if fd < 0 or wire in self._shaking:
+            return
+        wanted = select.EPOLLIN if wire.backlog <= BACKLOG else 0
+        if wire.waiting:
+            wanted |= select.EPOLLOUT
+        if self._interest.get(fd, wanted) != wanted:
+            self._interest[fd] = wanted
+            self._epoll.modify(fd, wanted)
+
+    def lose(self, wire: Wire, reason: str) -> None:
+        """Close a wire, and tell its owner why."""
+        if wire.fileno() < 0:
+            return
+        self.drop(wire)
+        self._owner.closed(wire, reason)
 
     def close(self) -> None:
         for wire in list(self._wires.values()):
@@ -90,6 +115,7 @@ class Reactor:
             sock.close()
         self._listeners.clear()
         self._epoll.close()
+        os.close(self._spare)
 
     def turn(self, timeout: float) -> None:
         """Wait for at most so long, and handle what has happened."""
@@ -98,7 +124,7 @@ class Reactor:
             timeout = min(timeout, 1.0)
         for fd, what in self._epoll.poll(timeout):
             if fd in self._listeners:
-                self._accept(*self._listeners[fd])
+                self._accept_some(*self._listeners[fd])
                 continue
             wire = self._wires.get(fd)
             if wire is None:
@@ -107,8 +133,8 @@ class Reactor:
                 self._shake(wire)
                 continue
             if what & select.EPOLLOUT:
-                self._flush(fd, wire)
-            if what & ~select.EPOLLOUT:
+                self._flush(wire)
+            if what & ~select.EPOLLOUT and wire.fileno() >= 0:
                 self._read(wire)
 
     def _read(self, wire: Wire) -> None:
@@ -116,43 +142,67 @@ class Reactor:
         try:
             for message, payload in wire.receive(lambda message, size: owner.sink(wire, message, size)):
                 owner.frame(wire, message, payload)
-                if wire.fileno() < 0:
+                if wire.fileno() < 0 or wire.backlog > BACKLOG:
                     return
         except EOFError:
-            self._lose(wire, "")
+            self.lose(wire, "")
         except (PeerError, OSError) as error:
-            self._lose(wire, str(error))
+            self.lose(wire, str(error))
 
-    def _flush(self, fd: int, wire: Wire) -> None:
+    def _flush(self, wire: Wire) -> None:
+        paused = wire.backlog > BACKLOG
         try:
             wire.flush()
         except OSError as error:
-            self._lose(wire, str(error))
+            self.lose(wire, str(error))
             return
-        if not wire.waiting:
-            self._writing.discard(fd)
-            self._epoll.modify(fd, select.EPOLLIN)
-
-    def _lose(self, wire: Wire, reason: str) -> None:
-        self.drop(wire)
-        self._owner.closed(wire, reason)
+        self.write(wire)
+        if paused and wire.backlog <= BACKLOG:
+            self._read(wire)  # what it sent before the pause may be read from the socket already
 
     # Strangers.
 
-    def _accept(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
+    def _accept_some(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
+        """Accept as many as there are, but not so many that others wait for long."""
+        for _ in range(_KNOCKS):
+            try:
+                peer, _ = sock.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    self._turn_away(sock)
+                return  # it went away again before it was accepted
+            self._accept(peer, context)
+
+    def _accept(self, peer: socket.socket, context: ssl.SSLContext | None) -> None:
         try:
-            peer, _ = sock.accept()
+            self._take_in(peer, context)
         except OSError:
-            return  # it went away again before it was accepted
+            peer.close()  # it went away meanwhile
+        if len(self._strangers) > STRANGERS:
+            self.lose(next(iter(self._strangers)), f"was one of more than {STRANGERS} that said nothing")
+
+    def _turn_away(self, sock: socket.socket) -> None:
+        """There is no descriptor left: accept with the spare one, and close, or the knocking would never end."""
+        os.close(self._spare)
+        try:
+            sock.accept()[0].close()
+        except OSError:
+            pass
+        finally:
+            self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _take_in(self, peer: socket.socket, context: ssl.SSLContext | None) -> None:
         peer.setblocking(False)
         if peer.family == socket.AF_UNIX and peer_credentials(peer).uid != os.getuid():
             peer.close()
             return
-        if peer.family != socket.AF_UNIX:
-            tune(peer)
+        tune(peer)
         if context is None:
             self.add(Wire(peer), stranger=True)
             return
+        peer.getpeername()  # fails if it is gone: `wrap_socket` would too, and leave a socket behind
         shaken = context.wrap_socket(peer, server_side=True, do_handshake_on_connect=False)
         wire = Wire(shaken)
         self._shaking[wire] = shaken
@@ -166,13 +216,14 @@ class Reactor:
         except ssl.SSLWantWriteError:
             self._epoll.modify(wire.fileno(), select.EPOLLIN | select.EPOLLOUT)
         except OSError as error:
-            self._lose(wire, f"no TLS with the right key: {error}")
+            self.lose(wire, f"no TLS with the right key: {error}")
         else:
             del self._shaking[wire]
-            self._epoll.modify(wire.fileno(), select.EPOLLIN)
+            self._interest[wire.fileno()] = 0
+            self.write(wire)
             self._read(wire)
 
     def _send_away(self) -> None:
         now = monotonic()
         for wire in [wire for wire, until in self._strangers.items() if now > until]:
-            self._lose(wire, f"said nothing for {HELLO_SECONDS:g} s")
+            self.lose(wire, f"said nothing for {HELLO_SECONDS:g} s")

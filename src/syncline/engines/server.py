@@ -13,15 +13,29 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import isfinite
 from time import monotonic
 
 import numpy as np
 
 from syncline.draw import Draw
 from syncline.effects import Effect, Event, Received, Send
-from syncline.engines.control import Abort, Begin, Ended, Figures, Hello, Read, Refused, Seed, Stop, Whole, layout_of
-from syncline.engines.frames import Frame
+from syncline.engines.control import (
+    PROTOCOL,
+    Abort,
+    Begin,
+    Ended,
+    Figures,
+    Hello,
+    Read,
+    Refused,
+    Seed,
+    Stop,
+    Whole,
+    layout_of,
+)
+from syncline.engines.frames import STRANGER, Frame
 from syncline.engines.memory import Memory, map_segment
 from syncline.engines.process import say
 from syncline.engines.reactor import Reactor
@@ -32,10 +46,14 @@ from syncline.engines.wire import Wire
 from syncline.engines.wiring import Wiring, connect_coordinator, listen
 from syncline.errors import PeerError, SynclineError
 from syncline.layout import VALUE_BYTES, Bucket, Layout, Payload, Values
-from syncline.messages import COORDINATOR, NodeId, Pull, Push, View, server_id, worker_id
+from syncline.messages import COORDINATOR, Member, NodeId, Pull, Push, View, server_id, worker_id
 from syncline.nodes.meter import Meter
 from syncline.nodes.shard import Shard
 from syncline.nodes.terms import Terms
+from syncline.rules import LARGEST
+
+FAR = 1 << 20
+"""No pull is for an iteration that is further than this from what a shard has closed."""
 
 
 @dataclass(eq=False, slots=True)
@@ -48,6 +66,14 @@ class Peer:
     shared: bool
     fd: int | None = None
     memory: Memory | None = None
+    asked: set[Bucket] = field(default_factory=set)
+    """Where a push or pull is not answered yet: there is no second one, so nothing that it sends can pile up."""
+    early: list[Push | Pull] = field(default_factory=list)
+    """Of these, what waits for the first parameters, or for a view that is not there yet; gone with the peer."""
+
+    @property
+    def who(self) -> tuple[int, int]:
+        return self.id.number, self.incarnation
 
 
 class Server:
@@ -67,9 +93,11 @@ class Server:
         self._pieces: dict[Bucket, Values] = {}
         self._unseeded: set[Bucket] = set()
         self._begin: Begin | None = None
-        self._early: list[tuple[Wire, Frame, bool]] = []
+        self._leader: Member | None = None
+        self._buckets: frozenset[Bucket] = frozenset()
+        self._views: list[View] = []
         self._peers: dict[Wire, Peer] = {}
-        self._workers: dict[int, Peer] = {}
+        self._workers: dict[tuple[int, int], Peer] = {}
         self._pushed = 0
         self._pulled = 0
 
@@ -92,14 +120,37 @@ class Server:
         if peer is None or peer.shared or peer.memory is None or not isinstance(message, Push | Seed):
             raise PeerError(f"{type(message).__name__} with a payload")
         bucket = message.bucket
-        if size != self._size(bucket):
+        self._check(peer, message, True)
+        if size != bucket.size * VALUE_BYTES:
             raise PeerError(f"{type(message).__name__} of {bucket} with a payload of {size:,} bytes")
         return peer.memory.update(bucket).data.cast("B")
 
-    def _size(self, bucket: Bucket) -> int:
-        if not 0 <= bucket.start < bucket.stop <= self._layout.size:
-            raise PeerError(f"{bucket} is not in a model of {self._layout.size:,} values")
-        return bucket.size * VALUE_BYTES
+    def _check(self, peer: Peer, message: Push | Pull | Seed, carried: bool) -> None:
+        """May this worker send this, now? Whatever it sends is checked before anything is written or judged."""
+        if message.bucket not in self._buckets:
+            raise PeerError(f"{message.bucket} is no bucket of this model")
+        if isinstance(message, Seed):
+            if not self._awaits(peer, message.bucket):
+                raise PeerError(f"a seed of {message.bucket} that nobody waits for")
+        elif message.incarnation != peer.incarnation:
+            raise PeerError(f"{type(message).__name__} of incarnation {message.incarnation} from {peer.incarnation}")
+        elif message.bucket in peer.asked:
+            raise PeerError(f"{type(message).__name__} of {message.bucket} before the last one was answered")
+        if isinstance(message, Push):
+            self._check_push(message)
+        carries = not peer.shared and (isinstance(message, Seed) or (isinstance(message, Push) and not message.empty))
+        if carried != carries:
+            raise PeerError(f"{type(message).__name__} {'with' if carried else 'without'} a payload")
+
+    def _check_push(self, push: Push) -> None:
+        if push.progress < 0:
+            raise PeerError(f"a push for iteration {push.progress}")
+        if push.lr is not None and not (isfinite(push.lr) and 0 <= push.lr <= LARGEST):
+            raise PeerError(f"a push with the learning rate {push.lr}")
+
+    def _awaits(self, peer: Peer, bucket: Bucket) -> bool:
+        leader = self._leader
+        return leader is not None and peer.who == (leader.worker, leader.incarnation) and bucket in self._unseeded
 
     def frame(self, wire: Wire, message: Frame, payload: memoryview | None) -> None:
         if wire is self._coordinator:
@@ -116,12 +167,15 @@ class Server:
         elif peer is not None:
             if reason:
                 say(f"{self.id}: dropped {peer.id}: {reason}")
-            if self._workers.get(peer.id.number) is peer:
-                del self._workers[peer.id.number]
-            if self._coordinator.fileno() < 0 and not self.over:
+            self._workers.pop(peer.who, None)
+            if self._coordinator.fileno() < 0 and not self.over and self._is_member(peer):
                 self._orphaned(f"{peer.id} is gone")
         elif reason:
             say(f"{self.id}: sent a stranger away: {reason}")
+
+    def _is_member(self, peer: Peer) -> bool:
+        member = self._shard.terms.members.get(peer.id.number) if self._shard is not None else None
+        return member is not None and member.incarnation == peer.incarnation
 
     def _coordinator_lost(self) -> None:
         """The shard needs none until the membership must change; without a shard or a worker there is nothing to do."""
@@ -137,17 +191,26 @@ class Server:
     def _greet(self, wire: Wire, message: Frame) -> None:
         if not isinstance(message, Hello) or message.role != "worker":
             raise PeerError("the first frame must say which worker this is")
-        if message.run != self._wiring.run:
-            wire.send(Refused("this server belongs to another run"))
-            raise PeerError("it belongs to another run")
-        if self._begin is None:
-            raise PeerError("nothing has begun yet")
+        reason = self._why_not(message)
+        if reason is not None:
+            wire.send(Refused(reason))
+            raise PeerError(reason)
         fd = os.dup(wire.fds[0]) if wire.fds else None
         peer = Peer(worker_id(message.number), message.incarnation, wire, fd is not None, fd)
         peer.memory = self._map(peer)
-        self._reactor.known(wire)
-        self._peers[wire] = peer
-        self._workers[message.number] = peer
+        self._reactor.known(wire, STRANGER)
+        self._peers[wire] = self._workers[peer.who] = peer
+
+    def _why_not(self, hello: Hello) -> str | None:
+        if hello.protocol != PROTOCOL:
+            return f"this server speaks protocol {PROTOCOL}, and you speak {hello.protocol}; install the same version"
+        if hello.run != self._wiring.run:
+            return "this server belongs to another run"
+        if self._begin is None:
+            return "nothing has begun yet"
+        if (hello.number, hello.incarnation) in self._workers or hello.number < 0:
+            return f"worker {hello.number} is there already"
+        return None
 
     def _map(self, peer: Peer) -> Memory:
         if peer.fd is None:
@@ -162,9 +225,10 @@ class Server:
             self._start(message)
         elif isinstance(message, View):
             if self._shard is None:
-                self._early.append((self._coordinator, message, False))
+                self._views.append(message)
             else:
                 self._handle(Received(COORDINATOR, message))
+                self._catch_up()
         elif isinstance(message, Stop):
             self._finish()
         elif isinstance(message, Ended):
@@ -177,6 +241,8 @@ class Server:
         self._layout = layout_of(begin.tables)
         self._pieces = {bucket: np.zeros(bucket.size, np.float32) for bucket in begin.view.holders[self.number]}
         self._unseeded = set(self._pieces)
+        self._buckets = frozenset(bucket for held in begin.view.holders for bucket in held)
+        self._leader = next((each for each in begin.view.members if each.worker == begin.leader), None)
         if not self._unseeded:
             self._open()
 
@@ -193,48 +259,56 @@ class Server:
             strategy.release,
         )
         self._shard = Shard(self.number, self._pieces, terms, begin.view)
-        early, self._early = self._early, []
-        for wire, message, carried in early:
-            if wire is self._coordinator:
-                self._from_coordinator(message)
-            elif wire in self._peers:
-                self._from_worker(self._peers[wire], message, carried)
+        views, self._views = self._views, []
+        for view in views:
+            self._handle(Received(COORDINATOR, view))
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Judge what has waited for this view; what is wrong with it costs its sender, not whoever brought the view."""
+        for peer in list(self._peers.values()):
+            early, peer.early = peer.early, []
+            try:
+                for message in early:
+                    self._request(peer, message)
+            except PeerError as error:
+                self._reactor.lose(peer.wire, str(error))
 
     def _from_worker(self, peer: Peer, message: Frame, carried: bool) -> None:
-        if isinstance(message, Seed):
-            self._seed(peer, message.bucket)
-        elif self._shard is None:
-            self._early.append((peer.wire, message, carried))
-        elif isinstance(message, Push):
-            self._push(peer, message, carried)
-        elif isinstance(message, Pull):
-            self._size(message.bucket)
-            self._handle(Received(peer.id, message))
-        elif isinstance(message, Read):
+        if isinstance(message, Push | Pull | Seed):
+            if not carried:  # else it was checked before its payload was read
+                self._check(peer, message, False)
+            if isinstance(message, Seed):
+                self._seed(peer, message.bucket)
+            else:
+                peer.asked.add(message.bucket)
+                self._request(peer, message)
+        elif isinstance(message, Read) and self._shard is not None:
             self._read(peer, message.bucket)
         else:
             raise PeerError(f"{type(message).__name__} from a worker")
 
     def _seed(self, peer: Peer, bucket: Bucket) -> None:
-        begin = self._begin
-        if begin is None or peer.id.number != begin.leader or bucket not in self._unseeded or peer.memory is None:
-            raise PeerError(f"a seed of {bucket} that nobody waits for")
+        assert peer.memory is not None
         self._pieces[bucket][:] = peer.memory.update(bucket)
         self._unseeded.discard(bucket)
         if not self._unseeded:
             self._open()
 
-    def _push(self, peer: Peer, push: Push, carried: bool) -> None:
-        if push.incarnation != peer.incarnation:
-            raise PeerError(f"a push of incarnation {push.incarnation} from {peer.incarnation}")
-        size = self._size(push.bucket)
+    def _request(self, peer: Peer, message: Push | Pull) -> None:
+        if self._shard is None or message.view > self._shard.terms.view:
+            peer.early.append(message)
+            return
+        if isinstance(message, Pull):
+            closed = max((bucket.v for bucket in self._shard.buckets.values()), default=0)
+            if not -1 <= message.progress < closed + FAR:
+                raise PeerError(f"a pull of iteration {message.progress}, where {closed} are closed")
         payload: Payload | None = None
-        if not push.empty:
-            if peer.memory is None or not (carried or peer.shared):
-                raise PeerError("a push without its update")
-            payload = peer.memory.update(push.bucket)
-            self._pushed += size
-        self._handle(Received(peer.id, push, payload))
+        if isinstance(message, Push) and not message.empty:
+            assert peer.memory is not None
+            payload = peer.memory.update(message.bucket)
+            self._pushed += payload.nbytes
+        self._handle(Received(peer.id, message, payload))
 
     def _read(self, peer: Peer, bucket: Bucket) -> None:
         assert self._shard is not None
@@ -265,9 +339,10 @@ class Server:
             if to.role == "coordinator":
                 self._out(self._coordinator, message)
                 continue
-            peer = self._workers.get(to.number)
-            if peer is None or peer.incarnation != message.incarnation:  # type: ignore[union-attr]
+            peer = self._workers.get((to.number, message.incarnation))  # type: ignore[union-attr]
+            if peer is None:
                 continue
+            peer.asked.discard(message.bucket)  # type: ignore[union-attr]
             if payload is None:
                 self._out(peer.wire, message)
             else:

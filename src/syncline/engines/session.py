@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 from collections.abc import Mapping
 from types import TracebackType
 
@@ -52,7 +53,8 @@ class Session:
         welcome = self._link.connect()
         self.rank, self.size = welcome.worker, welcome.workers
         self.incarnation = welcome.incarnation
-        atexit.register(self.close)
+        self._pid = os.getpid()
+        atexit.register(self._at_exit)
         return self
 
     def __enter__(self) -> Session:
@@ -144,13 +146,16 @@ class Session:
 
     def _push(self, bucket: Bucket, full: bool) -> None:
         self._pushed.add(bucket)
-        self._link.handle(Ready(bucket, self._link.memory.update(bucket) if full else None))
+        update = self._link.memory.update(bucket) if full else None
+        if update is not None and self._link.keeps_own(bucket):
+            np.add(self._link.memory.param(bucket), update, self._link.memory.param(bucket))
+        self._link.handle(Ready(bucket, update))
 
     def clock(self) -> None:
         """This iteration's updates are in; tables without one count as not changed. The next iteration begins."""
         if self._clocked:
             self.sync()
-        for bucket in reversed(self._link.buckets):
+        for bucket in self._link.buckets:
             if bucket not in self._pushed:
                 missing = self._in[bucket] - self._given
                 full = missing != self._in[bucket]
@@ -190,7 +195,7 @@ class Session:
 
     def leave(self) -> None:
         """Leave the run at once; the others go on without this worker."""
-        if not self._closed and self._tables:
+        if not self._closed and self._tables and self._link.error is None:
             if self._clocked:
                 self.sync()
             self._link.leave()
@@ -200,7 +205,7 @@ class Session:
         """Leave the run, wait until all have, and take the final parameters, which are the same for everyone."""
         if self._closed:
             return
-        if self._tables:
+        if self._tables and self._link.error is None:
             if self._clocked:
                 self.sync()
             self._link.leave()
@@ -208,9 +213,18 @@ class Session:
                 self._link.read_final()
         self._cut()
 
+    def _at_exit(self) -> None:
+        """The program has ended without a word: well, or by an exception, and then nobody waits for the others."""
+        if os.getpid() != self._pid:
+            return  # a copy of the program (fork), which has no part in the run
+        if getattr(sys, "last_value", None) is None:
+            self.close()
+        else:
+            self._cut()
+
     def _cut(self) -> None:
         self._closed = True
-        atexit.unregister(self.close)
+        atexit.unregister(self._at_exit)
         self._link.close()
 
 

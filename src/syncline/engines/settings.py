@@ -31,10 +31,16 @@ def settle(layers: Mapping[str, Mapping[str, str]], servers: int, workers: int) 
     """Every setting and where it came from: of `layers` the first that has a word for it. Nonsense is refused."""
     found: dict[str, tuple[str, str]] = {key: (word, "default") for key, word in DEFAULTS.items()}
     for origin, words in reversed(list(layers.items())):
+        if "rule" in words:  # who optimises is one question in two words: a new answer drops what contradicts it
+            found.pop("mode", None)
+        if words.get("mode", Mode.RULE.value) != Mode.RULE.value:
+            found.pop("rule", None)
         for key, word in words.items():
             if key not in KEYS:
                 raise UsageError(key, f"is no setting; there are {', '.join(KEYS)}")
             found[key] = (word, origin)
+    if not found["seed"][0].isdecimal():
+        raise UsageError("seed", f"{found['seed'][0]!r} is no seed; a whole number from 0 up")
     strategy = strategy_of({key: word for key, (word, _) in found.items()}, servers)
     check(strategy, workers)
     found.setdefault("mode", (strategy.mode.value, "default"))

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+
+PATIENCE = 10.0
+"""Seconds for which a worker may be stopped before it counts as dead."""
+
+
+def patience(environment: Mapping[str, str]) -> float:
+    """The same, as the environment says (SYNCLINE_PATIENCE)."""
+    return float(environment.get("SYNCLINE_PATIENCE", PATIENCE))
 
 
 def state_of(pid: int) -> str | None:

@@ -3,6 +3,9 @@
 1. What is sent is given to the socket at once; the rest waits in order, copied, until the socket takes more.
 2. A header is read into a small buffer; a payload is read straight into the memory that its reader names.
 3. A frame that breaks the rules raises `PeerError`; the connection is then of no further use.
+4. The buffer grows with what has arrived, not with what is announced, and shrinks again.
+5. Whoever sends without end is read for a share at a time, so that others have their turn.
+6. At most one descriptor is kept, and only until the peer has said who it is.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from syncline.engines.frames import HEADER, PAYLOAD, PREFIX, STRANGER, Frame, pack, unpack
 from syncline.errors import PeerError
@@ -20,6 +24,7 @@ Sink = Callable[[Frame, int], memoryview]
 """Where the payload of this message goes: memory of exactly so many bytes, or `PeerError`."""
 
 _ROOM = 1 << 16
+_SHARE_FRAMES, _SHARE_BYTES = 64, 16 << 20
 _AGAIN = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -30,7 +35,9 @@ class Wire:
         sock.setblocking(False)
         self.sock = sock
         self.fds: list[int] = []
-        """File descriptors that came along with the first frame."""
+        """The file descriptor that came along with the first frame, if one did; gone once the peer is known."""
+        self.backlog = 0
+        """How many bytes wait until the socket takes more."""
         self._limit = STRANGER
         self._takes_fds = sock.family == socket.AF_UNIX
         self._queue: deque[memoryview] = deque()
@@ -44,17 +51,26 @@ class Wire:
     def fileno(self) -> int:
         return self.sock.fileno()
 
-    def trust(self) -> None:
-        """The peer has said who it is: from now on longer headers are read, and no descriptors are taken."""
-        self._limit = HEADER
+    def trust(self, limit: int = HEADER) -> None:
+        """The peer has said who it is: from now on headers up to `limit` are read, and no descriptors are taken."""
+        self._limit = limit
         self._takes_fds = False
+        self._close_fds()
 
     def close(self) -> None:
-        for fd in self.fds:
-            os.close(fd)
-        self.fds.clear()
+        self._close_fds()
         self._queue.clear()
+        self.backlog = 0
         self.sock.close()
+
+    def cut(self) -> None:
+        """End the connection; whoever watches the wire finds it ended."""
+        with suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+    def _close_fds(self) -> None:
+        while self.fds:
+            os.close(self.fds.pop())
 
     # Out.
 
@@ -70,7 +86,9 @@ class Wire:
             parts.append(payload.cast("B"))
         if not self._queue:
             parts = self._give(parts)
-        self._queue.extend(part if lasting else memoryview(bytes(part)) for part in parts)
+        for part in parts:
+            self._queue.append(part if lasting else memoryview(bytes(part)))
+            self.backlog += part.nbytes
 
     def send_with(self, message: Frame, fd: int) -> None:
         """Send the first frame of a connection on this host, and a descriptor along with it."""
@@ -79,7 +97,9 @@ class Wire:
     def flush(self) -> None:
         """Give the socket what it takes now."""
         while self._queue:
+            before = self._queue[0].nbytes
             left = self._give([self._queue[0]])
+            self.backlog -= before - (left[0].nbytes if left else 0)
             if left:
                 self._queue[0] = left[0]
                 return
@@ -105,12 +125,25 @@ class Wire:
     # In.
 
     def receive(self, sink: Sink) -> Iterator[tuple[Frame, memoryview | None]]:
-        """The frames that have arrived whole; ends when there is no more now. `EOFError`: the peer is gone."""
+        """The frames that have arrived whole; ends when there is no more now, or when a share of it is read.
+
+        `EOFError`: the peer is gone. What is left after a share is still in the socket, so a poll finds it.
+        """
+        frames = size = 0
         while True:
             while (frame := self._next(sink)) is not None:
+                frames += 1
                 yield frame
-            if not self._fill():
+            if (frames >= _SHARE_FRAMES or size >= _SHARE_BYTES) and not self._holds_more():
                 return
+            got = self._fill()
+            if not got:
+                return
+            size += got
+
+    def _holds_more(self) -> bool:
+        """Has TLS decrypted something that a poll of the socket would not find?"""
+        return isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
 
     def _next(self, sink: Sink) -> tuple[Frame, memoryview | None] | None:
         if self._message is None and not self._begin(sink):
@@ -140,8 +173,8 @@ class Wire:
             raise PeerError(f"a frame with a header of {header:,} bytes and a payload of {payload:,}: too large")
         whole = PREFIX.size + header
         if have < whole:
-            if whole > len(self._room):
-                self._grow(whole)
+            if whole > len(self._room) == have:
+                self._resize(min(whole, 2 * have))
             return False
         begin = self._start + PREFIX.size
         message = unpack(memoryview(self._room)[begin : begin + header])
@@ -154,43 +187,53 @@ class Wire:
         self._missing = payload
         return True
 
-    def _grow(self, whole: int) -> None:
-        room = bytearray(whole)
+    def _resize(self, size: int) -> None:
+        room = bytearray(size)
         have = self._stop - self._start
         room[:have] = self._room[self._start : self._stop]
         self._room, self._start, self._stop = room, 0, have
 
-    def _fill(self) -> bool:
-        """Read what is there: a payload to its place, anything else into the buffer; False: nothing is there."""
+    def _fill(self) -> int:
+        """Read what is there: a payload to its place, anything else into the buffer; how many bytes, 0: none now."""
         direct = self._missing and self._start == self._stop
         if direct:
             into = self._payload[self._payload.nbytes - self._missing :]
         else:
+            left = self._stop - self._start
+            if not left and len(self._room) > _ROOM:
+                self._resize(_ROOM)
             if self._start:
-                left = self._stop - self._start
                 self._room[:left] = self._room[self._start : self._stop]
                 self._start, self._stop = 0, left
             into = memoryview(self._room)[self._stop :]
         got = self._read(into)
         if got is None:
-            return False
+            return 0
         if got == 0:
             raise EOFError
         if direct:
             self._missing -= got
         else:
             self._stop += got
-        return True
+        return got
 
     def _read(self, into: memoryview) -> int | None:
         try:
             if self._takes_fds:
-                data, fds, _, _ = socket.recv_fds(self.sock, into.nbytes, 4)
-                self.fds.extend(fds)
-                into[: len(data)] = data
-                return len(data)
+                return self._read_with_fds(into)
             return self.sock.recv_into(into)
         except _AGAIN:
             return None
         except ConnectionError:
             return 0
+
+    def _read_with_fds(self, into: memoryview) -> int:
+        """Read, and keep the first descriptor that comes; the kernel closes what does not fit, and we the rest."""
+        data, fds, _, _ = socket.recv_fds(self.sock, min(into.nbytes, STRANGER), 4)
+        for fd in fds:
+            if self.fds:
+                os.close(fd)
+            else:
+                self.fds.append(fd)
+        into[: len(data)] = data
+        return len(data)

@@ -32,6 +32,10 @@ from syncline.nodes.parking import Parked, ParkingLot
 from syncline.nodes.terms import WHOLE, Terms
 from syncline.sync import Release
 
+BLOCK = 1 << 16
+"""Values that are worked on at a time: the sum and the parameters of a block stay in a core's cache."""
+
+_ALL = slice(None)
 _SOFT, _PARAMS = Release.SOFT, Wants.PARAMS  # a member of an enum is slow to look up, and every message asks
 
 
@@ -69,6 +73,7 @@ class HeldBucket:
         self._lent_to: list[Effect] | None = None
         """The effects of the `handle` in which the parameters were last sent."""
         self._scratch = np.empty_like(params)
+        self._blocks = [slice(start, min(start + BLOCK, params.size)) for start in range(0, params.size, BLOCK)]
         self._set_first_bound()
         self._count_missing()
 
@@ -226,17 +231,34 @@ class HeldBucket:
     ) -> None:
         if self._lent_to is out:
             self._call_in(out)
-        terms, scratch = self._terms, self._scratch
-        update = terms.codec.decode(updates[0], scratch)
-        if len(updates) > 1:
-            np.copyto(scratch, update)
-            for payload in updates[1:]:
-                terms.codec.add_into(payload, scratch)
-            update = scratch
-        if share is not WHOLE:
-            update = np.divide(update, share, scratch)
-        terms.rule.apply(self.params, update, self.memory, staleness, lr)
+        if self.params.size > BLOCK and self._terms.plain:
+            for piece in self._blocks:
+                self._apply_to(piece, [payload[piece] for payload in updates], share, staleness, lr)
+        else:
+            self._apply_to(_ALL, updates, share, staleness, lr)
         self.version += 1
+
+    def _apply_to(self, piece: slice, updates: list[Payload], share: Values, staleness: int, lr: float | None) -> None:
+        """Sum the updates, divide, and apply the rule, to this piece of the bucket."""
+        terms, params, memory = self._terms, self.params, self.memory
+        if piece is not _ALL:
+            params, memory = params[piece], {name: each[piece] for name, each in memory.items()}
+        out = self._scratch[: params.size] if terms.rule.keeps else params
+        update = terms.codec.decode(updates[0], out)
+        if len(updates) > 1:
+            update = np.add(update, updates[1], out) if terms.plain else self._sum_two(update, updates[1], out)
+            for payload in updates[2:]:
+                terms.codec.add_into(payload, out)
+        if share is not WHOLE:
+            update = np.divide(update, share, out)
+        if update is not params:
+            terms.rule.apply(params, update, memory, staleness, lr)
+
+    def _sum_two(self, first: Values, second: Payload, out: Values) -> Values:
+        if first is not out:
+            np.copyto(out, first)
+        self._terms.codec.add_into(second, out)
+        return out
 
     def _call_in(self, out: list[Effect]) -> None:
         """Give the answers of this `handle` a copy of the parameters, which are about to change."""

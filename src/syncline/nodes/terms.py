@@ -38,10 +38,14 @@ class Terms:
     adaptive: Adaptive | None = None
     """The model, if it adapts its bound."""
 
+    plain: bool = False
+    """The codec's payloads are the values themselves, so that a piece of one is the payload of a piece."""
+
     at_close: bool = False
     """The model keeps a round's updates and applies them together."""
 
     def __post_init__(self) -> None:
+        self.plain = bool(getattr(self.codec, "plain", False))
         self.change(self.model, self.release)
 
     def change(self, model: SyncModel, release: Release | None) -> None:

@@ -1,0 +1,34 @@
+"""How the bench talks to its processes: JSON values over a pair of sockets, read with a blocking call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+
+class Channel:
+    """One end; the other end hangs up by closing it or by ending."""
+
+    def __init__(self, connection: Connection[Any, Any]) -> None:
+        self.connection = connection
+
+    def send(self, value: object) -> None:
+        self.connection.send_bytes(json.dumps(value).encode())
+
+    def receive(self) -> Any:
+        """The next value; `EOFError` or `OSError` if the other end has hung up."""
+        return json.loads(self.connection.recv_bytes())
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def __iter__(self) -> Iterator[Any]:
+        """All values until the other end hangs up."""
+        while True:
+            try:
+                value = self.receive()
+            except (EOFError, OSError):
+                return
+            yield value

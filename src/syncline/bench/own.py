@@ -1,0 +1,70 @@
+"""Syncline itself, in either lane: a round is a push of the update and the wait for the mean of all."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+import numpy as np
+
+from syncline.bench.bursts import serve
+from syncline.bench.case import Case
+from syncline.bench.channel import Channel
+from syncline.bench.crew import Crew
+from syncline.bench.values import check_sum, fill
+from syncline.engines.launcher import Launcher
+from syncline.engines.plan import Plan
+from syncline.engines.session import Session
+from syncline.engines.wiring import Wiring
+
+
+class Syncline:
+    """The real engine: coordinator, servers, and workers that train nothing."""
+
+    def __init__(self, lane: str) -> None:
+        self.name = f"syncline-{lane}"
+        self._lane = lane
+        self._crew = Crew(self.name)
+        self._launcher: Launcher | None = None
+
+    def start(self, case: Case) -> None:
+        plan = Plan([], case.workers, case.servers, {"mode": "gradients"}, Wiring(lane=self._lane))
+        self._launcher = Launcher(plan)
+        self._launcher.open()
+        for worker in range(case.workers):
+            wiring = asdict(replace(self._launcher.wiring, worker=str(worker)))
+            self._crew.add_worker("syncline.bench.own:work", wiring=wiring, size=case.size, workers=case.workers)
+        self._crew.ready()
+
+    def burst(self, rounds: int) -> list[float]:
+        return self._crew.burst(rounds)
+
+    def stop(self) -> None:
+        self._crew.stop()
+        if self._launcher is not None:
+            self._launcher.stop()
+            self._launcher = None
+
+
+def work(channel: Channel, *, wiring: dict[str, str], size: int, workers: int) -> None:
+    """The program of a worker."""
+    serve(channel, _Worker(Session(Wiring(**wiring)).start(), size, workers))
+
+
+class _Worker:
+    """Hands in the same update in every round, from where it lies."""
+
+    def __init__(self, session: Session, size: int, workers: int) -> None:
+        self._session = session
+        self._workers = workers
+        self._means = session.tables({"values": np.zeros(size, np.float32)})["values"]
+
+    def prepare(self) -> None:
+        fill(self._session.buffer("values"), self._session.rank)
+
+    def round(self) -> None:
+        self._session.update("values")
+        self._session.clock()
+        self._session.sync()
+
+    def check(self) -> None:
+        check_sum(np.rint(self._means * np.float32(self._workers)), self._workers)

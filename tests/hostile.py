@@ -1,0 +1,466 @@
+"""Tools of a hostile peer: frames taken apart and put together wrongly, and a run for it to attack.
+
+Run as a program, this file is a worker of such a run: it hands in drawn updates, keeps pace with the attack, and notes
+every frame that it sends and receives:
+
+    python tests/hostile.py DIRECTORY ITERATIONS
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from syncline.engines import addresses
+from syncline.engines.control import (
+    Abort,
+    Begin,
+    Declare,
+    Declared,
+    Ended,
+    Figures,
+    Frozen,
+    Go,
+    Hello,
+    Read,
+    Refused,
+    Seated,
+    Seed,
+    Seen,
+    Stop,
+    Welcome,
+    Whole,
+)
+from syncline.engines.frames import PREFIX, Frame, pack, unpack
+from syncline.engines.session import Session, connect
+from syncline.engines.wire import Wire
+from syncline.engines.wiring import Wiring
+from syncline.layout import Bucket, Values
+from syncline.messages import Gone, Join, Leave, Member, Moved, Params, Pull, Push, ReplicaState, Report, Taken, View
+
+SHAPES = {"w": (40, 50), "b": (77,)}
+SEED = 5
+SECONDS = 60.0
+"""Far more than anything here takes; whoever needs it hangs."""
+
+BUCKET = Bucket(0, 207)
+"""The first of the run's buckets, which are of at most 1 KiB."""
+
+UPDATE = bytes(4 * BUCKET.size)
+"""What an update of it weighs."""
+
+
+class Recorded(NamedTuple):
+    """One frame as it went over a wire."""
+
+    header: bytes
+    payload: bytes
+
+    @property
+    def whole(self) -> bytes:
+        return PREFIX.pack(len(self.header), len(self.payload)) + self.header + self.payload
+
+
+def recorded(frame: Frame, payload: bytes = b"") -> Recorded:
+    return Recorded(pack(frame)[PREFIX.size :], payload)
+
+
+def split(stream: bytes) -> list[Recorded]:
+    """The whole frames at the beginning of a stream."""
+    found = []
+    at = 0
+    while at + PREFIX.size <= len(stream):
+        header, payload = PREFIX.unpack_from(stream, at)
+        at += PREFIX.size
+        if at + header + payload > len(stream):
+            break
+        found.append(Recorded(stream[at : at + header], stream[at + header : at + header + payload]))
+        at += header + payload
+    return found
+
+
+def every_message(run: str, host: str, pid: int) -> list[Frame]:
+    """One of each kind, as well made as an enemy can make it who knows the run."""
+    view = View(10**6, (Member(0, 0, 0), Member(999, 0, 0)), ((BUCKET,), (Bucket(207, 415),)))
+    tables = tuple(Declared(name, shape) for name, shape in SHAPES.items())
+    return [
+        Push(0, 0, 0, BUCKET, 0, lr=0.1),
+        Push(10**9, 0, 0, BUCKET, 0, empty=True),
+        Pull(0, 0, -1, BUCKET),
+        Pull(0, 0, 10**18, BUCKET),
+        Params(0, 0, 0, BUCKET, 1, 1, statistics=(1.0,)),
+        Taken(0, 0, 0, BUCKET, 1, 1),
+        Gone(0, 0),
+        Moved(0, 0, 0, BUCKET),
+        view,
+        Join(0, 0),
+        Leave(0, 0),
+        Report(0, 3),
+        Report(0, 2**64 - 1),
+        ReplicaState(0, 0, 0),
+        Hello(run, "worker", 0, 0),
+        Hello(run, "worker", 0, 7),
+        Hello(run, "server", 0),
+        Hello(run, "launcher"),
+        Hello("", "agent"),
+        Hello("", "worker"),
+        Refused("no"),
+        Welcome(run, 0, 0, 2),
+        Declare(tables, {"sync": "asp"}),
+        Declare((Declared("w", (2**40, 2**40)),)),
+        Begin(tables, {}, view, (), 0),
+        Seated(),
+        Go(),
+        Seed(BUCKET),
+        Read(BUCKET),
+        Whole(BUCKET),
+        Ended(),
+        Seen("worker", 0, 0, "gone"),
+        Frozen(host, pid, 1e9),
+        Abort("stop it"),
+        Figures(0, 1, 1, 1, 1, 1, 1),
+        Stop(),
+    ]
+
+
+# Mutations.
+
+NASTY: tuple[Any, ...] = (
+    *(-1, 0, 1, 7, 255, 2**31, 2**62, -(2**63), 2**63 - 1, 2**63, 2**64 - 1),
+    *(float("nan"), float("inf"), -0.5, 1e300, None, True, "", "x" * 300, b"\xff", [], {}, [0, 0], [207, 0], [-4, 4]),
+    *([0, 2**63], [[[[]]]], {"type": "push"}, "worker", "server", "agent", "launcher"),
+)
+
+
+def flip(draw: random.Random, frame: Recorded, others: list[Recorded]) -> bytes:
+    """Some bits are wrong."""
+    whole = bytearray(frame.whole)
+    for _ in range(draw.choice((1, 1, 2, 8))):
+        whole[draw.randrange(min(len(whole), PREFIX.size + len(frame.header)))] ^= 1 << draw.randrange(8)
+    return bytes(whole)
+
+
+def truncate(draw: random.Random, frame: Recorded, others: list[Recorded]) -> bytes:
+    """The end is missing; what follows is taken for it."""
+    return frame.whole[: draw.randrange(len(frame.whole))] + draw.choice(others).whole
+
+
+def lie(draw: random.Random, frame: Recorded, others: list[Recorded]) -> bytes:
+    """A length is not what it is."""
+    lengths = [len(frame.header), len(frame.payload)]
+    which = draw.randrange(2)
+    lengths[which] = draw.choice((0, 1, lengths[which] + draw.randint(-4, 4), 4097, 1 << 20, 1 << 30, 2**32 - 1))
+    return PREFIX.pack(*(max(each, 0) for each in lengths)) + frame.header + frame.payload
+
+
+def swap(draw: random.Random, frame: Recorded, others: list[Recorded]) -> bytes:
+    """A field holds something else: what another holds, what nobody expects, or the name of another message."""
+    try:
+        fields = msgspec.msgpack.decode(frame.header)
+        donor = msgspec.msgpack.decode(draw.choice(others).header)
+    except msgspec.DecodeError:
+        return frame.whole
+    key = draw.choice(list(fields))
+    match draw.randrange(5):
+        case 0:
+            fields[key] = donor.get(key, draw.choice(list(donor.values())))
+        case 1:
+            del fields[key]
+        case 2:
+            fields["type"] = donor["type"]
+        case _:
+            fields[key] = draw.choice(NASTY)
+    return Recorded(msgspec.msgpack.encode(fields), frame.payload).whole
+
+
+def carry(draw: random.Random, frame: Recorded, others: list[Recorded]) -> bytes:
+    """The payload is another's, or of another size."""
+    payload = draw.choice((b"", bytes(4), UPDATE, UPDATE + bytes(4), draw.choice(others).payload))
+    return Recorded(frame.header, payload).whole
+
+
+def repeat(draw: random.Random, frame: Recorded, others: list[Recorded]) -> bytes:
+    return frame.whole * draw.choice((2, 3, 50))
+
+
+def reorder(draw: random.Random, frame: Recorded, others: list[Recorded]) -> bytes:
+    """Right frames in a wrong order."""
+    return b"".join(each.whole for each in [*draw.choices(others, k=draw.randint(1, 4)), frame])
+
+
+def noise(draw: random.Random, frame: Recorded, others: list[Recorded]) -> bytes:
+    return draw.randbytes(draw.choice((1, 7, 8, 9, 64, 5000)))
+
+
+def nest(draw: random.Random, frame: Recorded, others: list[Recorded]) -> bytes:
+    """Deeper than any decoder likes."""
+    return Recorded(b"\x82\xa4type\xa4push\xa1x" + draw.choice((b"\x91", b"\x81\xa1a")) * 900, b"").whole
+
+
+MUTATIONS: tuple[Callable[[random.Random, Recorded, list[Recorded]], bytes], ...] = (
+    flip,
+    flip,
+    truncate,
+    lie,
+    swap,
+    swap,
+    swap,
+    carry,
+    repeat,
+    reorder,
+    noise,
+    nest,
+)
+
+
+def mutate(draw: random.Random, frames: list[Recorded]) -> bytes:
+    """One of the frames, made wrong in one way."""
+    return draw.choice(MUTATIONS)(draw, draw.choice(frames), frames)
+
+
+# Talking, as anybody can.
+
+
+def dial(where: str) -> socket.socket:
+    """Connect, when there is room for one more to wait."""
+    give_up = time.monotonic() + SECONDS
+    while True:
+        try:
+            return addresses.connect(addresses.parse(where, "where"), SECONDS)
+        except BlockingIOError:
+            assert time.monotonic() < give_up
+            time.sleep(0.001)
+
+
+def tell(where: str, *parts: bytes) -> list[Frame]:
+    """Say this, then nothing more; what was answered before the other side hung up. It must hang up."""
+    with dial(where) as sock:
+        with suppress(ConnectionError):
+            for part in parts:
+                sock.sendall(part)
+        return finish(sock)
+
+
+def finish(sock: socket.socket) -> list[Frame]:
+    """Say nothing more; what comes until the other side hangs up."""
+    with suppress(OSError):  # it has hung up already
+        sock.shutdown(socket.SHUT_WR)
+    return list(hear(sock))
+
+
+def hear(sock: socket.socket) -> Iterator[Frame]:
+    """What comes until the other side hangs up."""
+    stream = b""
+    with suppress(ConnectionError):
+        while data := sock.recv(1 << 16):
+            stream += data
+    return iter([unpack(each.header) for each in split(stream)])
+
+
+class Caller:
+    """A connection whose answers are awaited one by one."""
+
+    def __init__(self, where: str, hello: Hello) -> None:
+        self.sock = dial(where)
+        self._stream = b""
+        self.say(hello)
+
+    def say(self, frame: Frame, payload: bytes = b"") -> None:
+        self.sock.sendall(recorded(frame, payload).whole)
+
+    def hear(self) -> Frame:
+        """The next frame; `EOFError` if there is none because the other side has hung up."""
+        while not (found := split(self._stream)):
+            try:
+                data = self.sock.recv(1 << 16)
+            except ConnectionError:
+                data = b""
+            if not data:
+                raise EOFError
+            self._stream += data
+        self._stream = self._stream[len(found[0].whole) :]
+        return unpack(found[0].header)
+
+    def hears(self, kind: type) -> Any:
+        """The next frame of this kind."""
+        while not isinstance(frame := self.hear(), kind):
+            pass
+        return frame
+
+    def hangs_up(self) -> bool:
+        """Does the other side end the connection?"""
+        with suppress(EOFError):
+            while True:
+                self.hear()
+        return True
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+# A run to attack.
+
+
+class Victim:
+    """A coordinator, two servers and two workers, each a process; this one is their launcher."""
+
+    def __init__(self, directory: Path, iterations: int, sync: str = "bsp") -> None:
+        self.directory = directory
+        self.run = token_hex(16)
+        self._iterations = iterations
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._wiring = Wiring(run=self.run, lane="tcp")
+        self._log = (directory / "log").open("wb")
+        self.coordinator = self._spawn(
+            ["-m", "syncline.engines.coordinator", "2", "2", f"sync={sync}", "bucket=1KiB", "mode=changes"],
+            stdout=subprocess.PIPE,
+        )
+        assert self.coordinator.stdout is not None
+        self.unix, self.tcp = self.coordinator.stdout.readline().decode().split()
+        self._wiring = Wiring(run=self.run, lane="tcp", coordinator=self.unix)
+        self._launcher = Caller(self.unix, Hello(self.run, "launcher"))
+        self._launcher.hears(Welcome)
+        self.servers = [self._spawn(["-m", "syncline.engines.server", str(number)]) for number in range(2)]
+        self.workers: list[subprocess.Popen[bytes]] = []
+
+    def _spawn(self, words: list[str], **more: Any) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, **self._wiring.environment(), "OMP_NUM_THREADS": "1"}
+        child = subprocess.Popen([sys.executable, *words], env=environment, stderr=self._log, **more)
+        self._children.append(child)
+        return child
+
+    def start_workers(self) -> None:
+        for number in range(2):
+            self._wiring = Wiring(run=self.run, lane="tcp", coordinator=self.unix, worker=str(number))
+            self.workers.append(self._spawn([__file__, str(self.directory), str(self._iterations)]))
+
+    def pace(self, part: float) -> None:
+        """Let the workers do this part of their iterations."""
+        new = self.directory / "pace.new"
+        new.write_text(str(int(part * self._iterations)))
+        new.rename(self.directory / "pace")
+
+    def places(self) -> tuple[str, ...]:
+        """Where the servers listen, as the coordinator tells whoever joins."""
+        caller = Caller(self.unix, Hello("", "worker"))
+        caller.hears(Welcome)
+        caller.say(Declare(tuple(Declared(name, shape) for name, shape in SHAPES.items())))
+        begin: Begin = caller.hears(Begin)
+        caller.close()
+        return tuple(where for place in begin.servers for where in (place.unix, place.tcp))
+
+    def frames(self) -> list[Recorded]:
+        """What the workers have sent and received so far."""
+        return [frame for path in self.directory.glob("frames*") for frame in split(path.read_bytes())]
+
+    def alive(self) -> None:
+        """Nobody but a worker that is done has ended."""
+        for child in self._children:
+            assert child.poll() is None or (child in self.workers and child.returncode == 0), self.story()
+
+    def result(self) -> tuple[Values, int]:
+        """The final parameters, the same for all, and how many updates the servers took."""
+        self.pace(1.0)
+        for worker in self.workers:
+            assert worker.wait(SECONDS) == 0, self.story()
+        first, second = (np.load(self.directory / f"final{number}.npy") for number in range(2))
+        assert np.array_equal(first, second)
+        self.alive()
+        self._launcher.say(Stop())
+        figures = [self._launcher.hears(Figures) for _ in range(2)]
+        return first, sum(each.updates for each in figures)
+
+    def story(self) -> str:
+        return (self.directory / "log").read_text(errors="replace")[-4000:]
+
+    def close(self) -> None:
+        for child in self._children:
+            child.kill()
+            child.wait()
+            if child.stdout is not None:
+                child.stdout.close()
+        self._launcher.close()
+        self._log.close()
+
+
+@contextmanager
+def victim(directory: Path, iterations: int = 8, sync: str = "bsp") -> Iterator[Victim]:
+    """A run under way, which has recorded some frames."""
+    run = Victim(directory, iterations, sync)
+    try:
+        run.start_workers()
+        run.pace(0.25)
+        until(lambda: (directory / "under way").exists(), run)
+        yield run
+    finally:
+        run.close()
+
+
+def until(condition: Callable[[], Any], run: Victim) -> None:
+    give_up = time.monotonic() + SECONDS
+    while not condition():
+        run.alive()
+        assert time.monotonic() < give_up, run.story()
+        time.sleep(0.01)
+
+
+# The worker.
+
+
+def note_frames(path: Path) -> None:
+    """Have every wire of this process write down what it sends and receives."""
+    file = path.open("ab", buffering=0)
+    send, receive = Wire.send, Wire.receive
+
+    def noting_send(self: Wire, message: Frame, payload: memoryview | None = None, **more: Any) -> None:
+        file.write(recorded(message, b"" if payload is None else bytes(payload)).whole)
+        send(self, message, payload, **more)
+
+    def noting_receive(self: Wire, sink: Any) -> Iterator[tuple[Frame, memoryview | None]]:
+        for message, payload in receive(self, sink):
+            file.write(recorded(message, b"" if payload is None else bytes(payload)).whole)
+            yield message, payload
+
+    Wire.send = noting_send  # type: ignore[method-assign]
+    Wire.receive = noting_receive  # type: ignore[method-assign]
+
+
+def may_begin(directory: Path, iteration: int) -> bool:
+    try:
+        return iteration < int((directory / "pace").read_text())
+    except FileNotFoundError:
+        return False
+
+
+def train(session: Session, directory: Path, iterations: int) -> None:
+    draw = np.random.default_rng([SEED, session.rank])
+    tables = session.tables({name: draw.standard_normal(shape) for name, shape in SHAPES.items()})
+    for iteration in range(iterations):
+        while not may_begin(directory, iteration):
+            time.sleep(0.005)
+        for name, shape in SHAPES.items():
+            session.update(name, draw.standard_normal(shape))
+        session.clock()
+        session.sync()
+        if iteration == 0:
+            (directory / "under way").touch()
+    session.close()
+    np.save(directory / f"final{session.rank}.npy", np.concatenate([table.ravel() for table in tables.values()]))
+
+
+if __name__ == "__main__":
+    here = Path(sys.argv[1])
+    note_frames(here / f"frames{os.environ['SYNCLINE_WORKER']}")
+    train(connect(), here, int(sys.argv[2]))

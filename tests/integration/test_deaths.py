@@ -1,0 +1,688 @@
+"""What becomes of a run when its processes die, stop, leave early or come late: real processes on loopback.
+
+Whatever happens, nothing is left behind; `running` sees to that at the end of every test.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from engine import Run, listening, running, state, until
+from syncline.layout import Layout, buckets
+from syncline.placement import checked
+from syncline.spec import parse
+
+MODELS = ("bsp", "ssp:2", "asp")
+LANES = ("shm", "tcp")
+
+slow = pytest.mark.slow
+FIRST_LANE = ("shm", pytest.param("tcp", marks=slow))
+FIRST_MODEL = ("bsp", pytest.param("ssp:2", marks=slow), pytest.param("asp", marks=slow))
+
+# 1. A worker is killed in mid-round.
+
+STEPS = 40
+SHAPES = {"a": (150_000,), "b": (300, 100), "c": (7,)}
+BASE = 256
+"""Worker r adds 6 * 256^r per step, whole, a half or a third of it: who did what can be read off the sum, exactly."""
+
+KILLED = f"""
+victim, at, delay = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+begin(**{SHAPES})
+for i in range({STEPS}):
+    if rank == victim and i == at:
+        subprocess.Popen(["sh", "-c", f"sleep {{delay}}; kill -9 $PPID"])
+    step(6 * {BASE}**rank)
+if rank == victim:
+    time.sleep(600)
+session.close()
+np.save(f"final{{rank}}.npy", np.concatenate([table.ravel() for table in tables.values()]))
+"""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Kill a worker so many seconds after it has begun a step; two others do all their steps."""
+
+    lane: str
+    sync: str
+    victim: int
+    at: int
+    delay: float
+
+    def __str__(self) -> str:
+        return f"{self.lane}-{self.sync}-w{self.victim}-step{self.at}-{1000 * self.delay:.1f}ms"
+
+
+def random_kill(number: int) -> Kill:
+    draw = Random(number)
+    return Kill(LANES[number % 2], MODELS[number % 3], draw.randrange(3), draw.randrange(STEPS), draw.random() * 0.03)
+
+
+KILLS = [
+    pytest.param(random_kill(number), id=str(random_kill(number)), marks=[] if number < 6 else slow)
+    for number in range(100)
+]
+
+
+@pytest.mark.parametrize("kill", KILLS)
+def test_a_worker_is_killed_and_no_update_is_half_applied(kill: Kill, tmp_path: Path) -> None:
+    options = ["-n3", "--servers", "2", "--sync", kill.sync, "--lane", kill.lane, "--bucket", "64KiB"]
+    words = [str(kill.victim), str(kill.at), f"{kill.delay:.4f}"]
+    with running(tmp_path, KILLED, *options, words=words) as run:
+        assert run.ends() == 0, run.story()
+        assert re.search(rf"w{kill.victim} ended by signal 9 \(SIGKILL\)", run.err), run.story()
+        assert "Traceback" not in run.out + run.err, run.story()
+    others = [rank for rank in range(3) if rank != kill.victim]
+    finals = [np.load(tmp_path / f"final{rank}.npy") for rank in others]
+    assert np.array_equal(*finals), "those who are left end with the same parameters"
+    check_whole(finals[0], kill, others)
+
+
+def check_whole(final: np.ndarray, kill: Kill, others: list[int]) -> None:
+    """Every bucket is uniform, and its value is the sum of whole updates."""
+    layout = Layout.of(SHAPES.items())
+    held = [buckets(layout, ranges, (64 << 10) // 4) for ranges in checked(parse("placement", "elastic"), layout, 2)]
+    taken = []
+    for bucket in (bucket for each in held for bucket in each):
+        values = final[bucket.start : bucket.stop]
+        assert values.min() == values.max(), f"{bucket} holds part of an update"
+        parts = digits(float(values[0]))
+        taken.append(parts[kill.victim])
+        for rank in others:
+            assert 2 * STEPS <= parts[rank] <= 6 * STEPS, (
+                f"{bucket}: an update of worker {rank} is lost, or there twice"
+            )
+        if kill.sync == "bsp":
+            shared, odd = divmod(parts[kill.victim], 2)  # the rounds in which a third came from each
+            assert not odd
+            assert {parts[rank] for rank in others} == {2 * shared + 3 * (STEPS - shared)}
+    assert len(taken) > 10
+    assert max(taken) - min(taken) <= 6, "buckets differ in the last update of the dead alone"
+
+
+def digits(value: float) -> list[int]:
+    """What each worker has added, in sixths of its update."""
+    assert value == int(value)
+    return [int(value) // BASE**rank % BASE for rank in range(3)]
+
+
+@pytest.mark.parametrize("lane", FIRST_LANE)
+def test_several_workers_are_killed_at_once(lane: str, tmp_path: Path) -> None:
+    body = """
+begin()
+steps_until("stop")
+session.close()
+"""
+    with running(tmp_path, body, "-n4", "--servers", "2", "--lane", lane) as run:
+        run.hears("under way", times=4)
+        for number in (0, 1, 3):
+            run.kill(run.worker(number))
+        run.hears("by signal 9", times=3)
+        run.touch("stop")
+        assert run.ends() == 0, run.story()
+
+
+def test_a_worker_is_killed_whose_children_hold_its_connections(tmp_path: Path) -> None:
+    body = """
+begin()
+if rank == 1 and os.fork() == 0:
+    time.sleep(600)
+steps_until("stop")
+session.close()
+"""
+    with running(tmp_path, body) as run:
+        run.hears("under way", times=2)
+        run.kill(run.worker(1))
+        run.hears("w1 ended by signal 9")
+        run.touch("stop")
+        assert run.ends() == 0, run.story()
+
+
+BEFORE = {
+    "before it connects": "if os.environ['SYNCLINE_WORKER'] == '{who}': os.kill(os.getpid(), 9)\nbegin()",
+    "before it declares": "open_only()\nif rank == {who}: os.kill(os.getpid(), 9)\ndeclare()",
+    "without ever connecting, and well": "if os.environ['SYNCLINE_WORKER'] == '{who}': sys.exit()\nbegin()",
+}
+
+
+@pytest.mark.parametrize("who", [0, pytest.param(2, marks=slow)])
+@pytest.mark.parametrize("when", BEFORE)
+def test_a_worker_ends_before_the_run_begins(when: str, who: int, tmp_path: Path) -> None:
+    body = """
+def open_only():
+    global session, rank
+    session = syncline.connect()
+    rank = session.rank
+
+def declare():
+    global tables
+    tables = session.tables({"w": np.zeros(10)})
+"""
+    body += BEFORE[when].format(who=who) + "\nfor _ in range(5): step()\nsession.close()\nsay('done', tables['w'][0])"
+    with running(tmp_path, body, "-n3") as run:
+        assert run.ends() == 0, run.story()
+        assert len(re.findall("done 5.0", run.out)) == 2, run.story()
+
+
+ANYONE = ("worker0", "worker1", "server0", "server1", "coordinator")
+
+BRIEF = """
+begin()
+for _ in range(30):
+    step()
+    time.sleep(0.005)
+session.close()
+"""
+
+
+@pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=slow) for number in range(1, 30))])
+def test_anyone_is_killed_at_any_moment_from_the_start(number: int, tmp_path: Path) -> None:
+    """Well or not: the run ends by itself, and says why."""
+    draw = Random(number)
+    who, lane, sync = draw.choice(ANYONE), draw.choice(LANES), draw.choice(MODELS)
+    with running(tmp_path, BRIEF, "-n3", "--servers", "2", "--lane", lane, "--sync", sync) as run:
+        pid = until(lambda: run.find(who), who)
+        time.sleep(draw.random() * 2)  # not to wait for anything: this is the moment that was drawn
+        with suppress(ProcessLookupError):
+            run.kill(pid)
+        code = run.ends()
+        assert code in (0, 1), run.story()
+        assert code == 0 or who in run.err or who.startswith("worker"), run.story()
+        assert not re.search(r"^(syncline|\[coordinator\]).*Traceback", run.err, re.MULTILINE), run.story()
+        assert "During handling" not in run.out, run.story()
+
+
+# 2. A server is killed.
+
+STEADY = """
+begin()
+steps_until("stop")
+session.close()
+"""
+
+
+@pytest.mark.parametrize("number", [0, pytest.param(1, marks=slow)])
+@pytest.mark.parametrize("lane", LANES)
+def test_a_server_is_killed(lane: str, number: int, tmp_path: Path) -> None:
+    with running(tmp_path, STEADY, "-n3", "--servers", "2", "--lane", lane) as run:
+        run.hears("under way", times=3)
+        run.kill(run.server(number))
+        assert run.ends(10.0) == 1, run.story()
+        assert run.err.splitlines()[-1].startswith(f"syncline: server{number} "), run.story()
+        assert len(re.findall(f"RunError: server{number} is gone", run.out)) == 3, run.story()
+
+
+def test_a_server_is_killed_while_a_worker_computes(tmp_path: Path) -> None:
+    body = """
+begin()
+for _ in range(3): step()
+if rank == 0:
+    say("computes")
+    ctypes.PyDLL(None).sleep(600)
+steps_until("stop")
+"""
+    with running(tmp_path, body) as run:
+        run.hears("computes")
+        run.kill(run.server(0))
+        assert run.ends(10.0) == 1, run.story()
+        assert "server0" in run.err.splitlines()[-1]
+
+
+def test_a_program_that_catches_the_error_ends_as_well(tmp_path: Path) -> None:
+    body = """
+begin()
+try:
+    steps_until("stop")
+except syncline.RunError as error:
+    say("caught", error)
+"""
+    with running(tmp_path, body) as run:
+        run.hears("under way", times=2)
+        run.kill(run.server(0))
+        assert run.ends(10.0) == 1, run.story()
+        assert len(re.findall("caught server0 is gone", run.out)) == 2, run.story()
+        assert "Traceback" not in run.out, run.story()
+
+
+# 3. The launcher or the coordinator is killed.
+
+
+@pytest.mark.parametrize("lane", FIRST_LANE)
+def test_the_launcher_is_killed(lane: str, tmp_path: Path) -> None:
+    body = """
+begin()
+if rank == 0:
+    say("under way")
+    ctypes.PyDLL(None).sleep(600)
+steps_until("stop")
+"""
+    with running(tmp_path, body, "-n3", "--servers", "2", "--lane", lane) as run:
+        run.hears("under way")
+        sockets = run.sockets()
+        assert sockets
+        run.kill(run.process.pid)
+        run.gone(5.0)
+        assert run.ends() == -signal.SIGKILL
+        until(lambda: not sockets & listening(), "the end of all that listens", 5.0)
+
+
+def test_the_launcher_is_killed_at_the_start(tmp_path: Path) -> None:
+    with running(tmp_path, STEADY, "-n3") as run:
+        until(lambda: len(run.processes()) > 1, "the first child")
+        run.kill(run.process.pid)
+        run.gone(5.0)
+        run.ends()
+
+
+COUNTING = """
+begin()
+while not there("stop") or rank != 1:
+    step()
+    say("at", session.iteration)
+    time.sleep(0.01)
+session.close()
+"""
+
+
+def without_coordinator(run: Run) -> None:
+    """Kill the coordinator, and see the workers go on."""
+    run.hears("at 3\n")
+    run.kill(run.coordinator())
+    run.hears("coordinator ended by signal 9")
+    here = max(int(found) for found in re.findall(r"at (\d+)\n", run.out))
+    run.hears(f"at {here + 20}\n")
+
+
+@pytest.mark.parametrize("sync", ["asp", pytest.param("bsp", marks=slow)])
+def test_the_coordinator_is_killed_and_a_worker_leaves(sync: str, tmp_path: Path) -> None:
+    with running(tmp_path, COUNTING, "-n3", "--servers", "2", "--sync", sync) as run:
+        without_coordinator(run)
+        run.touch("stop")
+        assert run.ends() == 1, run.story()
+        assert "the membership cannot change without it" in run.out, run.story()
+        assert len(re.findall("the membership must change, but the coordinator is dead", run.out)) == 2, run.story()
+        assert "the coordinator ended by signal 9" in run.err.splitlines()[-1], run.story()
+
+
+def test_the_coordinator_is_killed_and_all_leave_together(tmp_path: Path) -> None:
+    body = COUNTING.replace("or rank != 1", "")
+    with running(tmp_path, body, "--servers", "2", "--sync", "asp") as run:
+        without_coordinator(run)
+        run.touch("stop")
+        assert run.ends() == 1, run.story()
+        assert "coordinator" in run.err.splitlines()[-1], run.story()
+
+
+def test_the_coordinator_is_killed_and_then_a_worker(tmp_path: Path) -> None:
+    with running(tmp_path, COUNTING, "-n3") as run:
+        without_coordinator(run)
+        run.kill(run.worker(2))
+        assert run.ends() == 1, run.story()
+        assert "worker2 is gone, so the membership must change, but the coordinator is dead" in run.out, run.story()
+        assert "coordinator" in run.err.splitlines()[-1], run.story()
+
+
+def test_the_coordinator_is_killed_before_the_run_begins(tmp_path: Path) -> None:
+    body = """
+session = syncline.connect()
+say("waits")
+if session.rank == 0:
+    session.tables({"w": np.zeros(10)})
+time.sleep(600)
+"""
+    with running(tmp_path, body) as run:
+        run.hears("waits", times=2)
+        run.kill(run.coordinator())
+        run.hears("the membership cannot change without it")
+        run.kill(run.worker(1))
+        assert run.ends() == 1, run.story()
+
+
+# 4. A worker is stopped.
+
+STOPPED = """
+begin()
+for i in range(40):
+    if rank == 1 and i == 10:
+        say("stops")
+        os.kill(os.getpid(), signal.SIGSTOP)
+    step()
+    if rank != 1:
+        say("did", i, time.monotonic())
+while not there("stop"):
+    time.sleep(0.01)
+session.close()
+"""
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_a_worker_that_is_stopped_is_declared_dead_and_learns_it(lane: str, tmp_path: Path) -> None:
+    options = ["-n3", "--servers", "2", "--sync", "ssp:2", "--release", "soft", "--lane", lane]
+    with running(tmp_path, STOPPED, *options, SYNCLINE_PATIENCE="2") as run:
+        run.hears("stops")
+        stopped = run.worker(1)
+        until(lambda: state(stopped) == "T", "the stop")
+        run.hears("worker1: stopped for more than 2 s")
+        run.hears("did 39 ", times=2)
+        run.kill(stopped, signal.SIGCONT)
+        run.hears("w1 ended with exit code 1")
+        assert re.search(r"\[w1\].*GoneError: worker 1 .* is no longer a member", run.out), run.story()
+        assert len(re.findall(r"\[w1\] Traceback", run.out)) == 1, run.story()
+        run.touch("stop")
+        assert run.ends() == 0, run.story()
+        for worker in (0, 2):
+            assert where_it_waited(run.out, worker) == (11, True), run.story()
+
+
+def where_it_waited(out: str, worker: int) -> tuple[int, bool]:
+    """After which step a worker waited for longest, and whether it was about the patience of two seconds."""
+    lines = re.findall(rf"\[w{worker}\] did (\d+) (\S+)", out)
+    done = [(int(i), float(at)) for i, at in lines]
+    gaps = [(after - before, i) for (i, before), (_, after) in pairwise(done)]
+    seconds, i = max(gaps)
+    return i, seconds > 1
+
+
+def test_a_worker_that_is_stopped_for_a_moment_is_waited_for(tmp_path: Path) -> None:
+    options = ["-n3", "--sync", "ssp:2", "--release", "soft"]
+    with running(tmp_path, STOPPED, *options, SYNCLINE_PATIENCE="600") as run:
+        run.hears("stops")
+        stopped = run.worker(1)
+        until(lambda: state(stopped) == "T", "the stop")
+        run.hears("did 11 ", times=2)
+        assert "did 12" not in run.out
+        run.kill(stopped, signal.SIGCONT)
+        run.touch("stop")
+        assert run.ends() == 0, run.story()
+        assert "ended" not in run.err
+        assert "stopped" not in run.err
+
+
+def test_a_worker_that_is_never_continued_does_not_keep_the_run(tmp_path: Path) -> None:
+    with running(tmp_path, STOPPED, "-n3", SYNCLINE_PATIENCE="1") as run:
+        run.touch("stop")
+        assert run.ends() == 0, run.story()
+        assert "worker1: stopped for more than 1 s" in run.err
+
+
+# 5. A worker computes for long.
+
+COMPUTING = """
+seconds = int(sys.argv[1])
+begin()
+for i in range(6):
+    if rank == 1 and i == 3:
+        ctypes.PyDLL(None).sleep(seconds)  # holds the interpreter: no thread of it can run
+    step()
+session.close()
+say("done")
+"""
+
+
+@pytest.mark.parametrize(("patience", "seconds"), [("1", 4), pytest.param("10", 60, marks=slow)], ids=["4s", "60s"])
+@pytest.mark.parametrize("lane", LANES)
+def test_a_worker_that_computes_is_not_dead(lane: str, patience: str, seconds: int, tmp_path: Path) -> None:
+    options = ["-n3", "--lane", lane]
+    with running(tmp_path, COMPUTING, *options, words=[str(seconds)], SYNCLINE_PATIENCE=patience) as run:
+        assert run.ends(seconds + 60.0) == 0, run.story()
+        assert run.out.count("done") == 3
+        assert run.err == "", run.story()
+
+
+# 6. The user, or the program, ends it.
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)])
+def test_the_run_is_interrupted(number: int, code: int, tmp_path: Path) -> None:
+    with running(tmp_path, STEADY, "-n3", "--servers", "2", "--report", "report.json") as run:
+        run.hears("under way", times=3)
+        run.kill(run.process.pid, number)
+        assert run.ends() == code, run.story()
+        assert run.err.splitlines()[-1] == "syncline: interrupted"
+        assert "Traceback" not in run.err, run.story()
+    assert not (tmp_path / "report.json").exists()
+
+
+def test_the_run_is_interrupted_at_the_start(tmp_path: Path) -> None:
+    with running(tmp_path, STEADY, "-n3") as run:
+        until(lambda: len(run.processes()) > 2, "the first children")
+        run.kill(run.process.pid, signal.SIGINT)
+        assert run.ends() == 130, run.story()
+        assert "Traceback" not in run.err, run.story()
+
+
+def test_workers_that_do_not_heed_an_interrupt_are_ended(tmp_path: Path) -> None:
+    body = """
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+begin()
+if rank == 0: subprocess.Popen(["sleep", "600"])
+steps_until("stop")
+"""
+    with running(tmp_path, body) as run:
+        run.hears("under way", times=2)
+        run.kill(run.process.pid, signal.SIGINT)
+        assert run.ends() == 130, run.story()
+
+
+@pytest.mark.parametrize("lane", FIRST_LANE)
+def test_an_exception_in_one_worker(lane: str, tmp_path: Path) -> None:
+    body = """
+begin()
+for i in range(10):
+    if rank == 1 and i == 4:
+        session.update("w", np.ones(50_000))
+        raise ValueError("a mistake")
+    step()
+session.close()
+say("done")
+"""
+    with running(tmp_path, body, "-n3", "--servers", "2", "--lane", lane) as run:
+        assert run.ends() == 0, run.story()
+        assert "[w1] ValueError: a mistake" in run.out
+        assert run.out.count("done") == 2
+        assert run.out.count("Traceback") == 1, run.story()
+        assert len(re.findall("w1 ended with exit code 1", run.err)) == 1, run.story()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_exception_in_all_workers(when: str, tmp_path: Path) -> None:
+    raises = 'raise ValueError("a mistake")\n'
+    body = "begin()\nfor _ in range(3): step()\n" + raises if when == "after" else raises
+    with running(tmp_path, body, "-n3") as run:
+        assert run.ends() == 1, run.story()
+        assert run.out.count("ValueError: a mistake") == 3, run.story()
+        assert len(re.findall(r"w\d ended with exit code 1", run.err)) == 3, run.story()
+
+
+def test_all_that_a_worker_says_before_its_end_is_heard(tmp_path: Path) -> None:
+    body = "print('line\\n' * 100_000 + 'last', end='', flush=True)\nos._exit(3)"
+    with running(tmp_path, body, "-n1") as run:
+        assert run.ends() == 1, run.story()
+        assert run.out.count("[w0] line") == 100_000
+        assert run.out.splitlines()[-1] == "[w0] last"
+
+
+def test_a_program_that_asks_for_nonsense(tmp_path: Path) -> None:
+    body = "syncline.connect().tables({'w': np.zeros(3)}, sync='sometimes')"
+    with running(tmp_path, body, "-n2") as run:
+        assert run.ends() == 2, run.story()
+        assert "sometimes" in run.err, run.story()
+
+
+# 7. A worker leaves early.
+
+LEAVING = {
+    "leaves": "session.leave()",
+    "closes": "session.close()",
+    "just ends": "sys.exit()",
+    "leaves in the middle of an update": "session.update('w', np.ones(50_000))\n    session.leave()",
+    "leaves before it has synchronised": (
+        "session.update('w', np.ones(50_000))\n    session.update('b', np.ones(10))\n    session.clock()\n"
+        "    session.leave()"
+    ),
+}
+
+
+@pytest.mark.parametrize("sync", FIRST_MODEL)
+@pytest.mark.parametrize("how", LEAVING)
+def test_a_worker_leaves_early(how: str, sync: str, tmp_path: Path) -> None:
+    body = f"""
+begin()
+for _ in range(5 if rank == 1 else 30): step()
+if rank == 1:
+    {LEAVING[how]}
+else:
+    session.close()
+    say("done", session.iteration)
+"""
+    with running(tmp_path, body, "-n3", "--servers", "2", "--sync", sync) as run:
+        assert run.ends() == 0, run.story()
+        assert run.out.count("done 30") == 2, run.story()
+        assert run.err == "", run.story()
+
+
+# 8. Others join.
+
+JOINABLE = ("--listen", "127.0.0.1:0")
+
+
+def address_of(run: Run) -> str:
+    """What the run says to those who want to join it."""
+    return run.hears(r"more workers can join: syncline run --join (127\.0\.0\.1:\d+) -n 1 PROGRAM")[1]
+
+
+@pytest.mark.parametrize("sync", FIRST_MODEL)
+@pytest.mark.parametrize("lane", LANES)
+def test_a_second_launcher_joins(lane: str, sync: str, tmp_path: Path) -> None:
+    body = """
+begin()
+say("is", rank)
+steps_until("stop")
+session.close()
+say("final", tables["w"][0], tables["w"].min() == tables["w"].max())
+"""
+    with running(tmp_path, body, "-n2", "--servers", "2", "--sync", sync, "--lane", lane, *JOINABLE) as run:
+        run.hears("under way", times=2)
+        address = address_of(run)
+        with running(tmp_path, body, "--join", address, "-n2", "--lane", lane) as other:
+            other.hears("is [23]", times=2)
+            run.touch("stop")
+            assert other.ends() == 0, other.story()
+            assert run.ends() == 0, run.story()
+            finals = re.findall("final (.*)", run.out + other.out)
+            assert len(finals) == 4
+            assert len(set(finals)) == 1, "all end with the same parameters"
+            assert "Traceback" not in run.out + other.out
+
+
+def test_those_who_have_joined_go_on_alone(tmp_path: Path) -> None:
+    body = """
+begin()
+say("is", rank)
+steps_until("stop" if rank == 0 else "end")
+session.leave() if rank == 0 else session.close()
+"""
+    with running(tmp_path, body, "-n1", *JOINABLE) as run:
+        run.hears("under way")
+        with running(tmp_path, body, "--join", address_of(run), "-n1") as other:
+            other.hears("is 1")
+            first = run.worker(0)
+            run.touch("stop")
+            until(lambda: first not in run.processes(), "the end of the first worker")
+            run.touch("end")
+            assert other.ends() == 0, other.story()
+            assert run.ends() == 0, run.story()
+
+
+def test_the_launcher_that_joined_is_killed(tmp_path: Path) -> None:
+    with running(tmp_path, STEADY, "-n2", *JOINABLE) as run:
+        run.hears("under way", times=2)
+        with running(tmp_path, STEADY.replace("begin()", "begin()\nsay('in')"), "--join", address_of(run)) as other:
+            other.hears(r"\] in", times=2)
+            other.kill(other.process.pid)
+            other.ends()
+            other.gone(5.0)
+        run.hears("worker[23]: its connection ended", times=2)
+        run.touch("stop")
+        assert run.ends() == 0, run.story()
+
+
+def test_the_first_launcher_is_killed(tmp_path: Path) -> None:
+    with running(tmp_path, STEADY, "-n1", *JOINABLE) as run:
+        run.hears("under way")
+        with running(tmp_path, STEADY.replace("begin()", "begin()\nsay('in')"), "--join", address_of(run)) as other:
+            other.hears(r"\] in", times=2)
+            run.kill(run.process.pid)
+            run.ends()
+            assert other.ends(10.0) == 1, other.story()
+
+
+def test_a_joiner_with_another_layout(tmp_path: Path) -> None:
+    with running(tmp_path, STEADY, "-n2", *JOINABLE) as run:
+        run.hears("under way", times=2)
+        with running(tmp_path, "begin(w=50_000, b=11)", "--join", address_of(run), "-n1") as other:
+            assert other.ends() == 2, other.story()
+            assert re.search(r"trains another model: .*b \(11,\) here, b \(10,\) there", other.err), other.story()
+        run.touch("stop")
+        assert run.ends() == 0, run.story()
+
+
+def test_a_joiner_of_a_finished_run(tmp_path: Path) -> None:
+    with running(tmp_path, "begin()\nstep()\nsession.close()", "-n1", *JOINABLE) as run:
+        address = address_of(run)
+        assert run.ends() == 0, run.story()
+    with running(tmp_path, STEADY, "--join", address) as other:
+        assert other.ends() == 1, other.story()
+        assert f"cannot reach the coordinator at {address}" in other.err, other.story()
+        assert len(other.err.splitlines()) == 1
+
+
+def test_a_joiner_of_something_else(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        address = f"127.0.0.1:{stranger.getsockname()[1]}"
+        with running(tmp_path, STEADY, "--join", address) as other:
+            assert other.ends() == 1, other.story()
+            assert f"{address} does not answer as a coordinator would" in other.err, other.story()
+
+
+NONSENSE = {
+    "no workers": (["--workers", "0"], "--workers"),
+    "no servers": (["--servers", "0"], "--servers"),
+    "an unknown lane": (["--lane", "pigeon"], "--lane"),
+    "an address of somebody else": (["--listen", "192.0.2.1:0", "--insecure"], "--listen"),
+    "no key off loopback": (["--listen", "0.0.0.0:0"], "--listen"),
+    "no port to join": (["--join", "127.0.0.1"], "--join"),
+    "a key is needed to join": (["--join", "192.0.2.1:7070"], "--key-file"),
+    "settings of a run that is joined": (["--join", "127.0.0.1:7070", "--sync", "asp"], "--sync"),
+    "both ends at once": (["--join", "127.0.0.1:7070", "--listen", "127.0.0.1:0"], "--join"),
+    "an unknown model": (["--sync", "sometimes"], "sync"),
+}
+
+
+@pytest.mark.parametrize("case", NONSENSE)
+def test_a_request_that_makes_no_sense(case: str, tmp_path: Path) -> None:
+    options, named = NONSENSE[case]
+    with running(tmp_path, STEADY, *options) as run:
+        assert run.ends() == 2, run.story()
+        assert run.err.startswith(f"syncline: {named}"), run.story()
+        assert len(run.err.splitlines()) == 1
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with running(tmp_path, STEADY, "--listen", f"127.0.0.1:{port}") as run:
+            assert run.ends() == 2, run.story()
+            assert run.err.startswith(f"syncline: --listen: port {port}"), run.story()

@@ -1,0 +1,156 @@
+"""Two hosts: a run listens on one, workers join from the other, and who has no key, or another one, stays outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from time import monotonic
+
+import pytest
+
+import lanes
+from netns import Host, two_hosts
+from syncline.engines.keys import make_key_file
+
+SECONDS = 60
+
+COUNTING = """
+import sys
+from pathlib import Path
+import numpy as np
+import syncline
+
+# Updates of -1 by sgd:1: each parameter counts the updates that were applied to it.
+directory, wait_for = Path(sys.argv[1]), sys.argv[2]
+session = syncline.connect()
+tables = session.tables({"w": np.zeros(3000)}, sync="ssp:2", rule="sgd:1", bucket="4KiB")
+sent = 0
+while True:
+    session.update("w", np.full(3000, -1))
+    session.clock()
+    session.sync()
+    sent += 1
+    if sent == 5:
+        (directory / f"training{session.rank}").touch()
+        print("training", flush=True)
+    if sent >= 20 and (directory / wait_for).exists():
+        break
+session.close()
+(directory / f"sent{session.rank}").write_text(f"{sent} {tables['w'].min():.0f} {tables['w'].max():.0f}")
+"""
+
+
+@pytest.fixture
+def hosts() -> Iterator[tuple[Host, Host]]:
+    with two_hosts() as pair:
+        yield pair
+
+
+class Running:
+    """A process on a host whose lines are read as they come."""
+
+    def __init__(self, host: Host, *words: object) -> None:
+        self.process: subprocess.Popen[str] = host.start(
+            *lanes.command(*words), env=lanes.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self.lines: list[str] = []
+        self._thread = Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        self.lines.extend(self.process.stdout)
+
+    def line_with(self, text: str) -> str:
+        """Wait for a line."""
+        until = monotonic() + SECONDS
+        while monotonic() < until:
+            for line in list(self.lines):
+                if text in line:
+                    return line
+            self._thread.join(0.02)
+        raise AssertionError(f"no line with {text!r} in {self.text}")
+
+    def end(self) -> int:
+        code = self.process.wait(SECONDS)
+        self._thread.join(SECONDS)
+        return code
+
+    @property
+    def text(self) -> str:
+        return "".join(self.lines)
+
+
+def start_run(
+    host: Host, directory: Path, wait_for: str, *options: object, listen: str = ""
+) -> tuple[Running, list[str]]:
+    """A run that trains until the file `wait_for` is there; the words that others paste to join it."""
+    (directory / "program.py").write_text(COUNTING)
+    run = Running(
+        host, "-n", 2, "--servers", 2, "--listen", f"{listen or host.address}:0", "--key-file", directory / "key",
+        "--report", directory / "report.json", *options, directory / "program.py", directory, wait_for,
+    )  # fmt: skip
+    words = run.line_with("more workers can join").partition("syncline run ")[2].split()
+    return run, words
+
+
+@pytest.mark.parametrize(("listen", "options"), [("", []), ("0.0.0.0", ["--lane", "tcp"])], ids=["one", "all"])
+def test_workers_join_from_another_host(
+    hosts: tuple[Host, Host], tmp_path: Path, listen: str, options: list[str]
+) -> None:
+    """The run listens on one address, or on all; its own workers share memory, or talk TCP as well."""
+    here, there = hosts
+    run, words = start_run(here, tmp_path, "training2", *options, listen=listen)
+    assert words[:2] == ["--join", words[1]]
+    assert words[1].startswith(f"{here.address}:")
+    assert oct(os.stat(tmp_path / "key").st_mode & 0o777) == "0o600"
+
+    pasted = [str(tmp_path / "program.py") if word == "PROGRAM" else word for word in words]
+    join = Running(there, *pasted, tmp_path, "training2")
+
+    assert join.end() == 0, join.text
+    assert run.end() == 0, run.text
+    counts = [(tmp_path / f"sent{rank}").read_text().split() for rank in range(3)]
+    total = str(sum(int(sent) for sent, _, _ in counts))
+    assert [(least, most) for _, least, most in counts] == [(total, total)] * 3
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert [each["updates"] for each in report["servers"]] == [int(total)] * 2
+
+
+@pytest.mark.parametrize("option", ["--listen", "--join"])
+def test_off_loopback_nothing_starts_without_a_key(hosts: tuple[Host, Host], tmp_path: Path, option: str) -> None:
+    (tmp_path / "program.py").write_text(COUNTING)
+    port = 0 if option == "--listen" else 7070
+    refused = Running(hosts[0], option, f"{hosts[0].address}:{port}", tmp_path / "program.py", tmp_path, "never")
+    assert refused.end() == 2
+    assert "--key-file" in refused.text
+    assert "Traceback" not in refused.text
+    assert len(refused.lines) == 1, refused.text
+
+
+def test_another_key_is_refused_and_the_run_goes_on(hosts: tuple[Host, Host], tmp_path: Path) -> None:
+    here, there = hosts
+    make_key_file(tmp_path / "other")
+    run, words = start_run(here, tmp_path, "go")
+    for worker in ("w0", "w1"):
+        run.line_with(f"[{worker}] training")
+
+    begun = monotonic()
+    stranger = Running(
+        there, "--join", words[1], "--key-file", tmp_path / "other", "-n", 1, tmp_path / "program.py", tmp_path, "go"
+    )
+    assert stranger.end() == 1, stranger.text
+    took = monotonic() - begun
+    assert took < 5 + 3, f"{took:.1f} s, of which Python takes its time to start"  # a promise, not a measurement
+    assert "different keys" in stranger.text
+    assert "Traceback" not in stranger.text
+    assert "key" in run.line_with("sent a stranger away")
+
+    (tmp_path / "go").touch()
+    assert run.end() == 0, run.text
+    assert not (tmp_path / "sent2").exists()
+    assert json.loads((tmp_path / "report.json").read_text())["updates"] >= 2 * 2 * 20

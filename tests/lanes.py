@@ -1,0 +1,351 @@
+"""Runs of real processes on this host, and what their servers wrote down, replayed against the law of DESIGN.md 4.
+
+Run by `syncline run`, this file is a worker that hands in drawn updates:
+
+    syncline run tests/lanes.py DIRECTORY ITERATIONS [MILLISECONDS]
+
+It leaves its final parameters in DIRECTORY/worker0.npy. With MILLISECONDS, worker r computes r times as long each
+iteration; all leave together, so that the membership does not change while a round is open.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import ceil, exp, inf
+from pathlib import Path
+from time import sleep
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import syncline
+from syncline.draw import Draw
+from syncline.layout import Bucket, Values
+
+SEED = 7
+SHAPES = {"w": (90, 100), "v": (4000,), "b": (7,)}
+"""About 13,000 values: many buckets of 4 KiB, some of which hold two tables."""
+
+SECONDS = 120
+"""Far more than any run here takes; whoever needs it hangs."""
+
+
+# The updates, which are the same in every engine.
+
+
+def first_values(rank: int) -> dict[str, Values]:
+    """What a worker declares; all start with the leader's."""
+    return _draw(SEED, rank)
+
+
+def drawn_updates(rank: int, iteration: int) -> dict[str, Values]:
+    return _draw(SEED, rank, iteration)
+
+
+def vector(tables: Mapping[str, Values]) -> Values:
+    return np.concatenate([tables[name].ravel() for name in SHAPES])
+
+
+def _draw(*key: int) -> dict[str, Values]:
+    random = np.random.default_rng(key)
+    return {name: random.standard_normal(shape, np.float32) for name, shape in SHAPES.items()}
+
+
+def work(directory: Path, iterations: int, milliseconds: float = 0.0) -> None:
+    """A worker: draw updates, hand them in, and leave the final parameters."""
+    session = syncline.connect()
+    tables = session.tables(first_values(session.rank))
+    means = session.settings["mode"] == "gradients"
+    params = {name: table.copy() for name, table in tables.items()}
+    while session.iteration < iterations:
+        sleep(session.rank * milliseconds / 1000)
+        for name, update in drawn_updates(session.rank, session.iteration).items():
+            session.update(name, update)
+        session.clock()
+        session.sync()
+        if means:  # its own optimizer: plain SGD
+            for name, mean in tables.items():
+                params[name] -= np.float32(0.1) * mean
+    if milliseconds:
+        _wait_for_all(directory, session.rank, session.size)
+    session.close()
+    np.save(directory / f"worker{session.rank}.npy", vector(params if means else tables))
+
+
+def _wait_for_all(directory: Path, rank: int, size: int) -> None:
+    (directory / f"done{rank}").touch()
+    while len(list(directory.glob("done*"))) < size:
+        sleep(0.002)
+
+
+# A run.
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run has come to."""
+
+    directory: Path
+    code: int
+    output: str
+    errors: str
+
+    @property
+    def report(self) -> dict[str, Any]:
+        return dict(json.loads((self.directory / "report.json").read_text()))
+
+    def trace(self, server: int) -> list[Line]:
+        return read_trace(self.directory / f"server{server}.csv")
+
+    def params(self, worker: int) -> Values:
+        return np.load(self.directory / f"worker{worker}.npy")  # type: ignore[no-any-return]
+
+
+def environment() -> dict[str, str]:
+    """For programs that import this file, wherever pytest was started."""
+    paths = [str(Path(__file__).parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+
+
+def command(*words: object) -> list[str]:
+    return [sys.executable, "-m", "syncline", "run", *map(str, words)]
+
+
+def run(directory: Path, *words: object) -> Ran:
+    """`syncline run` to its end, with traces and a report; `words`: options, the program and its arguments."""
+    outputs = ("--trace", directory, "--report", directory / "report.json")
+    done = subprocess.run(
+        command(*outputs, *words),
+        cwd=directory,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    return Ran(directory, done.returncode, done.stdout, done.stderr)
+
+
+def run_drawn(directory: Path, iterations: int, *options: object, milliseconds: float = 0.0) -> Ran:
+    """Run drawn updates with these options; it must end well."""
+    ran = run(directory, *options, __file__, directory, iterations, milliseconds)
+    assert ran.code == 0, ran.output + ran.errors
+    return ran
+
+
+# Traces.
+
+
+class Line(NamedTuple):
+    """A message that a server got or sent."""
+
+    time: float
+    source: str
+    to: str
+    kind: str
+    progress: int
+    bytes: int
+    bucket: Bucket | None
+    version: int | None
+    """A push: the version read; an answer: the version sent."""
+    v: int | None
+
+
+def read_trace(path: Path) -> list[Line]:
+    with path.open(newline="") as file:
+        return [_line(row) for row in csv.DictReader(file)]
+
+
+def _line(row: Mapping[str, str]) -> Line:
+    bucket = Bucket(int(row["start"]), int(row["stop"])) if row["start"] else None
+    version, v = (int(row[key]) if row[key] else None for key in ("version", "v"))
+    return Line(
+        float(row["time"]), row["from"], row["to"], row["kind"], int(row["progress"]), int(row["bytes"]), bucket,
+        version, v,
+    )  # fmt: skip
+
+
+def handled(trace: Iterable[Line]) -> Iterator[tuple[Line, list[Line]]]:
+    """Each message that came in, with all that the server sent for it: a trace has the event first, then its effects,
+    in order, and all with the time of the event."""
+    event: Line | None = None
+    effects: list[Line] = []
+    for line in trace:
+        if line.to.startswith("server"):
+            if event is not None:
+                yield event, effects
+            event, effects = line, []
+        else:
+            assert event is not None, f"sent before anything came in: {line}"
+            assert line.time == event.time, f"sent for {event} at another time: {line}"
+            effects.append(line)
+    if event is not None:
+        yield event, effects
+
+
+# The law, written down once more. Nobody dies, and nobody joins.
+
+
+@dataclass
+class Steps:
+    """dsps: the last 8 steps of each worker, from an answer to the next push."""
+
+    answered: dict[str, float] = field(default_factory=dict)
+    last: dict[str, deque[float]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=8)))
+
+    def bound(self, bound: float, lo: int, hi: int) -> float:
+        means = [sum(each) / len(each) for each in self.last.values()]
+        if not means:
+            return bound
+        ratio = max(means) / min(means) if min(means) else inf if max(means) else 1.0
+        return min(max(ceil(min(ratio, hi) - 1e-9), lo), hi)
+
+
+@dataclass
+class OneBucket:
+    """A bucket of one server under one model, for so many workers."""
+
+    model: tuple[Any, ...]
+    soft: bool
+    workers: int
+    v: int = 0
+    version: int = 0
+    pushed: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    parked: dict[int, list[Line]] = field(default_factory=lambda: defaultdict(list))
+    steps: Steps = field(default_factory=Steps)
+
+    def __post_init__(self) -> None:
+        name, *settings = self.model
+        self.at_close = name in ("bsp", "drop")
+        self.bound: float = 0 if self.at_close else inf if name == "asp" else settings[0]
+
+    def answers(self, asked: Line) -> list[tuple[str, int, int, int]]:
+        """Which answers this message must bring about, in order: (to, progress, version, V)."""
+        told: list[tuple[str, int, int, int]] = []
+
+        def answer(line: Line) -> None:
+            self.steps.answered.setdefault(line.source, asked.time)
+            told.append((line.source, line.progress, self.version, self.v))
+
+        if asked.kind == "push":
+            if self.at_close and asked.progress < self.v:
+                answer(asked)  # too late
+                return told
+            self._take(asked)
+            while self._may_close():
+                for line in self._close():
+                    answer(line)
+        if self._may_answer(asked):
+            answer(asked)
+        else:
+            self.parked[self.v if self.soft else asked.progress].append(asked)
+        return told
+
+    def _take(self, push: Line) -> None:
+        if push.source in self.steps.answered:
+            self.steps.last[push.source].append(push.time - self.steps.answered.pop(push.source))
+        self.pushed[push.progress].add(push.source)
+        self.version += not self.at_close and push.bytes > 0
+
+    def _may_close(self) -> bool:
+        needed = self.model[1] if self.model[0] == "drop" else self.workers
+        return len(self.pushed[self.v]) >= needed
+
+    def _close(self) -> list[Line]:
+        closed = self.v
+        self.version += self.at_close
+        self.v += 1
+        if self.model[0] == "dsps":
+            self.bound = self.steps.bound(self.bound, *self.model[1:])
+        return self.parked.pop(closed, [])
+
+    def _may_answer(self, asked: Line) -> bool:
+        i = asked.progress
+        if i < self.v + self.bound:
+            return True
+        if self.model[0] != "pssp":
+            return False
+        s, p, alpha = self.model[1:]
+        waits = float(p if alpha is None else min(alpha / (1 + exp(s - (i - self.v))), 1.0))
+        return Draw(SEED).uniform("pssp", int(asked.source.removeprefix("worker")), i) >= waits
+
+
+@dataclass
+class Found:
+    """What a trace comes to: the figures of a report."""
+
+    updates: int
+    dropped_updates: int
+    delayed_pulls: int
+    train_progress: int
+    bytes_pushed: int
+    bytes_pulled: int
+
+
+def replay(trace: Iterable[Line], model: tuple[Any, ...], soft: bool, workers: int) -> Found:
+    """Check every answer of a server against the law; what the report must say of it."""
+    buckets: dict[Bucket, OneBucket] = defaultdict(lambda: OneBucket(model, soft, workers))
+    taken: set[tuple[str, int]] = set()
+    dropped: set[tuple[str, int]] = set()
+    delayed: set[tuple[str, int]] = set()
+    pushed = pulled = 0
+    for event, effects in handled(trace):
+        if event.bucket is None:
+            assert (event.kind, effects) == ("view", []), f"nobody joins or dies here: {event}, {effects}"
+            continue
+        bucket, who = buckets[event.bucket], (event.source, event.progress)
+        if event.kind == "push":
+            late = bucket.at_close and event.progress < bucket.v
+            (dropped if late else taken).add(who)
+            pushed += event.bytes
+        expected = bucket.answers(event)
+        found = [(line.to, line.progress, line.version, line.v) for line in effects]
+        assert found == expected, f"after {event} the law asks for {expected}, and the server sent {found}"
+        assert all(line.bucket == event.bucket and line.kind == "params" for line in effects)
+        pulled += sum(line.bytes for line in effects)
+        if all(line.to != event.source for line in effects):
+            delayed.add(who)
+    left = [line for bucket in buckets.values() for lines in bucket.parked.values() for line in lines]
+    assert not left, f"never answered: {left}"
+    least = min(bucket.v for bucket in buckets.values())
+    return Found(len(taken - dropped), len(dropped), len(delayed), least, pushed, pulled)
+
+
+# What must hold of a trace whatever the model, and needs no replay.
+
+
+def check_once(trace: Iterable[Line]) -> None:
+    """Every push and pull is answered exactly once, and after it came in."""
+    open_ = Counter[tuple[str, int, Bucket | None]]()
+    for line in trace:
+        if line.kind in ("push", "pull"):
+            open_[line.source, line.progress, line.bucket] += 1
+        elif line.kind in ("params", "taken"):
+            open_[line.to, line.progress, line.bucket] -= 1
+            assert open_[line.to, line.progress, line.bucket] >= 0, f"answered before it asked, or twice: {line}"
+    assert not +open_, f"never answered: {+open_}"
+
+
+def check_stale(trace: Iterable[Line], s: float) -> None:
+    """Nobody is answered with i >= V + s, where V is what the answer says; V and versions never fall."""
+    last: dict[Bucket, tuple[int, int]] = {}
+    for line in trace:
+        if line.kind in ("params", "taken"):
+            assert line.v is not None
+            assert line.version is not None
+            assert line.bucket is not None
+            assert line.progress < line.v + s, f"answered with i >= V + {s}: {line}"
+            v, version = last.get(line.bucket, (0, 0))
+            assert line.v >= v, f"V has fallen from {v}: {line}"
+            assert line.version >= version, f"the version has fallen from {version}: {line}"
+            last[line.bucket] = line.v, line.version
+
+
+if __name__ == "__main__":
+    work(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
