@@ -15,7 +15,7 @@ import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -33,6 +33,9 @@ from syncline.errors import PeerError, RunError
 
 GRACE = 5.0
 """Seconds that a process has to end by itself after it was asked to."""
+
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+"""They wait while a process is started: one that nobody has noted could not be ended."""
 
 
 @dataclass(eq=False)
@@ -57,6 +60,7 @@ class Launcher:
         self._line = line or (lambda name, text: say(f"[{name}] {text}"))
         self._selector = selectors.DefaultSelector()
         self._wire: Wire | None = None
+        self._everyone: list[Child] = []
         self.coordinator: Child | None = None
         self.servers: list[Child] = []
         self.workers: list[Child] = []
@@ -127,17 +131,21 @@ class Launcher:
         stdout: int | None = None,
     ) -> Child:
         environment = {**os.environ, **self._plan.environment, **(extra or {}), **(wiring or self.wiring).environment()}
-        parent = os.getpid()
-        process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout or subprocess.PIPE,
-            stderr=subprocess.PIPE if stdout else subprocess.STDOUT,
-            preexec_fn=lambda: end_with_parent(parent),
-            start_new_session=True,
-        )
-        child = Child(name, process)
+        parent, mask = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
+        try:
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout or subprocess.PIPE,
+                stderr=subprocess.PIPE if stdout else subprocess.STDOUT,
+                preexec_fn=lambda: _prepare(parent, mask),
+                start_new_session=True,
+            )
+            child = Child(name, process)
+            self._everyone.append(child)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         stream = process.stderr if stdout else process.stdout
         assert stream is not None
         os.set_blocking(stream.fileno(), False)
@@ -276,13 +284,12 @@ class Launcher:
 
     def stop(self) -> None:
         """End every process that is left, and everything it has started."""
-        everyone = [child for child in (*self.workers, *self.servers, self.coordinator) if child is not None]
-        for child in everyone:
+        for child in self._everyone:
             _signal(child, signal.SIGKILL)
-        for child in everyone:
+        for child in self._everyone:
             child.code = child.process.wait()
         self._last_words()
-        for child in everyone:
+        for child in self._everyone:
             for stream in (child.process.stdout, child.process.stderr):
                 if stream is not None:
                     stream.close()
@@ -301,6 +308,12 @@ class Launcher:
 def replace_host(address: addresses.Address) -> addresses.Address:
     """An address that others can use."""
     return addresses.Address(addresses.own_address_for(address.host), address.port)
+
+
+def _prepare(parent: int, mask: Iterable[int]) -> None:
+    """In a new process, before its program is loaded."""
+    end_with_parent(parent)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _has_ended(child: Child) -> bool:
