@@ -101,7 +101,7 @@ class Begin(Control, frozen=True, tag="begin"):
 
 
 class Seated(Control, frozen=True, tag="seated"):
-    """Worker to coordinator: I hold the first parameters."""
+    """Worker to coordinator: I hold the first parameters. Server to coordinator: workers may come."""
 
 
 class Go(Control, frozen=True, tag="go"):
@@ -131,7 +131,7 @@ class Ended(Control, frozen=True, tag="ended"):
 
 
 class Seen(Control, frozen=True, tag="seen"):
-    """Coordinator to launcher and agents: what has become of a worker."""
+    """Coordinator to launcher and agents: what has become of a worker; launcher to coordinator: one never came."""
 
     role: str
     number: int

@@ -42,7 +42,7 @@ from syncline.engines.control import (
     layout_of,
 )
 from syncline.engines.frames import DECLARATION, STRANGER, Frame
-from syncline.engines.process import say
+from syncline.engines.process import run, say
 from syncline.engines.reactor import BACKLOG, Reactor
 from syncline.engines.settings import settle, strategy_of
 from syncline.engines.watch import Stopped, host, patience
@@ -113,6 +113,10 @@ class Office:
         self._stopped = Stopped()
         self._never: set[int] = set()
         """Those who will not be there when the run begins."""
+        self._unready: set[Peer] = set()
+        """The servers that do not know yet what is trained."""
+        self._told: list[tuple[Peer, Begin]] = []
+        """Workers that are told as soon as all servers know."""
         self._standing: set[Peer] = set()
         """Those who start together and do not hold the first parameters yet."""
 
@@ -263,6 +267,8 @@ class Office:
             if not 0 <= message.largest < 1 << 62:
                 raise PeerError(f"a report of {message.largest} rounds")
             self._handle(Received(peer.id, message))
+        elif isinstance(message, Seated):
+            self._server_ready(peer)
         elif isinstance(message, Figures) and self._launcher is not None:
             self._out(self._launcher, message)
         elif isinstance(message, Abort):
@@ -306,7 +312,8 @@ class Office:
             self._refuse(peer, "a joiner would need the others' optimizer state; take mode 'changes' or a rule")
         else:
             assert self._node is not None
-            self._out(peer.wire, self._beginning(self._begun.settings, self._node.view, -1))
+            self._told.append((peer, self._beginning(self._begun.settings, self._node.view, -1)))
+            self._tell_if_ready()
 
     def _refuse(self, peer: Peer, reason: str, usage: bool = True) -> None:
         self._out(peer.wire, Refused(reason, usage))
@@ -355,13 +362,27 @@ class Office:
         self._node = Coordinator(view)
         self._begun = self._beginning(words, view, leader.id.number, leader.tables or ())
         self._standing = set(ready)
-        for peer in (*self._servers.values(), *ready):
-            self._out(peer.wire, self._begun)
+        self._told = [(peer, self._begun) for peer in ready]
+        self._unready = set(self._servers.values())
+        for server in self._servers.values():
+            self._out(server.wire, self._begun)
+
+    def _server_ready(self, server: Peer) -> None:
+        self._unready.discard(server)
+        self._tell_if_ready()
+
+    def _tell_if_ready(self) -> None:
+        """Once all servers know what is trained, workers are told where to find them."""
+        if not self._unready:
+            told, self._told = self._told, []
+            for peer, begin in told:
+                self._out(peer.wire, begin)
 
     def _fitting(self, ready: list[Peer]) -> dict[str, str]:
-        """In shared memory a bucket costs a message and no copy, so it may be larger."""
-        shared = self._wiring.lane != "tcp" and all(peer.hello.host == self._host for peer in ready)
-        return {"bucket": "4MiB"} if shared else {}
+        """Where no link is slow, a bucket costs little more than its message, so it may be larger."""
+        if not all(peer.hello.host == self._host for peer in ready):
+            return {}
+        return {"bucket": "2MiB" if self._wiring.lane == "tcp" else "4MiB"}
 
     def _sit(self, peer: Peer) -> None:
         if peer in self._standing:
@@ -465,7 +486,7 @@ class Office:
 def main() -> int:
     workers, servers, *words = sys.argv[1:]
     settings = dict(word.split("=", 1) for word in words)
-    return Office(int(workers), int(servers), settings, Wiring.read(os.environ)).run()
+    return run(Office(int(workers), int(servers), settings, Wiring.read(os.environ)).run)
 
 
 if __name__ == "__main__":

@@ -96,11 +96,15 @@ class Link:
         assert self.welcome is not None
         self.strategy = strategy_of(begin.settings, len(begin.servers))
         self.layout = layout_of(begin.tables)
-        self._fd = new_segment(self.layout.size)
-        self.memory = Memory(self.layout.size, self._fd)
+        self._shared = self._wiring.lane != "tcp" and all(place.host == host() for place in begin.servers)
+        if self._wiring.lane == "shm" and not self._shared:
+            raise UsageError("--lane", "shm: the servers are on another host; leave it out, or take tcp")
+        segment = new_segment(self.layout.size) if self._shared else None
+        self.memory = Memory(self.layout.size, segment)
         for number, place in enumerate(begin.servers):
-            self._connect_server(number, place.host, place.unix, place.tcp)
-        os.close(self._fd)
+            self._connect_server(number, place.unix if self._shared else self._reachable(place.tcp), segment)
+        if segment is not None:
+            os.close(segment)
         self._draw = Draw(int(begin.settings["seed"]))
         parts = WorkerParts(self.layout, self._draw, self.strategy.codec, self.strategy.gate)
         self.node = Worker(self.welcome.worker, self.welcome.incarnation, parts, begin.view)
@@ -110,24 +114,19 @@ class Link:
             self.handle(Received(COORDINATOR, view))
         return begin
 
-    def _connect_server(self, number: int, at: str, unix: str, tcp: str) -> None:
+    def _connect_server(self, number: int, where: str, segment: int | None) -> None:
         assert self.welcome is not None
         hello = Hello(
             self.welcome.run, "worker", self.welcome.worker, self.welcome.incarnation, pid=os.getpid(), host=host()
         )
-        shared = at == host() and self._wiring.lane != "tcp"
-        if self._wiring.lane == "shm" and not shared:
-            raise UsageError("--lane", f"shm: server {number} is on another host; leave it out, or take tcp")
-        where = unix if shared else self._reachable(tcp)
         try:
             wire = connect_to(where, self._wiring)
-            if shared:
-                wire.send_with(hello, self._fd)
-            else:
+            if segment is None:
                 wire.send(hello)
+            else:
+                wire.send_with(hello, segment)
         except OSError as error:
             raise RunError(f"cannot reach server {number} at {where}: {error}") from None
-        self._shared = shared
         self._add(server_id(number), wire)
 
     def _reachable(self, tcp: str) -> str:

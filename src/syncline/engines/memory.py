@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+from contextlib import suppress
 
 import numpy as np
 
@@ -26,6 +27,9 @@ class Memory:
         """`fd`: a shared segment; None: memory of this process alone, of which only what is touched is taken."""
         length = max(2 * values * VALUE_BYTES, 1)
         self._map = mmap.mmap(-1, length) if fd is None else mmap.mmap(fd, length)
+        if fd is None:
+            with suppress(OSError):  # a kernel without large pages does as well, only slower
+                self._map.madvise(mmap.MADV_HUGEPAGE)
         both = np.frombuffer(self._map, np.float32, 2 * values)
         self.updates: Values = both[:values]
         self.params: Values = both[values:]

@@ -6,6 +6,9 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Callable
+
+from syncline.errors import SynclineError
 
 _PR_SET_PDEATHSIG = 1
 
@@ -17,6 +20,15 @@ def say(line: str) -> None:
     """One line on stderr, whole even where many processes write."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
+
+
+def run(main: Callable[[], int]) -> int:
+    """Run a process; what went wrong is one line, and exit code 1."""
+    try:
+        return main()
+    except SynclineError as error:
+        say(str(error))
+        return 1
 
 
 def end_with_parent(parent: int) -> None:

@@ -30,6 +30,7 @@ from syncline.engines.control import (
     Hello,
     Read,
     Refused,
+    Seated,
     Seed,
     Stop,
     Whole,
@@ -37,7 +38,7 @@ from syncline.engines.control import (
 )
 from syncline.engines.frames import STRANGER, Frame
 from syncline.engines.memory import Memory, map_segment
-from syncline.engines.process import say
+from syncline.engines.process import run, say
 from syncline.engines.reactor import Reactor
 from syncline.engines.settings import strategy_of
 from syncline.engines.tracing import Tracing
@@ -243,6 +244,7 @@ class Server:
         self._unseeded = set(self._pieces)
         self._buckets = frozenset(bucket for held in begin.view.holders for bucket in held)
         self._leader = next((each for each in begin.view.members if each.worker == begin.leader), None)
+        self._out(self._coordinator, Seated())
         if not self._unseeded:
             self._open()
 
@@ -382,7 +384,7 @@ class Server:
 
 
 def main() -> int:
-    return Server(int(sys.argv[1]), Wiring.read(os.environ)).run()
+    return run(Server(int(sys.argv[1]), Wiring.read(os.environ)).run)
 
 
 if __name__ == "__main__":

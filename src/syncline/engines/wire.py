@@ -24,6 +24,12 @@ Sink = Callable[[Frame, int], memoryview]
 """Where the payload of this message goes: memory of exactly so many bytes, or `PeerError`."""
 
 _ROOM = 1 << 16
+_SIP = 1 << 13
+"""Bytes that are read at a time where headers are expected: what is payload among them has to be copied."""
+
+_SPARE = 32
+"""How many used copies are kept to be used again."""
+
 _SHARE_FRAMES, _SHARE_BYTES = 64, 16 << 20
 _AGAIN = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -41,6 +47,7 @@ class Wire:
         self._limit = STRANGER
         self._takes_fds = sock.family == socket.AF_UNIX
         self._queue: deque[memoryview] = deque()
+        self._spare: list[bytearray] = []
         self._room = bytearray(_ROOM)
         self._start = 0
         self._stop = 0
@@ -87,7 +94,7 @@ class Wire:
         if not self._queue:
             parts = self._give(parts)
         for part in parts:
-            self._queue.append(part if lasting else memoryview(bytes(part)))
+            self._queue.append(part if lasting else self._copy(part))
             self.backlog += part.nbytes
 
     def send_with(self, message: Frame, fd: int) -> None:
@@ -103,7 +110,20 @@ class Wire:
             if left:
                 self._queue[0] = left[0]
                 return
-            self._queue.popleft()
+            self._reuse(self._queue.popleft())
+
+    def _copy(self, part: memoryview) -> memoryview:
+        """A copy in memory that was used before, if there is some: fresh memory costs more than the copy."""
+        size = part.nbytes
+        fitting = self._spare and len(self._spare[-1]) >= size
+        kept = memoryview(self._spare.pop() if fitting else bytearray(size))[:size]
+        kept[:] = part
+        return kept
+
+    def _reuse(self, kept: memoryview) -> None:
+        memory = kept.obj
+        if isinstance(memory, bytearray) and len(self._spare) < _SPARE and len(memory) >= _ROOM:
+            self._spare.append(memory)
 
     def _give(self, parts: list[memoryview]) -> list[memoryview]:
         """Give these to the socket; what is left of them."""
@@ -205,7 +225,7 @@ class Wire:
             if self._start:
                 self._room[:left] = self._room[self._start : self._stop]
                 self._start, self._stop = 0, left
-            into = memoryview(self._room)[self._stop :]
+            into = memoryview(self._room)[self._stop : self._stop + _SIP]
         got = self._read(into)
         if got is None:
             return 0
