@@ -106,7 +106,8 @@ class Link:
         if segment is not None:
             os.close(segment)
         self._draw = Draw(int(begin.settings["seed"]))
-        parts = WorkerParts(self.layout, self._draw, self.strategy.codec, self.strategy.gate)
+        careful = self.strategy.mode is not Mode.GRADIENTS  # there NaN harms no server, and all see it alike
+        parts = WorkerParts(self.layout, self._draw, self.strategy.codec, self.strategy.gate, careful)
         self.node = Worker(self.welcome.worker, self.welcome.incarnation, parts, begin.view)
         self.buckets = _in_turn(begin.view.holders)
         self._holder = {bucket: server_id(n) for n, held in enumerate(begin.view.holders) for bucket in held}

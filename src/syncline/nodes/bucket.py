@@ -32,7 +32,7 @@ from syncline.nodes.parking import Parked, ParkingLot
 from syncline.nodes.terms import WHOLE, Terms
 from syncline.sync import Release
 
-BLOCK = 1 << 16
+BLOCK = 1 << 15
 """Values that are worked on at a time: the sum and the parameters of a block stay in a core's cache."""
 
 _ALL = slice(None)
