@@ -231,7 +231,7 @@ class HeldBucket:
     ) -> None:
         if self._lent_to is out:
             self._call_in(out)
-        if self.params.size > BLOCK and self._terms.plain:
+        if len(self._blocks) > 1 and self._terms.plain:
             for piece in self._blocks:
                 self._apply_to(piece, [payload[piece] for payload in updates], share, staleness, lr)
         else:
@@ -241,9 +241,12 @@ class HeldBucket:
     def _apply_to(self, piece: slice, updates: list[Payload], share: Values, staleness: int, lr: float | None) -> None:
         """Sum the updates, divide, and apply the rule, to this piece of the bucket."""
         terms, params, memory = self._terms, self.params, self.memory
+        out = self._scratch
         if piece is not _ALL:
             params, memory = params[piece], {name: each[piece] for name, each in memory.items()}
-        out = self._scratch[: params.size] if terms.rule.keeps else params
+            out = out[: params.size]
+        if not terms.rule.keeps:
+            out = params
         update = terms.codec.decode(updates[0], out)
         if len(updates) > 1:
             update = np.add(update, updates[1], out) if terms.plain else self._sum_two(update, updates[1], out)

@@ -173,31 +173,36 @@ class World:
                 self._set_timer(self.clients[source.number], effect)  # type: ignore[arg-type]
 
     def _send(self, source: NodeId, to: NodeId, message: AnyMessage, payload: Payload | None) -> None:
-        size = 0
-        if payload is not None:
-            if type(message) is Params:
-                size = self._pull_bytes[message.bucket]
-                payload = self._snapshot(message, payload)
-            elif type(message) is Push:
-                size = self._push_bytes[message.bucket]
-        if self.recording:
-            self.trace.record((self.agenda.now, source, to, message, size))
-        event = Received(source, message, payload)
-        role, number = to
+        size, number, kind = 0, to[1], type(message)
         arrive: Arrive
         args: tuple[object, ...]
-        if role == "worker":
-            arrive, args = self.to_worker, (number, event)
-        elif role == "server":
-            arrive, args = self._arrive_at_server, (self.servers[number], event, size)
-            number = source[1] if source[0] == "worker" else NO_WORKER
+        if kind is Params:
+            size = self._pull_bytes[message.bucket]  # type: ignore[union-attr]
+            payload = self._snapshot(message, payload)  # type: ignore[arg-type]
+            arrive, args = self.to_worker, (number, Received(source, message, payload))
+        elif kind is Push:
+            if payload is not None:
+                size = self._push_bytes[message.bucket]  # type: ignore[union-attr]
+            arrive, args = self._arrive_at_server, (self.servers[number], Received(source, message, payload), size)
+            number = source[1]
         else:
-            arrive, args = self.to_coordinator, (event,)
-            number = source.number
+            arrive, args, number = self._arrival(source, to, message)
+        if self.recording:
+            self.trace.record((self.agenda.now, source, to, message, size))
         if self.network is None:
             self.agenda.at_once(number, arrive, args)
         else:
             self.network.send((source, to, number), size, arrive, args)
+
+    def _arrival(self, source: NodeId, to: NodeId, message: AnyMessage) -> tuple[Arrive, tuple[object, ...], int]:
+        """What happens when a message without a payload arrives, and the number of the worker at either end."""
+        event = Received(source, message)
+        if to.role == "worker":
+            return self.to_worker, (to.number, event), to.number
+        if to.role == "server":
+            worker = source.number if source.role == "worker" else NO_WORKER
+            return self._arrive_at_server, (self.servers[to.number], event, 0), worker
+        return self.to_coordinator, (event,), source.number
 
     def _snapshot(self, message: Params, payload: Payload) -> Values:
         """The parameters of a version, copied once for all who get them."""
