@@ -17,9 +17,8 @@ from threading import current_thread, main_thread
 from typing import IO, Any
 
 from syncline.bench.channel import Channel
+from syncline.engines.process import ONE_THREAD
 from syncline.errors import RunError
-
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ class Launcher:
     def reachable(self) -> str:
         """Where workers of other hosts can join."""
         address = addresses.parse(self.address, "--listen")
-        return str(replace_host(address))
+        return str(addresses.Address(addresses.own_address_for(address.host), address.port))
 
     # The run.
 
@@ -303,11 +303,6 @@ class Launcher:
             if isinstance(key.data, Child):
                 while self._output(key.data, key.fileobj):  # type: ignore[arg-type]
                     pass
-
-
-def replace_host(address: addresses.Address) -> addresses.Address:
-    """An address that others can use."""
-    return addresses.Address(addresses.own_address_for(address.host), address.port)
 
 
 def _prepare(parent: int, mask: Iterable[int]) -> None:

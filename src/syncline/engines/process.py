@@ -12,6 +12,9 @@ from syncline.errors import SynclineError
 
 _PR_SET_PDEATHSIG = 1
 
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""The environment that keeps the arithmetic of a process on one thread."""
+
 _PAST_THE_CACHE = 1 << 19
 """Bytes from which on a copy passes the cache by."""
 
@@ -43,7 +46,6 @@ def lean() -> dict[str, str]:
 
     A bucket that is written into a worker's memory is read there, not here; glibc would push other data out for it.
     """
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     known = os.environ.get("GLIBC_TUNABLES")
     tuned = f"glibc.cpu.x86_non_temporal_threshold={_PAST_THE_CACHE:#x}"
-    return {**threads, "GLIBC_TUNABLES": f"{known}:{tuned}" if known else tuned}
+    return {**ONE_THREAD, "GLIBC_TUNABLES": f"{known}:{tuned}" if known else tuned}
