@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import ceil, prod
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -30,7 +31,7 @@ BUCKET_VALUES = (1 << 20) // VALUE_BYTES
 """About 1 MiB: large enough to hide a message's cost, small enough to overlap."""
 
 
-class Bucket(NamedTuple):
+class Bucket(msgspec.Struct, frozen=True, order=True, array_like=True, cache_hash=True, gc=False):
     """A range of the model vector, in values; the unit of transmission, application, counting and answers."""
 
     start: int
@@ -111,12 +112,12 @@ class Layout:
         return None
 
 
-def buckets(layout: Layout, ranges: Iterable[tuple[int, int]], limit: int = BUCKET_VALUES) -> tuple[Bucket, ...]:
+def buckets(layout: Layout, ranges: Iterable[Bucket], limit: int = BUCKET_VALUES) -> tuple[Bucket, ...]:
     """Cut the ranges of one shard into buckets of at most `limit` values, along table borders where possible."""
     found: list[Bucket] = []
-    for start, stop in sorted(ranges):
-        open_start = start
-        for piece in _pieces(layout, start, stop):
+    for whole in sorted(ranges):
+        open_start = whole.start
+        for piece in _pieces(layout, whole.start, whole.stop):
             if piece.size > limit:
                 if open_start < piece.start:
                     found.append(Bucket(open_start, piece.start))
@@ -125,8 +126,8 @@ def buckets(layout: Layout, ranges: Iterable[tuple[int, int]], limit: int = BUCK
             elif piece.stop - open_start > limit:
                 found.append(Bucket(open_start, piece.start))
                 open_start = piece.start
-        if open_start < stop:
-            found.append(Bucket(open_start, stop))
+        if open_start < whole.stop:
+            found.append(Bucket(open_start, whole.stop))
     return tuple(found)
 
 

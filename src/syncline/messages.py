@@ -6,6 +6,7 @@ Every message carries the number of its sender's view and the incarnation of the
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import cache
 from typing import NamedTuple
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from syncline.layout import Bucket
 
 
-class NodeId(NamedTuple):
+class NodeId(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False):
     """Who: a role and a number within it."""
 
     role: str
@@ -26,10 +27,12 @@ class NodeId(NamedTuple):
 COORDINATOR = NodeId("coordinator", 0)
 
 
+@cache
 def worker_id(number: int) -> NodeId:
     return NodeId("worker", number)
 
 
+@cache
 def server_id(number: int) -> NodeId:
     return NodeId("server", number)
 

@@ -18,11 +18,11 @@ def layout_of(lengths: list[int]) -> Layout:
 
 
 @st.composite
-def layouts_with_ranges(draw: st.DrawFn) -> tuple[Layout, list[tuple[int, int]]]:
+def layouts_with_ranges(draw: st.DrawFn) -> tuple[Layout, list[Bucket]]:
     """A layout, and disjoint ranges of it in any order, also ones that touch."""
     layout = layout_of(draw(sizes))
     cuts = sorted(draw(st.sets(st.integers(0, layout.size), min_size=2)))
-    pieces = list(pairwise(cuts))
+    pieces = [Bucket(start, stop) for start, stop in pairwise(cuts)]
     chosen = draw(st.lists(st.sampled_from(pieces), min_size=1, unique=True))
     return layout, chosen
 
@@ -54,29 +54,28 @@ def test_no_table_outside(offset: int) -> None:
 def test_an_empty_table_holds_no_value() -> None:
     layout = Layout.of([("a", (2,)), ("empty", (0, 7)), ("b", (2,))])
     assert [layout.table_at(offset).name for offset in range(4)] == ["a", "a", "b", "b"]
-    assert buckets(layout, [(0, 4)]) == (Bucket(0, 4),)
+    assert buckets(layout, [Bucket(0, 4)]) == (Bucket(0, 4),)
 
 
 @given(layouts_with_ranges(), st.integers(1, 80))
-def test_buckets_cover_their_ranges_exactly_and_in_order(
-    case: tuple[Layout, list[tuple[int, int]]], limit: int
-) -> None:
+def test_buckets_cover_their_ranges_exactly_and_in_order(case: tuple[Layout, list[Bucket]], limit: int) -> None:
     layout, ranges = case
     found = buckets(layout, ranges, limit)
-    assert [value for bucket in found for value in range(*bucket)] == [
-        value for start, stop in sorted(ranges) for value in range(start, stop)
+    assert [value for bucket in found for value in range(bucket.start, bucket.stop)] == [
+        value for piece in sorted(ranges) for value in range(piece.start, piece.stop)
     ]
     assert list(found) == sorted(found)
     assert all(0 < bucket.size <= limit for bucket in found)
     for bucket in found:  # none joins two ranges
-        assert any(start <= bucket.start and bucket.stop <= stop for start, stop in ranges)
+        assert any(piece.start <= bucket.start and bucket.stop <= piece.stop for piece in ranges)
 
 
 @given(layouts_with_ranges(), st.integers(1, 80))
-def test_a_small_table_is_cut_by_its_range_only(case: tuple[Layout, list[tuple[int, int]]], limit: int) -> None:
+def test_a_small_table_is_cut_by_its_range_only(case: tuple[Layout, list[Bucket]], limit: int) -> None:
     layout, ranges = case
-    borders = {border for piece in ranges for border in piece}
-    for _, stop in buckets(layout, ranges, limit):
+    borders = {border for piece in ranges for border in (piece.start, piece.stop)}
+    for bucket in buckets(layout, ranges, limit):
+        stop = bucket.stop
         inside = [table for table in layout.tables if table.start < stop < table.stop]
         if inside and stop not in borders:
             assert inside[0].size > limit
@@ -84,14 +83,14 @@ def test_a_small_table_is_cut_by_its_range_only(case: tuple[Layout, list[tuple[i
 
 @given(st.integers(1, 500), st.integers(1, 80))
 def test_a_large_table_is_cut_into_equal_parts(length: int, limit: int) -> None:
-    found = [bucket.size for bucket in buckets(layout_of([length]), [(0, length)], limit)]
+    found = [bucket.size for bucket in buckets(layout_of([length]), [Bucket(0, length)], limit)]
     assert len(found) == -(-length // limit)
     assert max(found) - min(found) <= 1
 
 
 def test_neighbouring_small_tables_share_a_bucket() -> None:
     layout = layout_of([4, 4, 4, 20, 3, 3])
-    assert buckets(layout, [(0, layout.size)], 10) == (
+    assert buckets(layout, [Bucket(0, layout.size)], 10) == (
         Bucket(0, 8),  # t0, t1
         Bucket(8, 12),  # t2 does not fit any more
         Bucket(12, 22),  # t3 is too large: two halves

@@ -25,7 +25,7 @@ def test_every_value_lies_on_exactly_one_server(placement: Placement, sizes: lis
     layout = layout_of(*sizes)
     ranges = placement.place(layout, servers)
     assert len(ranges) == servers
-    held = [value for server in ranges for piece in server for value in range(*piece)]
+    held = [value for server in ranges for piece in server for value in range(piece.start, piece.stop)]
     assert sorted(held) == list(range(layout.size))
 
 

@@ -173,7 +173,7 @@ class World:
                 self._set_timer(self.clients[source.number], effect)  # type: ignore[arg-type]
 
     def _send(self, source: NodeId, to: NodeId, message: AnyMessage, payload: Payload | None) -> None:
-        size, number, kind = 0, to[1], type(message)
+        size, number, kind = 0, to.number, type(message)
         arrive: Arrive
         args: tuple[object, ...]
         if kind is Params:
@@ -184,7 +184,7 @@ class World:
             if payload is not None:
                 size = self._push_bytes[message.bucket]  # type: ignore[union-attr]
             arrive, args = self._arrive_at_server, (self.servers[number], Received(source, message, payload), size)
-            number = source[1]
+            number = source.number
         else:
             arrive, args, number = self._arrival(source, to, message)
         if self.recording:
