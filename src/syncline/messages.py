@@ -6,8 +6,7 @@ Every message carries the number of its sender's view and the incarnation of the
 from __future__ import annotations
 
 from enum import IntEnum
-from functools import cache
-from typing import NamedTuple
+from functools import lru_cache
 
 import msgspec
 
@@ -27,12 +26,12 @@ class NodeId(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False)
 COORDINATOR = NodeId("coordinator", 0)
 
 
-@cache
+@lru_cache(maxsize=1 << 16)
 def worker_id(number: int) -> NodeId:
     return NodeId("worker", number)
 
 
-@cache
+@lru_cache(maxsize=1 << 16)
 def server_id(number: int) -> NodeId:
     return NodeId("server", number)
 
@@ -106,7 +105,7 @@ class Moved(Message, frozen=True, tag="moved", gc=False):
     bucket: Bucket
 
 
-class Member(NamedTuple):
+class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A live worker; `first` is the first iteration it takes part in, None until that is named."""
 
     worker: int

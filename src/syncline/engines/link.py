@@ -47,6 +47,9 @@ WELCOME_SECONDS = 5.0
 START_SECONDS = 3600.0
 """How long a worker waits for the others at the start."""
 
+MOST = 1 << 62
+"""No iteration, version or V is as large: what is computed from them fits into a frame."""
+
 
 _NO_COORDINATOR = "the coordinator is gone{}, and the membership cannot change without it"
 
@@ -111,8 +114,9 @@ class Link:
         self.node = Worker(self.welcome.worker, self.welcome.incarnation, parts, begin.view)
         self.buckets = _in_turn(begin.view.holders)
         self._holder = {bucket: server_id(n) for n, held in enumerate(begin.view.holders) for bucket in held}
+        self._holders = begin.view.holders
         for view in self._views:
-            self.handle(Received(COORDINATOR, view))
+            self._from_coordinator(view)
         return begin
 
     def _connect_server(self, number: int, where: str, segment: int | None) -> None:
@@ -274,6 +278,8 @@ class Link:
         if not isinstance(message, Params | Whole) or self.node is None or self._shared:
             raise PeerError(f"{type(message).__name__} with a payload")
         bucket = message.bucket
+        if isinstance(message, Whole) and bucket not in self._unread:
+            raise PeerError(f"{bucket}, which nobody has asked for")
         if self._holder.get(bucket) != source or size != bucket.size * VALUE_BYTES:
             raise PeerError(f"{type(message).__name__} of {bucket} with a payload of {size:,} bytes")
         if isinstance(message, Params) and not self.node.awaits(message):
@@ -297,6 +303,8 @@ class Link:
             raise PeerError(f"{type(message).__name__} of {message.bucket}, which it does not hold")
         if isinstance(message, Params | Whole) and carried == self._shared:
             raise PeerError(f"{type(message).__name__} {'with' if carried else 'without'} a payload")
+        if isinstance(message, Params | Taken) and not (0 <= message.version < MOST and 0 <= message.v < MOST):
+            raise PeerError(f"{type(message).__name__} of version {message.version} and V {message.v}")
         if isinstance(message, Whole):
             self._unread.discard(message.bucket)
         else:
@@ -307,6 +315,8 @@ class Link:
         if isinstance(message, View) and self.node is None:
             self._views.append(message)
         elif isinstance(message, View | Gone) and self.node is not None:
+            if isinstance(message, View):
+                self._check_view(message)
             self.handle(Received(COORDINATOR, message))
         elif isinstance(message, Welcome):
             self.welcome = message
@@ -318,6 +328,12 @@ class Link:
             self._ended = True
         else:
             raise PeerError(f"{type(message).__name__} from the coordinator")
+
+    def _check_view(self, view: View) -> None:
+        if view.holders != self._holders:
+            raise PeerError("a view in which servers hold other buckets")
+        if not all(0 <= (member.first or 0) < MOST for member in view.members):
+            raise PeerError("a view in which somebody starts with an iteration that is none")
 
     def _lost(self, wire: Wire, id: NodeId, reason: str) -> None:
         self._poll.unregister(wire.fileno())

@@ -25,10 +25,10 @@ import numpy as np
 
 from syncline.effects import Effect, Send
 from syncline.layout import Bucket, Payload, Values
-from syncline.messages import Gone, Member, NodeId, Params, Pull, Push, Taken, Wants
+from syncline.messages import Gone, Member, Params, Pull, Push, Taken, Wants
 from syncline.nodes.kept import Kept, KeptUpdates, Who
 from syncline.nodes.paces import Paces
-from syncline.nodes.parking import Parked, ParkingLot
+from syncline.nodes.parking import ParkingLot, Request
 from syncline.nodes.terms import WHOLE, Terms
 from syncline.sync import Release
 
@@ -69,7 +69,7 @@ class HeldBucket:
         self._round_applied = -1
         self._unruly = -1
         """Up to this iteration a worker may be further ahead than the model allows, by grace of an earlier one."""
-        self._judged: Parked | None = None
+        self._judged: Request | None = None
         self._lent_to: list[Effect] | None = None
         """The effects of the `handle` in which the parameters were last sent."""
         self._scratch = np.empty_like(params)
@@ -115,10 +115,9 @@ class HeldBucket:
 
     # Push and pull.
 
-    def push(self, source: NodeId, push: Push, payload: Payload | None, now: float, out: list[Effect]) -> bool | None:
+    def push(self, arrived: Request, push: Push, now: float, out: list[Effect]) -> bool | None:
         """Judge a member's push; True: taken, False: too late, None: a repeat."""
-        worker, i = source.number, push.progress
-        arrived = Parked(source, push, payload)
+        worker, i = arrived.source.number, push.progress
         seen = self._seen.get(worker)
         if seen is not None and seen.incarnation == push.incarnation and i <= seen.progress:
             if not self._lot.holds(worker, i):
@@ -131,15 +130,15 @@ class HeldBucket:
             return False
         if self._terms.adaptive:
             self._paces.pushed(worker, now)
-        self._take(worker, push, payload, out)
+        self._take(worker, push, arrived.payload, out)
         self.advance(now, out)
         self._pull(arrived, now, out)
         return True
 
-    def pull(self, source: NodeId, pull: Pull, now: float, out: list[Effect]) -> None:
+    def pull(self, arrived: Request, pull: Pull, now: float, out: list[Effect]) -> None:
         """Judge a member's pull without a push: a joiner's first, or anybody's last."""
+        source = arrived.source
         seen = self._seen.get(source.number)
-        arrived = Parked(source, pull, None)
         long_ago = seen is not None and seen.incarnation == pull.incarnation and pull.progress < seen.progress
         if long_ago or self._pulled.get(source.number) == (pull.incarnation, pull.progress):
             self._answer(arrived, now, out)
@@ -161,7 +160,7 @@ class HeldBucket:
             if i == self.v and (terms.members[worker].first or 0) <= i:
                 self.missing -= 1
 
-    def _pull(self, arrived: Parked, now: float, out: list[Effect]) -> None:
+    def _pull(self, arrived: Request, now: float, out: list[Effect]) -> None:
         terms, self._judged = self._terms, arrived
         if terms.model.may_answer(self, arrived.source.number, arrived.message.progress, terms.draw):
             self._answer(arrived, now, out)
@@ -170,11 +169,11 @@ class HeldBucket:
         else:
             self._lot.park(arrived, self._release_round(arrived))
 
-    def _may_answer(self, arrived: Parked) -> bool:
+    def _may_answer(self, arrived: Request) -> bool:
         terms, self._judged = self._terms, arrived
         return terms.model.may_answer(self, arrived.source.number, arrived.message.progress, terms.draw)
 
-    def _answer(self, parked: Parked, now: float, out: list[Effect], late: bool = False) -> None:
+    def _answer(self, parked: Request, now: float, out: list[Effect], late: bool = False) -> None:
         message, source, terms = parked.message, parked.source, self._terms
         if terms.at_close:
             self._kept.own(message.progress, (source.number, message.incarnation))
@@ -310,7 +309,7 @@ class HeldBucket:
             else:
                 self._lot.park(parked, self._release_round(parked))
 
-    def _release_round(self, parked: Parked) -> int:
+    def _release_round(self, parked: Request) -> int:
         """Under which round a pull is parked that came by no push, or that outlives a change of model.
 
         `lazy`: its own. `soft`: the first whose close satisfies its condition.

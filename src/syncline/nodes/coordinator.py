@@ -72,7 +72,7 @@ class Coordinator:
         first = 1 + max(self._reports.values())
         for worker, member in self._members.items():
             if member.first is None:
-                self._members[worker] = member._replace(first=first)
+                self._members[worker] = Member(worker, member.incarnation, first)
         return self._publish()
 
     def _publish(self) -> list[Effect]:

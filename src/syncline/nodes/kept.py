@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from syncline.layout import Payload
 
@@ -10,8 +10,7 @@ Who = tuple[int, int]
 """(worker, incarnation)"""
 
 
-@dataclass(slots=True)
-class Kept:
+class Kept(msgspec.Struct, eq=False, gc=False):
     """One update; `payload` is None if it was empty."""
 
     payload: Payload | None
@@ -34,13 +33,16 @@ class KeptUpdates:
         self._rounds: dict[int, dict[Who, Kept]] = {}
 
     def keep(self, i: int, who: Who, update: Kept) -> None:
-        self._rounds.setdefault(i, {})[who] = update
+        there = self._rounds.get(i)
+        if there is None:
+            there = self._rounds[i] = {}
+        there[who] = update
 
     def own(self, i: int, who: Who) -> None:
         """The push of this update is about to be answered."""
-        kept = self._rounds.get(i, {}).get(who)
-        if kept is not None:
-            kept.own()
+        there = self._rounds.get(i)
+        if there is not None and who in there:
+            there[who].own()
 
     def own_all(self, worker: int) -> None:
         """This worker is gone, and its memory with it."""

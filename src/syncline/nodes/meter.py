@@ -57,11 +57,11 @@ class Meter:
         if type(event) is Received and type(event.message) in _REQUESTS:
             asked, source = event.message, event.source
         for effect in effects:
-            if type(effect) is Send:
+            if type(effect) is Send and type(effect.message) in ANSWERS:
                 answer: Answer = effect.message  # type: ignore[assignment]
                 if asked is not None and effect.to == source and answer.bucket == asked.bucket:  # type: ignore[union-attr]
                     asked = None
-                if self._parked and type(answer) in ANSWERS:
+                if self._parked:
                     self._release((server, effect.to.number, answer.incarnation, answer.bucket), now)
         if asked is not None and source is not None:
             self._park(server, source.number, asked, now)  # type: ignore[arg-type]

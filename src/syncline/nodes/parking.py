@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import Protocol
 
 from syncline.layout import Payload
 from syncline.messages import NodeId, Pull, Push
 
 
-class Parked(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """A push or pull that is not answered yet; the payload stays the worker's memory."""
+class Request(Protocol):
+    """A push or pull as it came in (`Received`); the payload stays the worker's memory until it is answered."""
 
-    source: NodeId
-    message: Push | Pull
-    payload: Payload | None
+    @property
+    def source(self) -> NodeId: ...
+
+    @property
+    def message(self) -> Push | Pull: ...
+
+    @property
+    def payload(self) -> Payload | None: ...
 
 
 class ParkingLot:
@@ -22,10 +27,10 @@ class ParkingLot:
     __slots__ = ("_of", "_under")
 
     def __init__(self) -> None:
-        self._of: dict[int, Parked] = {}
-        self._under: dict[int, list[Parked]] = {}
+        self._of: dict[int, Request] = {}
+        self._under: dict[int, list[Request]] = {}
 
-    def park(self, parked: Parked, under: int) -> None:
+    def park(self, parked: Request, under: int) -> None:
         self._of[parked.source.number] = parked
         self._under.setdefault(under, []).append(parked)
 
@@ -33,18 +38,18 @@ class ParkingLot:
         parked = self._of.get(worker)
         return parked is not None and parked.message.progress == progress
 
-    def release(self, closed: int) -> list[Parked]:
+    def release(self, closed: int) -> list[Request]:
         """Take out what is parked under the round that has closed, in order of arrival."""
         released = [each for each in self._under.pop(closed, ()) if self._of.get(each.source.number) is each]
         for each in released:
             del self._of[each.source.number]
         return released
 
-    def withdraw(self, worker: int) -> Parked | None:
+    def withdraw(self, worker: int) -> Request | None:
         """Take out the pull of a worker that is gone."""
         return self._of.pop(worker, None)
 
-    def empty(self) -> list[Parked]:
+    def empty(self) -> list[Request]:
         """Take out everything, in worker order."""
         everything = [self._of[worker] for worker in sorted(self._of)]
         self._of.clear()

@@ -93,9 +93,9 @@ class Shard:
             moved = Moved(self.terms.view, message.incarnation, message.progress, message.bucket)
             out.append(Send(source, moved))
         elif type(message) is Pull:
-            bucket.pull(source, message, now, out)
+            bucket.pull(event, message, now, out)  # type: ignore[arg-type]
         elif type(message) is Push:
-            taken = bucket.push(source, message, event.payload, now, out)
+            taken = bucket.push(event, message, now, out)  # type: ignore[arg-type]
             if taken:
                 self.tally.take(source.number, message)
             elif taken is False:
