@@ -48,6 +48,10 @@ class Hello(Control, frozen=True, tag="hello"):
     """Where a server listens on its own host."""
     tcp: Word = ""
     """Where a server listens for other hosts."""
+    model: Word = "model"
+    """Worker to server: which model this connection is about."""
+    again: bool = False
+    """Worker to coordinator: a further connection of this incarnation. A connection is about one model at most."""
 
 
 class Refused(Control, frozen=True, tag="refused"):
@@ -78,6 +82,8 @@ class Declare(Control, frozen=True, tag="declare"):
 
     tables: tuple[Declared, ...]
     wishes: dict[str, str] = {}
+    model: Word = "model"
+    """Which of the run's models: each has its own layout, members and progress."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -98,6 +104,13 @@ class Begin(Control, frozen=True, tag="begin"):
     servers: tuple[Place, ...]
     leader: int
     """The worker whose parameters all start with; -1: they are there already."""
+    model: str = "model"
+    origins: dict[str, str] = {}
+    """Where each setting came from."""
+
+
+class Another(Control, frozen=True, tag="another"):
+    """Coordinator to server: open another connection, for another model."""
 
 
 class Seated(Control, frozen=True, tag="seated"):
@@ -131,7 +144,7 @@ class Ended(Control, frozen=True, tag="ended"):
 
 
 class Seen(Control, frozen=True, tag="seen"):
-    """Coordinator to launcher and agents: what has become of a worker; launcher to coordinator: one never came."""
+    """Coordinator to launcher and agents: what has become of a worker; launcher to coordinator: one has ended."""
 
     role: str
     number: int
@@ -139,6 +152,14 @@ class Seen(Control, frozen=True, tag="seen"):
     what: str
     usage: bool = False
     """What it asked for makes no sense."""
+    pid: Count = 0
+    """From a launcher: the process that was the worker."""
+
+
+class Started(Control, frozen=True, tag="started"):
+    """Launcher to coordinator: a process with a group of its own, which is to end when I do."""
+
+    pid: Count
 
 
 class Frozen(Control, frozen=True, tag="frozen"):
@@ -177,6 +198,7 @@ ControlMessage = (
     | Welcome
     | Declare
     | Begin
+    | Another
     | Seated
     | Go
     | Seed
@@ -184,6 +206,7 @@ ControlMessage = (
     | Whole
     | Ended
     | Seen
+    | Started
     | Frozen
     | Abort
     | Figures
