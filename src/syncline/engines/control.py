@@ -186,6 +186,7 @@ class Figures(Control, frozen=True, tag="figures"):
     train_progress: int
     bytes_pushed: Count
     bytes_pulled: Count
+    model: str = "model"
 
 
 class Stop(Control, frozen=True, tag="stop"):

@@ -17,7 +17,7 @@ LIMIT = 15.0
 
 _INFO = struct.Struct("8B13I")
 _PROBES, _UNACKED, _LAST_ACK = 3, 8 + 4, 8 + 12
-"""Where the kernel's `tcp_info` says: probes of a full receiver, segments under way, milliseconds since the last ack."""
+"""Where `tcp_info` says: probes of a full receiver, segments under way, milliseconds since the last acknowledgement."""
 
 
 class Silence:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TextIO
+from urllib.parse import quote
 
 from syncline.effects import Event, Received, Send
 from syncline.layout import Payload
@@ -13,14 +14,15 @@ HEADER = "time,from,to,kind,progress,bytes,start,stop,version,v\n"
 
 
 class Tracing:
-    """Writes the trace of one node to DIRECTORY/server0.csv; nothing without a directory."""
+    """Writes the trace of a shard to DIRECTORY/server0.csv, or server0.NAME.csv for a model with a name of its own."""
 
-    def __init__(self, directory: str, node: NodeId) -> None:
+    def __init__(self, directory: str, node: NodeId, model: str) -> None:
         self._node = node
         self._file: TextIO | None = None
         self.on = bool(directory)
         if directory:
-            self._file = (Path(directory) / f"{node}.csv").open("w", buffering=1 << 20)
+            name = f"{node}.csv" if model == "model" else f"{node}.{quote(model, safe='')}.csv"
+            self._file = (Path(directory) / name).open("w", buffering=1 << 20)
             self._file.write(HEADER)
 
     def event(self, event: Event, now: float) -> None:
@@ -36,7 +38,8 @@ class Tracing:
 
     def _line(self, now: float, source: NodeId, to: NodeId, message: Message, size: int) -> None:
         assert self._file is not None
-        start, stop = getattr(message, "bucket", ("", ""))
+        bucket = getattr(message, "bucket", None)
+        start, stop = ("", "") if bucket is None else (bucket.start, bucket.stop)
         version = message.read if type(message) is Push else getattr(message, "version", "")
         kind = message.__struct_config__.tag
         progress, v = getattr(message, "progress", -1), getattr(message, "v", "")
