@@ -321,7 +321,7 @@ class Victim:
         self.run = token_hex(16)
         self._iterations = iterations
         self._children: list[subprocess.Popen[bytes]] = []
-        self._wiring = Wiring(run=self.run, lane="tcp")
+        self._wiring = Wiring(run=self.run, lane="tcp", listen="127.0.0.1")
         self._log = (directory / "log").open("wb")
         self.coordinator = self._spawn(
             ["-m", "syncline.engines.coordinator", "2", "2", f"sync={sync}", "bucket=1KiB", "mode=changes"],
@@ -329,7 +329,7 @@ class Victim:
         )
         assert self.coordinator.stdout is not None
         self.unix, self.tcp = self.coordinator.stdout.readline().decode().split()
-        self._wiring = Wiring(run=self.run, lane="tcp", coordinator=self.unix)
+        self._wiring = Wiring(run=self.run, lane="tcp", listen="127.0.0.1", coordinator=self.unix)
         self._launcher = Caller(self.unix, Hello(self.run, "launcher"))
         self._launcher.hears(Welcome)
         self.servers = [self._spawn(["-m", "syncline.engines.server", str(number)]) for number in range(2)]
@@ -343,7 +343,7 @@ class Victim:
 
     def start_workers(self) -> None:
         for number in range(2):
-            self._wiring = Wiring(run=self.run, lane="tcp", coordinator=self.unix, worker=str(number))
+            self._wiring = Wiring(run=self.run, lane="tcp", listen="127.0.0.1", coordinator=self.unix, worker=str(number))
             self.workers.append(self._spawn([__file__, str(self.directory), str(self._iterations)]))
 
     def pace(self, part: float) -> None:

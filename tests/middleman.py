@@ -1,0 +1,242 @@
+"""A hostile middleman: it sits on the connections of one worker, passes on what is said, and says something of its own.
+
+A worker listens nowhere. What reaches it comes over its connections to the coordinator and to the servers, so an enemy
+must sit on one of them. This one is a thread that listens where the worker believes the others to be.
+
+Run as a program, this file is a worker of a run whose sums are exact, whatever their order: its updates are whole
+numbers. It takes the arguments of hostile.py:
+
+    python tests/middleman.py DIRECTORY ITERATIONS
+"""
+
+from __future__ import annotations
+
+import random
+import selectors
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+from time import sleep
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from hostile import NASTY, SECONDS, SEED, SHAPES, Recorded, dial, may_begin, recorded, split
+from syncline.engines.control import Begin
+from syncline.engines.frames import unpack
+from syncline.engines.session import Session, connect
+from syncline.layout import Values
+
+IDLE = 0.05
+"""Seconds of silence after the attack until a hasty middleman hangs up. A worker waits for a silent server without end,
+so somebody has to end it; if this comes too early, it ends otherwise, and no worse."""
+
+
+class Attack(NamedTuple):
+    """Say something on the connection to `whom`, once so many frames have come from all."""
+
+    whom: str
+    after: int
+    says: Callable[[Recorded], bytes]
+    """What is said, given the frame that comes next."""
+
+
+def derails(bad: bytes) -> bool:
+    """Does it end in the middle of a frame, so that whatever follows is misread?"""
+    return sum(len(each.whole) for each in split(bad)) != len(bad)
+
+
+def twist(draw: random.Random, frame: Recorded) -> bytes:
+    """A value deep inside of a header is missing, a little wrong, or something else."""
+    fields = within = msgspec.msgpack.decode(frame.header)
+    while True:
+        key = draw.choice(list(within) if isinstance(within, dict) else range(len(within)))
+        value = within[key]
+        if not isinstance(value, dict | list) or not value or draw.random() < 0.1:
+            break
+        within = value
+    match draw.randrange(4):
+        case 0:
+            del within[key]
+        case 1 if isinstance(value, int):
+            within[key] = min(value + draw.choice((-1, 1, 100)), 2**64 - 1)
+        case _:
+            within[key] = draw.choice(NASTY)
+    return Recorded(msgspec.msgpack.encode(fields), frame.payload).whole
+
+
+class Side(msgspec.Struct, eq=False):
+    """One end of a connection that passes through here."""
+
+    sock: socket.socket
+    whom: str
+    """The peer that the worker believes to talk to."""
+    to_worker: bool
+    """Is the worker at this end, or the peer?"""
+    other: Any = None
+    stream: bytes = b""
+    """The beginning of a frame."""
+    derailed: bool = False
+
+
+class Middleman(Thread):
+    """Stands between one worker and everyone else, and attacks once."""
+
+    def __init__(self, coordinator: str, attack: Attack | None = None, *, hasty: bool = False) -> None:
+        """`hasty`: hang up as soon as the worker may wait in vain."""
+        super().__init__(daemon=True)
+        self._hasty = hasty
+        self.attacked = False
+        self.heard: list[Recorded] = []
+        """What came from the others."""
+        self._attack = attack
+        self._selector = selectors.DefaultSelector()
+        self._bell, self._rope = socket.socketpair()
+        self._selector.register(self._bell, selectors.EVENT_READ)
+        self.address = self._open("coordinator", coordinator)
+        """Where the worker finds the coordinator."""
+
+    def __enter__(self) -> Middleman:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._rope.close()
+        self.join()
+
+    def run(self) -> None:
+        try:
+            while self._turn():
+                pass
+        finally:
+            self._close()
+
+    def _turn(self) -> bool:
+        """Wait, and pass on what has come; False: it is over."""
+        ready = self._selector.select((IDLE if self._hasty else SECONDS) if self.attacked else None)
+        if not ready:
+            self._hang_up()
+        for key, _ in ready:
+            if key.fileobj is self._bell:
+                return False
+            if isinstance(key.data, Side):
+                self._pass(key.data)
+            else:
+                self._accept(key.fileobj, *key.data)  # type: ignore[arg-type]
+        return True
+
+    def _open(self, whom: str, where: str) -> str:
+        """Listen in the place of somebody; where."""
+        door = socket.create_server(("127.0.0.1", 0))
+        self._selector.register(door, selectors.EVENT_READ, (whom, where))
+        return "{}:{}".format(*door.getsockname())
+
+    def _accept(self, door: socket.socket, whom: str, where: str) -> None:
+        ours, theirs = Side(door.accept()[0], whom, True), Side(dial(where), whom, False)
+        ours.other, theirs.other = theirs, ours
+        for side in (ours, theirs):
+            side.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._selector.register(side.sock, selectors.EVENT_READ, side)
+
+    def _sides(self) -> list[Side]:
+        return [key.data for key in self._selector.get_map().values() if isinstance(key.data, Side)]
+
+    def _pass(self, side: Side) -> None:
+        if side.sock.fileno() < 0:
+            return
+        try:
+            data = side.sock.recv(1 << 16)
+            if side.to_worker:
+                side.other.sock.sendall(data)
+            else:
+                self._tell(side, data)
+        except OSError:
+            data = b""
+        if not data or side.derailed:
+            self._end(side)
+
+    def _tell(self, side: Side, data: bytes) -> None:
+        """Pass on the whole frames of it to the worker, with the attack before one of them."""
+        side.stream += data
+        for frame in split(side.stream):
+            side.stream = side.stream[len(frame.whole) :]
+            if self._is_time(side.whom):
+                self._strike(frame)
+            self.heard.append(frame)
+            side.other.sock.sendall(self._led_here(frame).whole)
+
+    def _is_time(self, source: str) -> bool:
+        """A false server speaks before the true one does, a false coordinator at any time: the true one is silent."""
+        attack = self._attack
+        if attack is None or self.attacked or len(self.heard) < attack.after:
+            return False
+        return attack.whom in (source, "coordinator")
+
+    def _strike(self, coming: Recorded) -> None:
+        assert self._attack is not None
+        for side in self._sides():
+            if side.whom == self._attack.whom and not side.to_worker:
+                self.attacked = True
+                bad = self._attack.says(coming)
+                side.derailed = self._hasty and derails(bad)
+                side.other.sock.sendall(bad)
+
+    def _led_here(self, frame: Recorded) -> Recorded:
+        """The worker is told that the servers are here."""
+        message = unpack(frame.header)
+        if not isinstance(message, Begin):
+            return frame
+        places = [
+            msgspec.structs.replace(place, tcp=self._open(f"server{number}", place.tcp))
+            for number, place in enumerate(message.servers)
+        ]
+        return recorded(msgspec.structs.replace(message, servers=tuple(places)))
+
+    def _hang_up(self) -> None:
+        for side in self._sides():
+            self._end(side)
+
+    def _end(self, side: Side) -> None:
+        for each in (side, side.other):
+            if each.sock.fileno() >= 0:
+                self._selector.unregister(each.sock)
+                each.sock.close()
+
+    def _close(self) -> None:
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+        self._selector.close()
+
+
+# A worker whose updates are whole numbers.
+
+
+def whole_update(rank: int, iteration: int) -> dict[str, Values]:
+    draw = np.random.default_rng([SEED, rank, iteration])
+    return {name: draw.integers(-8, 9, shape).astype(np.float32) for name, shape in SHAPES.items()}
+
+
+def vector(tables: dict[str, Values]) -> Values:
+    return np.concatenate([tables[name].ravel() for name in SHAPES])
+
+
+def train(session: Session, directory: Path, iterations: int) -> None:
+    tables = session.tables({name: np.zeros(shape) for name, shape in SHAPES.items()})
+    for iteration in range(iterations):
+        while not may_begin(directory, iteration):
+            sleep(0.005)
+        for name, update in whole_update(session.rank, iteration).items():
+            session.update(name, update)
+        session.clock()
+        session.sync()
+        if iteration == 0:
+            (directory / "under way").touch()
+    session.close()
+    np.save(directory / f"final{session.rank}.npy", vector(tables))
+
+
+if __name__ == "__main__":
+    train(connect(), Path(sys.argv[1]), int(sys.argv[2]))
