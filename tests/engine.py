@@ -17,7 +17,10 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-MARK = "SYNCLINE_TEST_MARK"
+MARK = "MARK_OF_A_TEST_RUN"
+
+QUIET = {"OMP_NUM_THREADS": "1"}
+"""Set by the user, so that a run has nothing to say of it."""
 
 PATIENCE = 60.0
 """Seconds after which a test gives up. Nothing is expected to take long; a busy machine may."""
@@ -82,7 +85,11 @@ class Run:
         command = [sys.executable, "-m", "syncline", "run", *options, str(program), *words]
         with self._files[0].open("w") as out, self._files[1].open("w") as err:
             self.process = subprocess.Popen(
-                command, cwd=directory, stdout=out, stderr=err, env={**os.environ, **environment, MARK: self.mark}
+                command,
+                cwd=directory,
+                stdout=out,
+                stderr=err,
+                env={**os.environ, **QUIET, **environment, MARK: self.mark},
             )
 
     @property

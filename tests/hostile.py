@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from syncline import Session, connect
 from syncline.engines import addresses
 from syncline.engines.control import (
     Abort,
@@ -44,7 +46,6 @@ from syncline.engines.control import (
     Whole,
 )
 from syncline.engines.frames import PREFIX, Frame, pack, unpack
-from syncline.engines.session import Session, connect
 from syncline.engines.wire import Wire
 from syncline.engines.wiring import Wiring
 from syncline.layout import Bucket, Values
@@ -343,7 +344,7 @@ class Victim:
 
     def start_workers(self) -> None:
         for number in range(2):
-            self._wiring = Wiring(run=self.run, lane="tcp", listen="127.0.0.1", coordinator=self.unix, worker=str(number))
+            self._wiring = replace(self._wiring, worker=str(number))
             self.workers.append(self._spawn([__file__, str(self.directory), str(self._iterations)]))
 
     def pace(self, part: float) -> None:

@@ -25,9 +25,9 @@ import msgspec
 import numpy as np
 
 from hostile import NASTY, SECONDS, SEED, SHAPES, Recorded, dial, may_begin, recorded, split
+from syncline import Session, connect
 from syncline.engines.control import Begin
 from syncline.engines.frames import unpack
-from syncline.engines.session import Session, connect
 from syncline.layout import Values
 
 IDLE = 0.05

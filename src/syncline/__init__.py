@@ -1,8 +1,8 @@
 """Syncline keeps the replicas of a model in step while many uneven machines train it over ordinary networks."""
 
-from syncline.engines.session import Session, connect
 from syncline.errors import GoneError, NotFinite, PeerError, RunError, Stalled, SynclineError, UsageError
 from syncline.layout import Bucket, Layout, Table
+from syncline.pytorch.session import Session, connect
 from syncline.spec import parse
 from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Release, Ssp, SyncModel
 

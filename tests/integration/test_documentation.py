@@ -42,7 +42,8 @@ def test_the_sync_model_in_the_docs_conforms(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/experiments.md", "docs/sync-models.md", "docs/numpy.md", "CONTRIBUTING.md"]
+    "page",
+    ["README.md", "docs/experiments.md", "docs/sync-models.md", "docs/numpy.md", "docs/run.md", "CONTRIBUTING.md"],
 )
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text()):

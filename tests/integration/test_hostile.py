@@ -416,7 +416,7 @@ def worker_against(where: str, bad: bytes) -> BaseException | None:
     false = FalseRun(where, bad)
     false.start()
     try:
-        with Session(false.wiring).start() as session:
+        with Session().start(false.wiring) as session:
             tables = session.tables({name: np.zeros(shape) for name, shape in SHAPES.items()})
             while True:
                 for name, table in tables.items():

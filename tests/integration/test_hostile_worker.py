@@ -45,7 +45,7 @@ ATTACKED = 2
 OWN = 1024.0
 """The update of the attacked worker, in every value, with either sign: larger than all that the others sum up to."""
 
-LEFT_OUT = 3
+LEFT_OUT = 1
 """Frames that come before a worker takes part: `Welcome`, `Begin` and the view in which it is still a joiner."""
 
 
@@ -105,7 +105,7 @@ def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
 def joined(run: Crew, between: Middleman) -> Iterator[Session]:
     """A worker in this process that has joined the run, with a middleman on all its connections."""
     wiring = Wiring(run=run.run, lane="tcp", coordinator=between.address, worker=str(ATTACKED))
-    with between, Session(wiring).start() as session:
+    with between, Session().start(wiring) as session:
         session.tables({name: np.zeros(shape) for name, shape in SHAPES.items()})
         run.buckets = session._link.buckets
         yield session
@@ -309,7 +309,7 @@ def starting(first: int) -> Callable[[Recorded], bytes]:
     )
 
 
-IN_VIEW = LEFT_OUT
+IN_VIEW = 3
 IN_TRAINING = 30
 
 IMPOSSIBLE = {

@@ -12,7 +12,8 @@ import pytest
 
 import lanes
 from lanes import SEED, SHAPES, drawn_updates, first_values, run_drawn, vector
-from syncline.engines.launcher import Child, Launcher
+from syncline.engines.child import Child
+from syncline.engines.launcher import Launcher
 from syncline.engines.plan import Plan, checked
 from syncline.engines.settings import settle, strategy_of
 from syncline.engines.wiring import Wiring

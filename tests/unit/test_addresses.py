@@ -11,7 +11,7 @@ import pytest
 
 from netns import two_hosts
 from syncline.engines import addresses
-from syncline.engines.addresses import Address, address_of, connect, is_loopback, listen, listen_unix, parse
+from syncline.engines.addresses import Address, address_of, connect, is_loopback, listen, listen_unix, parse, resolve
 from syncline.errors import UsageError
 
 ANY_PORT = Address("127.0.0.1", 0)
@@ -45,7 +45,7 @@ def test_an_address_has_one_spelling() -> None:
         ("10.0.0.1", "has no port"),
         (":7070", r"has no host; 0\.0\.0\.0:7070 stands for all"),
         ("@", "has no port"),
-        ("localhost:7070", r"give an address such as 192\.0\.2\.7:7070, not a host name"),
+        ("localhost:7070", r"is not an address; give an address such as 192\.0\.2\.7:7070"),
         ("10.0.0.256:7070", "is not an address"),
         ("010.0.0.1:7070", "is not an address"),
         ("[]:7070", "is not an address"),
@@ -64,6 +64,40 @@ def test_an_address_has_one_spelling() -> None:
 def test_what_is_no_address_is_refused(text: str, problem: str) -> None:
     with pytest.raises(UsageError, match=problem) as caught:
         parse(text, OPTION)
+    assert caught.value.option == OPTION
+
+
+def test_a_name_stands_for_all_its_addresses() -> None:
+    found = resolve("localhost:7070", OPTION)
+    assert found
+    assert all(is_loopback(address) and address.port == 7070 for address in found)
+    assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1:7070", "[::1]:0", "@syncline-0a"])
+def test_an_address_stands_for_itself(text: str) -> None:
+    assert resolve(text, OPTION) == [parse(text, OPTION)]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("nowhere.invalid:7070", "there is no address for the name 'nowhere.invalid': "),
+        (f"{'a' * 300}:7070", "there is no address for the name"),
+        ("localhost", "has no port"),
+        ("localhost:x", "from 0 to 65535"),
+        ("10.0.0.256:7070", "is not an address"),
+        ("010.0.0.1:7070", "is not an address"),
+        ("0x7f000001:7070", "is not an address"),
+        ("10.1:7070", "is not an address"),
+        ("a b:7070", "is not an address"),
+        ("http://localhost:7070", "is not an address"),
+        ("-n:7070", "is not an address"),
+    ],
+)
+def test_what_is_no_name_either_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem) as caught:
+        resolve(text, OPTION)
     assert caught.value.option == OPTION
 
 

@@ -47,7 +47,7 @@ class Syncline:
 
 def work(channel: Channel, *, wiring: dict[str, str], size: int, workers: int) -> None:
     """The program of a worker."""
-    serve(channel, _Worker(Session(Wiring(**wiring)).start(), size, workers))
+    serve(channel, _Worker(Session().start(Wiring(**wiring)), size, workers))
 
 
 class _Worker:

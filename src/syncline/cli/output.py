@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import mkstemp
+from tempfile import TemporaryFile, mkstemp
 from typing import TextIO
 
 from syncline.errors import UsageError
@@ -32,6 +32,16 @@ def _check_output(option: str, path: Path, taken: dict[Path, str]) -> None:
     if target in taken:
         raise UsageError(option, f"{str(path)!r} is {taken[target]}; name another file")
     taken[target] = f"what {option} writes"
+
+
+def check_directory(option: str, path: Path) -> None:
+    """Refuse a directory in which no file can be made."""
+    if not path.is_dir():
+        raise UsageError(option, f"there is no directory {str(path)!r}")
+    try:
+        TemporaryFile(dir=path).close()
+    except OSError as error:
+        raise UsageError(option, f"cannot write into {str(path)!r}: {error.strerror}") from None
 
 
 @contextmanager

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import json
-import signal
-import sys
+import os
+import shlex
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from syncline.cli.output import check_outputs, whole_text
+from syncline.cli.config import Config, read_config
+from syncline.cli.output import check_directory, check_outputs, whole_text
+from syncline.cli.program import command_of
+from syncline.cli.speaker import Closed, Speaker, quiet_end
+from syncline.engines.interrupts import Heed
 from syncline.engines.launcher import Launcher
-from syncline.engines.plan import Plan, checked
+from syncline.engines.plan import COMMAND_LINE, Plan, checked
+from syncline.engines.watch import patience
 from syncline.engines.wiring import Wiring
-from syncline.errors import RunError, UsageError
+from syncline.errors import UsageError
 
 
 def run(
-    command: Annotated[list[str], typer.Argument(metavar="PROGRAM [ARGS]...", help="A Python file and its arguments.")],
-    workers: Annotated[int, typer.Option("--workers", "-n", help="How many workers to start here.")] = 2,
-    servers: Annotated[int, typer.Option(help="How many servers hold the model.")] = 1,
+    command: Annotated[
+        list[str],
+        typer.Argument(metavar="PROGRAM [ARGS]...", help="A Python file, or with -m a module; its arguments."),
+    ],
+    module: Annotated[bool, typer.Option("-m", help="PROGRAM is a module, as in python -m.")] = False,
+    workers: Annotated[
+        int | None, typer.Option("--workers", "-n", help="How many workers to start here. Default: 2.")
+    ] = None,
+    servers: Annotated[int | None, typer.Option(help="How many servers hold the model. Default: 1.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.toml", help="An experiment file: its strategy, seed and workers count here."),
+    ] = None,
     sync: Annotated[
         list[str] | None, typer.Option(help="bsp, asp, ssp:3, ...; once for all servers, or once each.")
     ] = None,
@@ -44,71 +59,123 @@ def run(
     trace: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Have every server write its messages there.")
     ] = None,
+    log_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep the output of each process there, in w0.log, server0.log ..."),
+    ] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the figures as JSON.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything and show what would be started; start nothing.")
+    ] = False,
 ) -> None:
-    """Start a program as several workers that train one model, with servers beside them."""
+    """Start a program as several workers that train one model, with servers beside them.
+
+    Exit codes: 0 done; 1 a worker failed or a server was lost; 2 the request makes no sense; 130 interrupted.
+    """
     words = {"release": release, "mode": mode, "rule": rule, "gate": gate, "placement": placement, "bucket": bucket}
-    settings = {key: word for key, word in words.items() if word is not None}
-    if sync:
-        settings["sync"] = " ".join(sync)
-    if seed is not None:
-        settings["seed"] = str(seed)
-    check_outputs([], {"--report": report})
-    if trace is not None and not trace.is_dir():
-        raise UsageError("--trace", f"there is no directory {str(trace)!r}")
-    wiring = Wiring(
-        lane=lane or "",
-        key_file=str(key_file.resolve()) if key_file else "",
-        insecure="1" if insecure else "",
-        trace=str(trace.resolve()) if trace else "",
+    words |= {"sync": " ".join(sync) if sync else None, "seed": None if seed is None else str(seed)}
+    if join is not None:
+        _refuse_with_join({"--servers": servers, "--report": report, "--config": config})
+    file = read_config(config)
+    check_outputs([] if config is None else [config], {"--report": report})
+    if trace is not None:
+        check_directory("--trace", trace)
+    if log_dir is not None:
+        _check_log_dir(log_dir, dry_run)
+    patience(os.environ)
+    wiring = Wiring(lane=lane or "", key_file=_path(key_file), insecure="1" if insecure else "", trace=_path(trace))
+    plan = Plan(
+        command_of(command, module),
+        _first(workers, file.workers, 2),
+        _first(servers, file.servers, 1),
+        {key: word for key, word in words.items() if word is not None},
+        wiring,
+        config=file.settings or {},
+        file="file" if config is None else config.name,
+        log_dir=_path(log_dir),
     )
-    plan = checked(Plan(_program(command), workers, servers, settings, wiring), listen, join)
-    with whole_text(report, "--report") as file:
-        launcher = Launcher(plan, _line)
-        code = _run(launcher, listen, key_file)
-        if file is not None and code == 0:
-            json.dump(_report(launcher, settings), file, indent=2)
-            file.write("\n")
-    if code:
-        raise typer.Exit(code)
+    plan = checked(plan, listen, join, dry=dry_run)
+    if dry_run:
+        _show(plan, file, {"workers": workers, "servers": servers})
+        return
+    with whole_text(report, "--report") as target, quiet_end():
+        speaker = Speaker()
+        _say_ignored(plan, file, speaker)
+        launcher = Launcher(plan, speaker.line)
+        invitation = _invitation(key_file, insecure) if listen is not None else None
+        _run(launcher, speaker, invitation)
+        if target is not None:
+            json.dump(_report(launcher, plan.words()), target, indent=2)
+            target.write("\n")
 
 
-def _program(command: list[str]) -> list[str]:
-    if not Path(command[0]).is_file():
-        raise UsageError("PROGRAM", f"there is no file {command[0]!r}")
-    return [sys.executable, *command]
+def _refuse_with_join(given: dict[str, object]) -> None:
+    for option, value in given.items():
+        if value is not None:
+            raise UsageError(option, "is the run's own affair; leave it out with --join")
 
 
-def _line(name: str, text: str) -> None:
-    """What the run itself says goes to stderr, what its programs say to stdout."""
-    print(f"[{name}] {text}" if name != "syncline" else f"syncline: {text}", flush=True, file=_stream(name))
+def _check_log_dir(path: Path, dry: bool) -> None:
+    """Make it, if it is not there."""
+    if not dry:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError("--log-dir", f"cannot make {str(path)!r}: {error.strerror}") from None
+    if path.exists():
+        check_directory("--log-dir", path)
 
 
-def _stream(name: str) -> TextIO:
-    return sys.stdout if name.startswith("w") else sys.stderr
+def _path(path: Path | None) -> str:
+    return "" if path is None else str(path.resolve())
 
 
-def _run(launcher: Launcher, listen: str | None, key_file: Path | None) -> int:
+def _first(*values: int | None) -> int:
+    return next(value for value in values if value is not None)
+
+
+def _show(plan: Plan, file: Config, given: dict[str, int | None]) -> None:
+    from syncline.cli.dry_run import show_plan
+
+    written = {"workers": file.workers, "servers": file.servers}
+    origins = {
+        key: COMMAND_LINE if count is not None else "default" if written[key] is None else plan.file
+        for key, count in given.items()
+    }
+    _say_ignored(plan, file, Speaker())
+    show_plan(plan, origins)
+
+
+def _say_ignored(plan: Plan, file: Config, speaker: Speaker) -> None:
+    if file.ignored:
+        speaker.line("syncline", f"{plan.file}: only the simulator heeds {', '.join(file.ignored)}")
+
+
+def _invitation(key_file: Path | None, insecure: bool) -> list[str]:
+    """The words that others need beside the address."""
+    key = [] if key_file is None else ["--key-file", str(key_file)]
+    return [*key, *["--insecure"] * insecure, "-n", "1"]
+
+
+def _run(launcher: Launcher, speaker: Speaker, invitation: list[str] | None) -> None:
     """Start everything, let it end, and leave nothing behind, whatever happens."""
-    signal.signal(signal.SIGTERM, _terminated)
-    try:
-        launcher.start()
-        if listen is not None:
-            key = f" --key-file {key_file}" if key_file else ""
-            _line("syncline", f"more workers can join: syncline run --join {launcher.reachable()}{key} -n 1 PROGRAM")
-        code = launcher.wait()
-        if launcher.aborted is not None and code == 1:
-            raise RunError(launcher.aborted)
-        return code
-    except KeyboardInterrupt as interrupt:
-        launcher.interrupt(*interrupt.args)
-        raise
-    finally:
-        launcher.stop()
-
-
-def _terminated(number: int, _: object) -> None:
-    raise KeyboardInterrupt(number)
+    with Heed(launcher.hurry) as heed:
+        try:
+            try:
+                launcher.start()
+                if invitation is not None:
+                    words = shlex.join(["syncline", "run", "--join", launcher.reachable(), *invitation])
+                    speaker.line("syncline", f"more workers can join: {words} PROGRAM")
+                launcher.wait()
+            except (KeyboardInterrupt, Closed) as interrupt:
+                launcher.interrupt(*interrupt.args)
+                raise
+            finally:
+                heed.over()
+        finally:  # an interrupt that came before this point has had its one chance to raise
+            launcher.stop()
+    if launcher.failure is not None:
+        raise launcher.failure
 
 
 def _report(launcher: Launcher, settings: dict[str, str]) -> dict[str, Any]:

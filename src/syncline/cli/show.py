@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -22,10 +23,16 @@ _LONG = 1.0
 
 def settings(experiment: Experiment) -> None:
     """Every setting and where it came from."""
+    rows = [(setting.key, setting.value, setting.origin) for setting in experiment.settings]
+    Console(stderr=True).print(settings_table(rows), "")
+
+
+def settings_table(rows: Iterable[tuple[str, str, str]]) -> Table:
+    """A row for each setting: its name, its value, and where that came from."""
     table = Table("setting", "value", "from", title="settings", title_justify="left", box=None, pad_edge=False)
-    for setting in experiment.settings:
-        table.add_row(setting.key, setting.value, setting.origin, style="dim" if setting.origin == "default" else "")
-    Console(stderr=True).print(table, "")
+    for key, value, origin in rows:
+        table.add_row(escape(key), escape(value), escape(origin), style="dim" if origin == "default" else "")
+    return table
 
 
 @contextmanager

@@ -1,13 +1,15 @@
 """Where a node listens, and sockets that lead there.
 
-An address is numeric, never a host name: what a name means differs from host to host and from day to day. Nodes of one
-host meet at a Unix socket in the abstract namespace, which leaves no file behind and ends with its process.
+An address is numeric: what a host name means differs from host to host and from day to day, so a name that a user gives
+is looked up once, at the start (`resolve`), and what nodes tell each other is what it stood for. Nodes of one host meet
+at a Unix socket in the abstract namespace, which leaves no file behind and ends with its process.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import re
 import secrets
 import socket
 import struct
@@ -37,6 +39,8 @@ There is no limit on how long sent data may wait (TCP_USER_TIMEOUT): Linux would
 well, and so take a peer that computes for one that is dead. The connection to the coordinator is mostly silent, so that
 one finds out.
 """
+
+_NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]*", re.IGNORECASE)
 
 SOMEWHERE = {"0.0.0.0": "192.0.2.1", "::": "2001:db8::1"}
 """For each address that means "all of ours", one far away (reserved for documentation: nothing is ever sent there)."""
@@ -77,12 +81,32 @@ def parse(text: str, option: str) -> Address:
     return Address(_host(host, text, option), _port(port, text, option))
 
 
+def resolve(text: str, option: str) -> list[Address]:
+    """The addresses that a user means by `host:7070`: those of the name, in the system's order, or the one it is."""
+    host, _, port = text.rpartition(":")
+    if not _is_name(host):
+        return [parse(text, option)]
+    number = _port(port, text, option)
+    try:
+        found = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "that is no host name"
+        raise UsageError(option, f"there is no address for the name {host!r}: {why}; {EXAMPLE}") from None
+    return [Address(host, number) for host in dict.fromkeys(str(where[0]) for *_, where in found)]
+
+
+def _is_name(host: str) -> bool:
+    """Could this be a host name? Nothing that is, or is nearly, an address: a slip must not become another host."""
+    last = host.rstrip(".").rpartition(".")[2]
+    return _NAME.fullmatch(host) is not None and not last.isdigit() and not last.lower().startswith("0x")
+
+
 def _host(host: str, text: str, option: str) -> str:
     bracketed = host.startswith("[") and host.endswith("]")
     try:
         found = ip_address(host[1:-1] if bracketed else host)
     except ValueError:
-        raise UsageError(option, f"{host!r} is not an address; {EXAMPLE}, not a host name") from None
+        raise UsageError(option, f"{host!r} is not an address; {EXAMPLE}") from None
     if bracketed != isinstance(found, IPv6Address):
         right = "an IPv6 address goes in brackets, as in [::1]:7070; an IPv4 address does not"
         raise UsageError(option, f"{text!r}: {right}")

@@ -139,6 +139,20 @@ class Whole(Control, frozen=True, tag="whole"):
     bucket: Bucket
 
 
+class Share(Control, frozen=True, tag="share"):
+    """Worker to coordinator: this is what I have to say; tell me what all have to say."""
+
+    kind: Word
+    data: Annotated[bytes, msgspec.Meta(max_length=3 << 20)] = b""
+
+
+class Shared(Control, frozen=True, tag="shared"):
+    """Coordinator to workers: what all have said, in worker order."""
+
+    kind: str
+    data: tuple[bytes, ...]
+
+
 class Ended(Control, frozen=True, tag="ended"):
     """Coordinator to all: nobody is a member any more; nothing changes now."""
 
@@ -205,6 +219,8 @@ ControlMessage = (
     | Seed
     | Read
     | Whole
+    | Share
+    | Shared
     | Ended
     | Seen
     | Started

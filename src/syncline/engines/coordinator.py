@@ -36,12 +36,14 @@ from syncline.engines.control import (
     Refused,
     Seated,
     Seen,
+    Share,
     Started,
     Stop,
     Welcome,
 )
 from syncline.engines.frames import DECLARATION, STRANGER, Frame
 from syncline.engines.gathering import OVER, Gathering, Peer
+from syncline.engines.meeting import Meeting
 from syncline.engines.process import outlive_parent, run
 from syncline.engines.reactor import BACKLOG, Reactor
 from syncline.engines.silence import Silence
@@ -108,6 +110,7 @@ class Office:
         self._servers_told = False
         self._until = inf
         """When servers that were told to end are no longer waited for."""
+        self._meeting = Meeting(self.out)
         self._stopped = Stopped()
         self._silence = Silence()
         self._never: set[int] = set()
@@ -199,6 +202,10 @@ class Office:
             self._declare(peer, message)
         elif isinstance(message, Seated | Join | Leave) and peer.gathering is not None:
             peer.gathering.from_worker(peer, message)
+            self._meet()
+        elif isinstance(message, Share):
+            self._meeting.say(peer, message)
+            self._meet()
         else:
             raise PeerError(f"{type(message).__name__} from a worker")
 
@@ -342,6 +349,18 @@ class Office:
         for gathering in self._models.values():
             gathering.begin_if_ready()
 
+    def _meet(self) -> None:
+        """Let those hear each other who have something to say, once nobody is missing."""
+        if self._meeting.said:
+            self._meeting.end_if_all({number for number, guest in self._workers.items() if self._takes_part(guest)})
+
+    def _takes_part(self, guest: Guest) -> bool:
+        """Is this worker a member of something, or about to be, from the start?"""
+        gatherings = [peer.gathering for peer in guest.peers if peer.gathering is not None and peer.left is None]
+        if any(gathering.begun for gathering in gatherings):
+            return any(peer.gathering is not None and peer.gathering.is_member(peer) for peer in guest.peers)
+        return guest.hello.number in range(self.expected) and all(peer.left is None for peer in guest.peers)
+
     # Life and death.
 
     def _watch(self) -> None:
@@ -355,6 +374,7 @@ class Office:
         for wire in [*self._peers, *self._agents]:
             if self._silence.gone(wire, now):
                 self._reactor.lose(wire, "its host acknowledges nothing any more")
+        self._meet()
 
     def _frozen(self, guest: Guest) -> None:
         """A worker is stopped: it is lost as a member, and learns so when it wakes up."""
@@ -383,26 +403,34 @@ class Office:
         if peer.gathering is not None:
             guest.began |= peer.gathering.begun
             peer.gathering.closed(peer, reason)
+            self._forget_if_empty(peer.gathering)
         if not guest.peers:
             del self._workers[number]
             if not guest.began:
                 self.tell(peer, f"gone before the run began{reason and ': ' + reason}")
             self.count_out(number)
+            self._meeting.leave(number)
+        self._meet()
+
+    def _forget_if_empty(self, gathering: Gathering) -> None:
+        """What nobody trains, and nobody has trained, is no model of this run."""
+        if not gathering.begun and not gathering.workers:
+            self._models.pop(gathering.name, None)
+            for server in gathering.servers.values():
+                server.gathering = None
 
     def _server_closed(self, peer: Peer, reason: str) -> None:
         guest = self._servers[peer.id.number]
         guest.peers.remove(peer)
         what = f"its connection ended{reason and ': ' + reason}"
-        if guest.peers:
-            self._reactor.lose(guest.peers[0].wire, reason)
-            return
-        del self._servers[peer.id.number]
+        if not guest.peers:
+            del self._servers[peer.id.number]
         if self._stopping:
             self.over = not self._servers
-        elif self._is_over() and not self._readers():
-            self.tell(peer, f"{what}, when all was done")
-        else:
+        elif not self._is_over() or self._readers():
             self.abort(f"{peer.id} is gone: {what}")
+        elif not guest.peers:
+            self.tell(peer, f"{what}, when all was done")
 
     def _is_over(self) -> bool:
         """Has everything ended that was ever trained here?"""

@@ -149,7 +149,7 @@ class Gathering:
 
     def lose(self, peer: Peer, what: str) -> None:
         """This worker takes no further part."""
-        if self._node is None or not self._is_member(peer):
+        if self._node is None or not self.is_member(peer):
             return
         self._run.tell(peer, what)
         self._handle(Lost(peer.id.number, peer.incarnation))
@@ -157,7 +157,7 @@ class Gathering:
             self._run.abort(f"{peer.id}, whose parameters all start with, is gone before the others had them: {what}")
         self._sit(peer)
 
-    def _is_member(self, peer: Peer) -> bool:
+    def is_member(self, peer: Peer) -> bool:
         who = (peer.id.number, peer.incarnation)
         return any((member.worker, member.incarnation) == who for member in self.members)
 

@@ -6,13 +6,14 @@ import os
 import select
 from collections.abc import Callable
 from itertools import zip_longest
+from math import inf
 from time import monotonic
 
 import numpy as np
+from msgspec.structs import replace
 
 from syncline.draw import Draw
 from syncline.effects import Deliver, Depart, Effect, Enter, Event, Fail, Received, Send
-from syncline.engines import addresses
 from syncline.engines.control import (
     Abort,
     Begin,
@@ -20,20 +21,26 @@ from syncline.engines.control import (
     Ended,
     Go,
     Hello,
+    Place,
     Read,
     Refused,
     Seated,
     Seed,
+    Share,
+    Shared,
     Welcome,
     Whole,
     layout_of,
 )
 from syncline.engines.frames import Frame
+from syncline.engines.lane import open_lane
 from syncline.engines.memory import Memory, new_segment
+from syncline.engines.process import say
 from syncline.engines.settings import strategy_of
+from syncline.engines.silence import Silence
 from syncline.engines.watch import host
 from syncline.engines.wire import Wire
-from syncline.engines.wiring import Wiring, connect_coordinator, connect_to
+from syncline.engines.wiring import Wiring, connect_coordinator
 from syncline.errors import GoneError, PeerError, RunError, SynclineError, UsageError
 from syncline.gates import Always
 from syncline.layout import VALUE_BYTES, Bucket, Payload
@@ -47,6 +54,12 @@ WELCOME_SECONDS = 5.0
 START_SECONDS = 3600.0
 """How long a worker waits for the others at the start."""
 
+NOTICE_SECONDS = 10.0
+"""Whoever waits longer than this at the start is told for what."""
+
+LOOK_SECONDS = 1.0
+"""Seconds between two looks whether a host has fallen silent."""
+
 MOST = 1 << 62
 """No iteration, version or V is as large: what is computed from them fits into a frame."""
 
@@ -59,6 +72,8 @@ class Link:
 
     def __init__(self, wiring: Wiring) -> None:
         self._wiring = wiring
+        self._model = ""
+        self._said: Shared | None = None
         self._poll = select.poll()
         self._wires: dict[int, tuple[Wire, NodeId]] = {}
         self._by_id: dict[NodeId, Wire] = {}
@@ -79,10 +94,11 @@ class Link:
 
     # The start.
 
-    def connect(self) -> Welcome:
-        """Say hello to the coordinator; what it answers."""
-        number = int(self._wiring.worker or -1)
-        hello = Hello(self._wiring.run, "worker", number, pid=os.getpid(), host=host())
+    def connect(self, known: Welcome | None = None) -> Welcome:
+        """Say hello to the coordinator; what it answers. `known`: what it answered on the first connection."""
+        hello = Hello(self._wiring.run, "worker", int(self._wiring.worker or -1), pid=os.getpid(), host=host())
+        if known is not None:
+            hello = replace(hello, run=known.run, number=known.worker, incarnation=known.incarnation, again=True)
         wire = connect_coordinator(self._wiring, hello)
         self._add(COORDINATOR, wire)
         self.welcome: Welcome | None = None
@@ -90,58 +106,89 @@ class Link:
         assert self.welcome is not None
         return self.welcome
 
+    def another(self) -> Link:
+        """A link for another model: a connection is about one."""
+        made = Link(self._wiring)
+        made.connect(self.welcome)
+        return made
+
+    def share(self, kind: str, data: bytes) -> list[bytes]:
+        """Say something to all, and hear what all have said."""
+        self._said = None
+        self._send(COORDINATOR, Share(kind, data))
+        self._wait(lambda: self._said is not None)
+        assert self._said is not None
+        return list(self._said.data)
+
     def begin(self, declare: Declare) -> Begin:
         """Declare what is trained, and wait until all have."""
+        self._model = declare.model
         self._send(COORDINATOR, declare)
-        self._wait(lambda: self._begun is not None, START_SECONDS)
+        self._wait(
+            lambda: self._begun is not None, START_SECONDS, "waiting until the other workers declare their tables"
+        )
         begin = self._begun
         assert begin is not None
+        try:
+            self._set_up(begin, declare)
+        except PeerError as error:
+            raise self._failed(PeerError(f"{COORDINATOR} broke the protocol: {error}")) from None
+        return begin
+
+    def _set_up(self, begin: Begin, declare: Declare) -> None:
         assert self.welcome is not None
-        self.strategy = strategy_of(begin.settings, len(begin.servers))
+        self._check_begin(begin, declare)
         self.layout = layout_of(begin.tables)
-        self._shared = self._wiring.lane != "tcp" and all(place.host == host() for place in begin.servers)
-        if self._wiring.lane == "shm" and not self._shared:
-            raise UsageError("--lane", "shm: the servers are on another host; leave it out, or take tcp")
-        segment = new_segment(self.layout.size) if self._shared else None
-        self.memory = Memory(self.layout.size, segment)
-        for number, place in enumerate(begin.servers):
-            self._connect_server(number, place.unix if self._shared else self._reachable(place.tcp), segment)
-        if segment is not None:
-            os.close(segment)
-        self._draw = Draw(int(begin.settings["seed"]))
-        careful = self.strategy.mode is not Mode.GRADIENTS  # there NaN harms no server, and all see it alike
-        parts = WorkerParts(self.layout, self._draw, self.strategy.codec, self.strategy.gate, careful)
+        try:
+            self.strategy = strategy_of(begin.settings, len(begin.servers))
+            self._draw = Draw(int(begin.settings["seed"]))
+        except (KeyError, ValueError) as error:
+            raise PeerError(f"settings that are none: {error}") from None
+        self._connect_servers(begin.servers)
+        parts = WorkerParts(self.layout, self._draw, self.strategy.codec, self.strategy.gate, finite=False)
         self.node = Worker(self.welcome.worker, self.welcome.incarnation, parts, begin.view)
         self.buckets = _in_turn(begin.view.holders)
         self._holder = {bucket: server_id(n) for n, held in enumerate(begin.view.holders) for bucket in held}
-        self._holders = begin.view.holders
         for view in self._views:
             self._from_coordinator(view)
-        return begin
 
-    def _connect_server(self, number: int, where: str, segment: int | None) -> None:
+    def _check_begin(self, begin: Begin, declare: Declare) -> None:
+        """A worker trains what it has declared, on servers that hold all of it, each value once."""
+        held = sorted((bucket.start, bucket.stop) for each in begin.view.holders for bucket in each)
+        ends = [0, *(stop for _, stop in held)]
+        whole = [*(start for start, _ in held), layout_of(declare.tables).size] == ends
+        if begin.tables != declare.tables or len(begin.view.holders) != len(begin.servers) or not whole:
+            raise PeerError("a beginning with another model than was declared, or with servers that do not hold it")
+        self._holders = begin.view.holders
+        self._check_view(begin.view)
+
+    def _connect_servers(self, places: tuple[Place, ...]) -> None:
+        """Reach every server, and say who this is; where memory is shared, it goes along."""
+        wires, self._shared = open_lane(places, self._wiring)
+        for number, wire in enumerate(wires):
+            self._add(server_id(number), wire)
+        segment = new_segment(self.layout.size) if self._shared else None
+        try:
+            self.memory = Memory(self.layout.size, segment)
+            for number, wire in enumerate(wires):
+                self._greet(number, wire, segment)
+        finally:
+            if segment is not None:
+                os.close(segment)
+
+    def _greet(self, number: int, wire: Wire, segment: int | None) -> None:
         assert self.welcome is not None
+        known = self.welcome
         hello = Hello(
-            self.welcome.run, "worker", self.welcome.worker, self.welcome.incarnation, pid=os.getpid(), host=host()
+            known.run, "worker", known.worker, known.incarnation, pid=os.getpid(), host=host(), model=self._model
         )
         try:
-            wire = connect_to(where, self._wiring)
             if segment is None:
                 wire.send(hello)
             else:
                 wire.send_with(hello, segment)
         except OSError as error:
-            raise RunError(f"cannot reach server {number} at {where}: {error}") from None
-        self._add(server_id(number), wire)
-
-    def _reachable(self, tcp: str) -> str:
-        """Where this worker reaches a server that listens on every address of its host: as the coordinator was."""
-        address = addresses.parse(tcp, "--listen")
-        if address.host not in ("0.0.0.0", "::"):
-            return tcp
-        seen = addresses.parse(self._wiring.coordinator, "--join")
-        ours = "::1" if ":" in address.host else "127.0.0.1"
-        return str(addresses.Address(seen.host or ours, address.port))
+            raise self._failed(RunError(f"server {number} ended the connection: {error}")) from None
 
     def seed(self) -> None:
         """Leader: give every server its first parameters, from `memory.updates`."""
@@ -222,21 +269,41 @@ class Link:
 
     # Waiting.
 
+    def pump(self) -> None:
+        """Read and write what can be at once."""
+        self._turn(0.0)
+
     def wait(self, done: Callable[[], bool]) -> None:
         """Read and write until something holds."""
-        self._wait(done, None)
+        self._wait(done)
 
-    def _wait(self, done: Callable[[], bool], seconds: float | None) -> None:
-        until = None if seconds is None else monotonic() + seconds
+    def _wait(self, done: Callable[[], bool], seconds: float = inf, notice: str = "") -> None:
+        """The same for at most so long; `notice`: what the user is told if it takes its time."""
+        silence = None
+        began = now = looked = monotonic()
         while not done():
             if self.error is not None:
                 raise self.error
-            left = None if until is None else until - monotonic()
-            if left is not None and left < 0:
+            left = began + seconds - now
+            if left < 0:
                 raise RunError(f"nothing was heard for {seconds:g} s")
-            self._turn(None if left is None else 1000 * left)
+            self._turn(1000 * min(left, LOOK_SECONDS))
+            now = monotonic()
+            if now - looked >= LOOK_SECONDS:
+                silence, looked = silence or Silence(), now  # new, since nobody has looked while the program computed
+                self._look(silence, now)
+            if notice and now - began >= NOTICE_SECONDS:
+                say(f"syncline: {notice}")
+                notice = ""
 
-    def _turn(self, timeout: float | None) -> None:
+    def _look(self, silence: Silence, now: float) -> None:
+        """Is one of the hosts gone without a word?"""
+        for wire, id in list(self._wires.values()):
+            if silence.gone(wire, now):
+                self._lost(wire, id, "its host acknowledges nothing")
+
+    def _turn(self, timeout: float) -> None:
+        """Wait for at most so many milliseconds, and handle what has happened."""
         blocked = [wire for wire, _ in self._wires.values() if wire.waiting]
         for wire in blocked:
             self._poll.modify(wire.fileno(), select.POLLIN | select.POLLOUT)
@@ -309,6 +376,8 @@ class Link:
             self._unread.discard(message.bucket)
         else:
             payload = self.memory.param(message.bucket) if type(message) is Params else None
+            if payload is None and self.strategy.mode is Mode.GRADIENTS:
+                self.memory.param(message.bucket)[:] = 0  # nobody had a gradient
             self.handle(Received(source, message, payload))
 
     def _from_coordinator(self, message: Frame) -> None:
@@ -318,14 +387,16 @@ class Link:
             if isinstance(message, View):
                 self._check_view(message)
             self.handle(Received(COORDINATOR, message))
-        elif isinstance(message, Welcome):
+        elif isinstance(message, Welcome) and self.welcome is None:
             self.welcome = message
-        elif isinstance(message, Begin):
+        elif isinstance(message, Begin) and self._begun is None:
             self._begun = message
         elif isinstance(message, Go):
             self._go = True
         elif isinstance(message, Ended):
             self._ended = True
+        elif isinstance(message, Shared):
+            self._said = message
         else:
             raise PeerError(f"{type(message).__name__} from the coordinator")
 
@@ -378,7 +449,8 @@ class Link:
         self.wait(lambda: not self._unread)
 
     def close(self) -> None:
-        for wire, _ in self._wires.values():
+        for fd, (wire, _) in self._wires.items():
+            self._poll.unregister(fd)
             wire.close()
         self._wires.clear()
         self._by_id.clear()

@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from syncline.errors import SynclineError
 
@@ -44,6 +44,14 @@ def end_with_parent(parent: int) -> None:
 def outlive_parent() -> None:
     """Take that back: this process finds out by itself, and has something to do first."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, 0)
+
+
+def share_of_cores(processes: int, environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables that keep so many processes out of each other's way, unless there are some already, or it is alone."""
+    variable = "OMP_NUM_THREADS"
+    if processes == 1 or variable in environment:
+        return {}
+    return {variable: str(max(1, len(os.sched_getaffinity(0)) // processes))}
 
 
 def lean() -> dict[str, str]:

@@ -1,4 +1,6 @@
-"""Training at the level of numpy: a worker declares tables, hands in updates, and takes what comes back.
+"""A worker's part in a run: who it is, the models that it trains, and what all workers do together.
+
+At the level of numpy a session has one model, and these are its calls:
 
     session = syncline.connect()
     tables = session.tables({"w": w, "b": b})     # all start with the leader's values
@@ -21,43 +23,46 @@ import os
 import sys
 from collections.abc import Mapping
 from types import TracebackType
+from typing import Self
 
-import numpy as np
 import numpy.typing as npt
 
-from syncline.effects import Fetch, Ready
-from syncline.engines.control import Declare, declared
+from syncline.engines.alone import Alone
 from syncline.engines.link import Link
+from syncline.engines.replica import Replica
 from syncline.engines.wiring import Wiring
 from syncline.errors import UsageError
-from syncline.layout import Bucket, Layout, Table, Values
+from syncline.layout import Values
 from syncline.strategy import Mode
+
+MODEL = "model"
+"""The name of a model that was given none."""
 
 
 class Session:
     """One worker of a run."""
 
-    def __init__(self, wiring: Wiring) -> None:
-        self._link = Link(wiring)
-        self._tables: dict[str, Table] = {}
-        self._arrays: dict[str, Values] = {}
-        self._given: set[str] = set()
-        self._pushed: set[Bucket] = set()
-        self._clocked = False
+    def __init__(self) -> None:
+        self.rank, self.size, self.incarnation = 0, 1, 0
+        self._link: Link | None = None
+        """The first connection to the coordinator; None: a run of one."""
+        self._wiring = Wiring()
+        self._replicas: list[Replica] = []
         self._closed = False
-        self.iteration = 0
-        """The iteration that the next updates belong to."""
 
-    def start(self) -> Session:
-        """Connect to the run."""
-        welcome = self._link.connect()
-        self.rank, self.size = welcome.worker, welcome.workers
-        self.incarnation = welcome.incarnation
+    def start(self, wiring: Wiring) -> Self:
+        """Connect to the run; without a coordinator this is a run of one."""
+        self._wiring = wiring
+        if wiring.coordinator:
+            self._link = Link(wiring)
+            welcome = self._link.connect()
+            self.rank, self.size, self.incarnation = welcome.worker, welcome.workers, welcome.incarnation
         self._pid = os.getpid()
+        self._next_hook, sys.excepthook = sys.excepthook, self._at_exception
         atexit.register(self._at_exit)
         return self
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -68,150 +73,114 @@ class Session:
         else:
             self._cut()
 
-    # Tables.
+    @property
+    def is_leader(self) -> bool:
+        """Is this the worker whose values all started with? Before anything is declared: the first one."""
+        leader = self._replicas[0].leader if self._replicas and self._replicas[0].settings else 0
+        return self.rank == leader
 
-    def tables(self, arrays: Mapping[str, npt.ArrayLike], **wishes: str) -> dict[str, Values]:
+    # Models.
+
+    def replica(self, name: str) -> Replica:
+        """A further model of the run, to be declared; on every worker under the same name."""
+        self._check_open()
+        if self._link is None:
+            made = Replica(name, 0, Alone())
+        elif not self._replicas:
+            made = Replica(name, self.rank, self._link)
+        else:
+            made = Replica(name, self.rank, self._link.another())
+        self._replicas.append(made)
+        return made
+
+    def drop(self, replica: Replica) -> None:
+        """Leave one model; its connection to the coordinator may still serve all of them."""
+        replica.leave()
+        self._replicas.remove(replica)
+        if replica.link is not self._link:
+            replica.cut()
+
+    def tables(self, arrays: Mapping[str, npt.ArrayLike], **wishes: str | int) -> dict[str, Values]:
         """Declare what is trained, in float32; the arrays that come back are the lane's own memory.
 
         `wishes`: settings as on the command line, which beats them: `sync="ssp:3"`, `mode="changes"`, `rule="sgd:0.1"`.
         """
-        if self._tables:
-            raise UsageError("tables", "are declared already; one declaration holds them all")
-        values = {name: np.asarray(array, np.float32) for name, array in arrays.items()}
-        if not sum(each.size for each in values.values()):
-            raise UsageError("tables", "hold no values; give at least one array")
-        layout = Layout.of((name, each.shape) for name, each in values.items())
+        self._check_open()
+        if not self._replicas:
+            self.replica(MODEL)
         if "rule" not in wishes:
             wishes = {"mode": Mode.CHANGES.value, **wishes}
-        begin = self._link.begin(Declare(declared(layout), wishes))
-        self.settings = dict(begin.settings)
-        self.is_leader = begin.leader == self.rank
-        self._tables = {table.name: table for table in layout.tables}
-        self._over = {table.name: self._buckets_of(table) for table in layout.tables}
-        self._in = {bucket: self._tables_in(bucket) for bucket in self._link.buckets}
-        self._arrays = {name: self._view(self._link.memory.params, name) for name in self._tables}
-        self._first_values(values, begin.leader)
-        return dict(self._arrays)
+        return self._replicas[0].declare(arrays, wishes)
 
-    def _first_values(self, values: Mapping[str, Values], leader: int) -> None:
-        """All take the leader's values; a joiner takes those of the iteration before its first."""
-        link = self._link
-        if leader < 0:
-            link.join()
-        else:
-            if leader == self.rank:
-                for name, each in values.items():
-                    self._view(link.memory.updates, name)[...] = each
-                link.seed()
-            link.handle(Fetch(-1))
-        link.wait(lambda: link.following is not None)
-        if leader >= 0:
-            link.sit()
-        self._next()
+    @property
+    def _own(self) -> Replica:
+        self._check_open()
+        if not self._replicas:
+            raise UsageError("session", "has no tables; declare tables first: session.tables({name: array})")
+        return self._replicas[0]
 
-    def _buckets_of(self, table: Table) -> tuple[Bucket, ...]:
-        return tuple(each for each in self._link.buckets if each.start < table.stop and table.start < each.stop)
+    @property
+    def settings(self) -> dict[str, str]:
+        """Every setting of the run, in words."""
+        return self._own.settings
 
-    def _tables_in(self, bucket: Bucket) -> frozenset[str]:
-        return frozenset(name for name, over in self._over.items() if bucket in over)
-
-    def _view(self, vector: Values, name: str) -> Values:
-        table = self._tables[name]
-        return vector[table.start : table.stop].reshape(table.shape)
-
-    # Iterations.
+    @property
+    def iteration(self) -> int:
+        """The iteration that the next updates belong to."""
+        return self._replicas[0].iteration if self._replicas else 0
 
     def buffer(self, name: str) -> Values:
-        """The memory of a table's update, to be written in place before `update(name)`."""
-        self._ready_for(name)
-        return self._view(self._link.memory.updates, name)
+        """The memory of a table's update, to be written in place before `update(name)`; ask anew each iteration."""
+        return self._own.buffer(name)
 
     def update(self, name: str, values: npt.ArrayLike | None = None) -> None:
-        """Hand in this iteration's update of a table; without values, what is in its `buffer`."""
-        if name in self._given and not self._clocked:
-            raise UsageError("update", f"table {name!r} has its update of this iteration; call clock() first")
-        self._ready_for(name)
-        if values is not None:
-            self._view(self._link.memory.updates, name)[...] = values
-        self._given.add(name)
-        for bucket in self._over[name]:
-            if bucket not in self._pushed and self._in[bucket] <= self._given:
-                self._push(bucket, True)
+        """Hand in this iteration's update of a table; without values, what is in its `buffer`.
 
-    def _ready_for(self, name: str) -> None:
-        if name not in self._tables:
-            raise UsageError("update", f"there is no table {name!r}; there are {', '.join(self._tables)}")
-        if self._clocked:
-            self.sync()
-
-    def _push(self, bucket: Bucket, full: bool) -> None:
-        self._pushed.add(bucket)
-        update = self._link.memory.update(bucket) if full else None
-        if update is not None and self._link.keeps_own(bucket):
-            np.add(self._link.memory.param(bucket), update, self._link.memory.param(bucket))
-        self._link.handle(Ready(bucket, update))
+        `NotFinite`: it holds NaN or infinity. Nothing of it has left, and the table may be given another one.
+        """
+        self._own.update(name, values)
 
     def clock(self) -> None:
         """This iteration's updates are in; tables without one count as not changed. The next iteration begins."""
-        if self._clocked:
-            self.sync()
-        for bucket in self._link.buckets:
-            if bucket not in self._pushed:
-                missing = self._in[bucket] - self._given
-                full = missing != self._in[bucket]
-                if full:
-                    self._clear(bucket, missing)
-                self._push(bucket, full)
-        self._clocked = True
-
-    def _clear(self, bucket: Bucket, missing: frozenset[str]) -> None:
-        for name in missing:
-            table = self._tables[name]
-            self._link.memory.updates[max(table.start, bucket.start) : min(table.stop, bucket.stop)] = 0
+        self._own.clock()
 
     def sync(self, name: str | None = None) -> Values | None:
         """Wait until a table, or everything, is as fresh as the sync model asks for; the table's array."""
-        link = self._link
-        if self._clocked:
-            if name is None:
-                link.wait(lambda: link.following is not None)
-            else:
-                wanted = set(self._over[name])
-                link.wait(lambda: wanted <= link.fresh)
-            if link.following is not None:
-                self._next()
-        return None if name is None else self._arrays[name]
+        return self._own.sync(name)
 
-    def _next(self) -> None:
-        link = self._link
-        assert link.following is not None
-        self.iteration, link.following = link.following, None
-        link.fresh.clear()
-        self._given.clear()
-        self._pushed.clear()
-        self._clocked = False
+    # All together.
+
+    def share(self, kind: str, data: bytes = b"") -> list[bytes]:
+        """Say something, and hear what every worker has said in the same call, in worker order."""
+        self._check_open()
+        return [data] if self._link is None else self._link.share(kind, data)
+
+    def barrier(self) -> None:
+        """Wait until every worker is here."""
+        self.share("barrier")
 
     # The end.
 
     def leave(self) -> None:
         """Leave the run at once; the others go on without this worker."""
-        if not self._closed and self._tables and self._link.error is None:
-            if self._clocked:
-                self.sync()
-            self._link.leave()
+        if not self._closed:
+            for replica in self._replicas:
+                replica.leave()
         self._cut()
 
     def close(self) -> None:
         """Leave the run, wait until all have, and take the final parameters, which are the same for everyone."""
         if self._closed:
             return
-        if self._tables and self._link.error is None:
-            if self._clocked:
-                self.sync()
-            self._link.leave()
-            if self.settings["mode"] != Mode.GRADIENTS.value:
-                self._link.read_final()
+        for replica in self._replicas:
+            replica.leave()
+        for replica in self._replicas:
+            replica.read_final()
         self._cut()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("session", "is closed; nothing can be done with it any more")
 
     def _at_exit(self) -> None:
         """The program has ended without a word: well, or by an exception, and then nobody waits for the others."""
@@ -222,15 +191,18 @@ class Session:
         else:
             self._cut()
 
+    def _at_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        """An exception ends the program; not at once, where a thread goes on, so nobody may wait for `_at_exit`."""
+        if os.getpid() == self._pid and not hasattr(sys, "ps1"):  # at a prompt it ends nothing
+            self._cut()
+        self._next_hook(kind, error, trace)
+
     def _cut(self) -> None:
         self._closed = True
+        if sys.excepthook == self._at_exception:
+            sys.excepthook = self._next_hook
         atexit.unregister(self._at_exit)
-        self._link.close()
-
-
-def connect(environment: Mapping[str, str] = os.environ) -> Session:
-    """Take part in the run that started this program (`syncline run`)."""
-    wiring = Wiring.read(environment)
-    if not wiring.coordinator:
-        raise UsageError("connect", "nothing says where the run is; start this program with: syncline run -n 2 FILE")
-    return Session(wiring).start()
+        for replica in self._replicas:
+            replica.cut()
+        if self._link is not None:
+            self._link.close()

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from syncline import units
+from syncline.engines.frames import PAYLOAD
 from syncline.errors import UsageError
 from syncline.layout import VALUE_BYTES
 from syncline.spec import parse, write
@@ -21,7 +22,11 @@ DEFAULTS = {
     "placement": "elastic",
     "bucket": "1MiB",
     "seed": "0",
+    "on_nan": "stop",
 }
+ON_NAN = ("stop", "skip")
+"""What a worker does with an update that holds NaN: end the run, or leave that update out."""
+
 KEYS = (*DEFAULTS, "mode", "rule")
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -41,6 +46,8 @@ def settle(layers: Mapping[str, Mapping[str, str]], servers: int, workers: int) 
             found[key] = (word, origin)
     if not found["seed"][0].isdecimal():
         raise UsageError("seed", f"{found['seed'][0]!r} is no seed; a whole number from 0 up")
+    if found["on_nan"][0] not in ON_NAN:
+        raise UsageError("on_nan", f"{found['on_nan'][0]!r} is none of {', '.join(ON_NAN)}")
     strategy = strategy_of({key: word for key, (word, _) in found.items()}, servers)
     check(strategy, workers)
     found.setdefault("mode", (strategy.mode.value, "default"))
@@ -68,8 +75,16 @@ def strategy_of(words: Mapping[str, str], servers: int) -> ServerStrategy:
         parse("gate", words["gate"]),
         parse("codec", words["codec"]),
         parse("placement", words["placement"]),
-        max(units.size(words["bucket"], "bucket") // VALUE_BYTES, 1),
+        _bucket_values(words["bucket"]),
     )
+
+
+def _bucket_values(word: str) -> int:
+    """How many values a bucket may have: it has at least one, and no more than a frame carries."""
+    size = units.size(word, "bucket")
+    if size > PAYLOAD:
+        raise UsageError("bucket", f"{word!r} is more than a message carries; at most {PAYLOAD >> 30}GiB")
+    return max(size // VALUE_BYTES, 1)
 
 
 def _one_of(choices: type[Choice], word: str, option: str) -> Choice:

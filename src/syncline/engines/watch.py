@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from syncline.errors import UsageError
+
 PATIENCE = 10.0
 """Seconds for which a worker may be stopped before it counts as dead."""
 
 
 def patience(environment: Mapping[str, str]) -> float:
     """The same, as the environment says (SYNCLINE_PATIENCE)."""
-    return float(environment.get("SYNCLINE_PATIENCE", PATIENCE))
+    word = environment.get("SYNCLINE_PATIENCE", "")
+    try:
+        seconds = float(word or PATIENCE)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise UsageError("SYNCLINE_PATIENCE", f"{word!r} is no number of seconds above 0; {PATIENCE:g} is the default")
+    return seconds
 
 
 def state_of(pid: int) -> str | None:
@@ -38,6 +47,7 @@ class Stopped:
 
 
 def host() -> str:
-    """What names this host to processes that could share memory with each other: one kernel, one network."""
+    """What names this host to processes that could share memory, and mean the same by a pid: kernel, network, pids."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{boot}/{Path('/proc/self/ns/net').readlink()}"
+    spaces = (str(Path(f"/proc/self/ns/{each}").readlink()) for each in ("net", "pid"))
+    return "/".join((boot, *spaces))

@@ -7,6 +7,12 @@ SYNCLINE_LANE          shm, tcp, or empty: whichever fits the peer
 SYNCLINE_LISTEN        the address at which servers listen for workers of other hosts; empty: loopback
 SYNCLINE_KEY_FILE      the key; needed off loopback
 SYNCLINE_TRACE         a directory for traces, if they are wanted
+SYNCLINE_INSECURE      not empty: no key is needed off loopback either
+SYNCLINE_PORT          for the coordinator only: the port at SYNCLINE_LISTEN; 0: any
+
+The launcher sets these for its children, and passes none on that it finds in its own environment. One is the user's:
+
+SYNCLINE_PATIENCE      seconds for which a process may be stopped before it counts as dead (watch.py)
 """
 
 from __future__ import annotations
@@ -54,9 +60,11 @@ def _variable(name: str) -> str:
 
 
 def listen(reactor: Reactor, wiring: Wiring, port: int = 0) -> tuple[str, str]:
-    """Listen on this host and for others; the name and the address."""
+    """Listen on this host, and on TCP if others may come or all talk TCP; the name, and the address or nothing."""
     unix, name = addresses.listen_unix()
     reactor.listen(unix)
+    if not wiring.listen and wiring.lane != "tcp":
+        return f"@{name}", ""
     host = wiring.listen or "127.0.0.1"
     tcp = addresses.listen(Address(host, port), "--listen")
     reactor.listen(tcp, context_for(host, wiring, server=True))

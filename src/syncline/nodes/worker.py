@@ -87,6 +87,12 @@ class WorkerParts:
     """Seconds after which an unanswered push is sent again; None: never, the lane is reliable."""
 
 
+def is_finite(values: Values) -> bool:
+    """Is none of these NaN or infinity? The sum of squares says so; where large values overflow it, look again."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return isfinite(np.dot(values, values)) or bool(np.isfinite(values).all())
+
+
 class Worker:
     """One member of the server strategy; a node."""
 
@@ -177,11 +183,11 @@ class Worker:
         bucket, update, parts, i = ready.bucket, ready.payload, self._parts, self.progress
         if self.phase is not RUNNING or bucket in self._awaited:
             raise PeerError(f"worker {self.number}: an update of {bucket} before the last one was answered")
-        if parts.finite and update is not None and not isfinite(np.dot(update, update)):  # may overflow: look again
+        if parts.finite and update is not None and not is_finite(update):
             table = parts.layout.first_not_finite(bucket, update)
-            if table is not None:
-                out.append(Fail(NotFinite(self.number, i, table.name)))
-                return
+            assert table is not None
+            out.append(Fail(NotFinite(self.number, i, table.name)))
+            return
         sends, wants = True, _PARAMS
         if type(parts.gate) is not Always:
             sends = parts.gate.sends(self.number, i, bucket, parts.draw)

@@ -1,0 +1,56 @@
+"""An experiment file as `syncline run --config` reads it: what it says of the strategy, the seed and the workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from syncline.errors import UsageError
+
+HERE = ("strategy", "seed", "cluster")
+"""The keys that mean something to a real run; of the cluster only its workers."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """What was written in a file; None, or not there: nothing was."""
+
+    workers: int | None = None
+    servers: int | None = None
+    settings: dict[str, str] | None = None
+    ignored: tuple[str, ...] = ()
+    """What only the simulator can do anything with."""
+
+
+def read_config(path: Path | None) -> Config:
+    """Read and check a file; without one, nothing is said."""
+    if path is None:
+        return Config()
+    from syncline.sim.sections import read_sections, read_toml
+
+    data = read_toml(path)
+    file = read_sections(data)
+    written = dict(data.get("strategy", {}))
+    _check(file.strategy.kind, "strategy.kind", "server")
+    _check(file.strategy.reply_codec, "strategy.reply_codec", "dense")
+    for key, count in (("cluster.workers", file.cluster.workers), ("strategy.servers", file.strategy.servers)):
+        if count is not None and count < 1:
+            raise UsageError(key, f"must be at least 1, not {count}")
+    settings = {key: _words(each) for key, each in written.items() if key not in ("kind", "servers", "reply_codec")}
+    if "seed" in data:
+        settings["seed"] = str(file.seed)
+    sync = written.get("sync")
+    servers = len(sync) if file.strategy.servers is None and isinstance(sync, list) else file.strategy.servers
+    ignored = [key for key in data if key not in HERE] + ["cluster.compute"] * ("compute" in data["cluster"])
+    return Config(file.cluster.workers, servers, settings, tuple(ignored))
+
+
+def _words(value: Any) -> str:
+    """A list has one sync model for each server."""
+    return " ".join(value) if isinstance(value, list) else str(value)
+
+
+def _check(value: str, key: str, only: str) -> None:
+    if value != only:
+        raise UsageError(key, f"{value!r} cannot be run yet; {only!r} can")

@@ -1,0 +1,51 @@
+"""`syncline run --dry-run`: every setting and where it came from, and what would be started. On stderr."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from syncline.cli.show import settings_table
+
+if TYPE_CHECKING:
+    from syncline.engines.plan import Plan
+
+
+def show_plan(plan: Plan, origins: dict[str, str]) -> None:
+    """`origins`: where the number of workers and servers came from."""
+    console = Console(stderr=True)
+    rows = [("workers", str(plan.workers), origins["workers"])]
+    if not plan.joins:
+        rows.append(("servers", str(plan.servers), origins["servers"]))
+        rows += [(key, word, origin) for key, (word, origin) in plan.settled().items()]
+    rows += _places(plan)
+    console.print(settings_table(rows), "")
+    if not plan.joins:
+        console.print("What is default here gives way to what the program asks for.", style="dim")
+    for line in _processes(plan):
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def _places(plan: Plan) -> list[tuple[str, str, str]]:
+    wiring = plan.wiring
+    listen = f"{wiring.listen} port {plan.port or 'any'}" if wiring.listen else ""
+    found = {
+        "lane": wiring.lane or "whichever fits",
+        "listen": listen,
+        "join": " or ".join(plan.places),
+        "key-file": wiring.key_file,
+        "insecure": "yes" if wiring.insecure else "",
+        "trace": wiring.trace,
+        "log-dir": plan.log_dir,
+    }
+    given = "default" if not wiring.lane else "command line"
+    return [(key, word, given if key == "lane" else "command line") for key, word in found.items() if word]
+
+
+def _processes(plan: Plan) -> list[str]:
+    command = shlex.join(plan.command)
+    if plan.joins:
+        return [f"would start {plan.workers} x {command}"]
+    return [f"would start a coordinator, {plan.servers} x server, {plan.workers} x {command}"]

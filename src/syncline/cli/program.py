@@ -1,0 +1,54 @@
+"""The program that `syncline run` starts as workers: a file or a module, looked at before anything starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tokenize
+import warnings
+from collections.abc import Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
+from zipfile import is_zipfile
+
+from syncline.errors import UsageError
+
+
+def command_of(words: Sequence[str], module: bool) -> list[str]:
+    """What a worker runs: `python FILE ARGS...` or `python -m MODULE ARGS...`."""
+    if module:
+        _check_module(words[0])
+        return [sys.executable, "-m", *words]
+    _check_file(Path(words[0]))
+    return [sys.executable, *words]
+
+
+def _check_file(path: Path) -> None:
+    if path.is_dir():
+        raise UsageError("PROGRAM", f"{str(path)!r} is a directory; name a Python file, or a module with -m")
+    if not path.exists():
+        raise UsageError("PROGRAM", f"there is no file {str(path)!r}")
+    try:
+        if is_zipfile(path):
+            return
+        with tokenize.open(path) as file, warnings.catch_warnings(action="ignore"):
+            compile(file.read(), str(path), "exec", dont_inherit=True)
+    except OSError as error:
+        raise UsageError("PROGRAM", f"{str(path)!r} cannot be read: {error.strerror}") from None
+    except (SyntaxError, ValueError) as error:  # ValueError: bytes that are no text
+        where = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        why = error.msg if isinstance(error, SyntaxError) else "it is not text"
+        raise UsageError("PROGRAM", f"{str(path)!r} is not Python{where}: {why}") from None
+
+
+def _check_module(name: str) -> None:
+    """As `python -m` would look for it, but nothing is imported."""
+    path: Sequence[str] | None = [os.getcwd(), *sys.path]
+    parts = name.split(".")
+    for depth in range(1, len(parts) + 1):
+        spec = PathFinder.find_spec(".".join(parts[:depth]), path) if all(parts) and path is not None else None
+        if spec is None:
+            raise UsageError("-m", f"there is no module {name!r} here, nor in what is installed")
+        path = spec.submodule_search_locations
+    if path is not None and PathFinder.find_spec(f"{name}.__main__", path) is None:
+        raise UsageError("-m", f"{name!r} is a package without a __main__; name a module in it")

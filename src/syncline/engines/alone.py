@@ -1,0 +1,114 @@
+"""A run of one, in this process: the same nodes, and nothing between them. A program started by itself has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+from syncline.draw import Draw
+from syncline.effects import Deliver, Depart, Effect, Event, Fail, Received, Send
+from syncline.engines.control import Begin, Declare, layout_of
+from syncline.engines.memory import Memory
+from syncline.engines.settings import settle, strategy_of
+from syncline.errors import SynclineError
+from syncline.gates import Always
+from syncline.layout import Bucket, buckets
+from syncline.messages import Member, Params, View, server_id, worker_id
+from syncline.nodes.shard import Shard
+from syncline.nodes.terms import Terms
+from syncline.nodes.worker import Worker, WorkerParts
+from syncline.placement import checked
+from syncline.strategy import Mode
+
+ME, SHARD = worker_id(0), server_id(0)
+
+
+class Alone:
+    """A worker's link to the one shard of its model."""
+
+    def __init__(self) -> None:
+        self.error: SynclineError | None = None
+        self.following: int | None = None
+        self.fresh: set[Bucket] = set()
+
+    def begin(self, declare: Declare) -> Begin:
+        found = settle({"the program": declare.wishes}, 1, 1)
+        words = {key: word for key, (word, _) in found.items()}
+        layout = layout_of(declare.tables)
+        self.strategy = strategy_of(words, 1)
+        (ranges,) = checked(self.strategy.placement, layout, 1)
+        held = buckets(layout, ranges, self.strategy.bucket_values)
+        self.buckets = held[::-1]
+        self.memory = Memory(layout.size)
+        self._draw = Draw(int(words["seed"]))
+        self._view = View(0, (Member(0, 0, 0),), (held,))
+        parts = WorkerParts(layout, self._draw, self.strategy.codec, self.strategy.gate, finite=False)
+        self._worker = Worker(0, 0, parts, self._view)
+        origins = {key: origin for key, (_, origin) in found.items()}
+        return Begin(declare.tables, words, self._view, (), 0, declare.model, origins)
+
+    def seed(self) -> None:
+        """The shard starts with what lies in the updates."""
+        strategy = self.strategy
+        terms = Terms(strategy.sync[0], strategy.rule, strategy.codec, self._draw, strategy.release)
+        pieces = {bucket: self.memory.update(bucket).copy() for bucket in self.buckets}
+        self._shard = Shard(0, pieces, terms, self._view)
+
+    def join(self) -> None:
+        raise AssertionError("a run of one has nobody to join")
+
+    def sit(self) -> None:
+        """Everyone is there."""
+
+    def handle(self, event: Event) -> None:
+        """Tell the worker something; whatever follows from it happens at once."""
+        now = monotonic()
+        waiting = [(ME, effect) for effect in self._worker.handle(event, now)]
+        while waiting:
+            source, effect = waiting.pop(0)
+            if type(effect) is Send:
+                if effect.to.role == "coordinator":
+                    continue  # the membership of one
+                node = self._shard if effect.to == SHARD else self._worker
+                payload = effect.payload
+                if type(effect.message) is Params and payload is not None:
+                    place = self.memory.param(effect.message.bucket)
+                    place[:] = payload
+                    payload = place
+                answer = node.handle(Received(source, effect.message, payload), now)
+                waiting += [(effect.to, each) for each in answer]
+            else:
+                self._perform(effect)
+
+    def _perform(self, effect: Effect) -> None:
+        if type(effect) is Deliver:
+            self.fresh.add(effect.bucket)
+            if effect.payload is None and self.strategy.mode is Mode.GRADIENTS:
+                self.memory.param(effect.bucket)[:] = 0  # nobody had a gradient
+            if effect.next is not None:
+                self.following = effect.next
+        elif type(effect) is Fail:
+            raise effect.error
+        else:
+            raise SynclineError(f"a run of one cannot perform {effect}")
+
+    def keeps_own(self, bucket: Bucket) -> bool:
+        if self.strategy.mode is not Mode.CHANGES or type(self.strategy.gate) is Always:
+            return False
+        return not self.strategy.gate.fetches(0, self._worker.progress, bucket, self._draw)
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        assert done(), "in a run of one everything has happened already"
+
+    def pump(self) -> None:
+        """Nothing is ever under way."""
+
+    def leave(self) -> None:
+        self.handle(Depart())
+
+    def read_final(self) -> None:
+        for bucket, held in self._shard.buckets.items():
+            self.memory.param(bucket)[:] = held.params
+
+    def close(self) -> None:
+        """There is nothing to close."""

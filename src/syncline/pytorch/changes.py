@@ -1,0 +1,68 @@
+"""Mode `changes`: the user's own optimizer steps, and the change that it made is exchanged inside `step()`."""
+
+from __future__ import annotations
+
+import torch
+from torch.optim import Optimizer
+
+from syncline.engines.replica import Replica
+from syncline.pytorch.exchange import SKIP, Exchange
+from syncline.pytorch.slots import Slot
+
+
+class Changes(Exchange):
+    """What `step()` changed is sent, and the shards' parameters take its place."""
+
+    def __init__(
+        self, replica: Replica, slots: list[Slot], optimizer: Optimizer, on_nan: str, forward: bool = False
+    ) -> None:
+        super().__init__(replica, slots, optimizer, on_nan)
+        self._forward = forward
+        self._bad = False
+
+    def before_step(self) -> None:
+        self.check()
+        self.replica.sync()  # the last answers, if forward did not need them all
+        self._bad = self.on_nan == SKIP and not self.scaled and self._bad_gradient()
+        if self._bad:
+            self.drop_gradients()
+            return
+        with torch.no_grad():
+            for slot in self.slots:
+                slot.update.copy_(slot.parameter)
+
+    def _bad_gradient(self) -> bool:
+        return any(
+            slot.parameter.grad is not None and not bool(torch.isfinite(slot.parameter.grad).all())
+            for slot in self.slots
+        )
+
+    def after_step(self) -> None:
+        if self._bad:
+            self.skip()
+            return
+        for slot in self.slots:
+            parameter = slot.parameter
+            if parameter.grad is None:
+                continue
+            with torch.no_grad():
+                now = parameter if slot.direct else parameter.to("cpu", torch.float32)
+                torch.sub(now, slot.update, out=slot.update)
+            if self.usable(slot):
+                self.replica.give(slot.name)
+                self.replica.pump()
+        self._finish()
+
+    def _finish(self) -> None:
+        self.replica.clock()
+        if not self._forward:
+            self.wait()
+
+    def wait(self) -> None:
+        self.replica.sync()
+        for slot in self.slots:
+            slot.fresh()
+
+    def skip(self) -> None:
+        """Nothing has changed here: an empty update, so that nobody waits."""
+        self._finish()

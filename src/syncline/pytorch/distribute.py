@@ -1,0 +1,207 @@
+"""`session.distribute(model, optimizer)`: the model's parameters become tables, and hooks exchange them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.optim import LBFGS, Optimizer
+
+from syncline.engines.replica import Replica
+from syncline.errors import UsageError
+from syncline.layout import Values
+from syncline.pytorch.buffers import take_the_leaders
+from syncline.pytorch.changes import Changes
+from syncline.pytorch.exchange import Exchange
+from syncline.pytorch.forward import wait_in_forward
+from syncline.pytorch.gradients import Gradients
+from syncline.pytorch.rule import ByRule, RuleOptimizer
+from syncline.pytorch.slots import Slot, can_move_in, first_values, slots_of
+from syncline.strategy import Mode
+
+if TYPE_CHECKING:
+    from syncline.pytorch.session import Session
+
+BUFFERS = ("local", "mean", "leader")
+OVERLAPS = (True, False, "forward")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the program asks for beside the settings of the strategy."""
+
+    overlap: bool | str = True
+    buffers: str = "local"
+    stage: bool = False
+    clip: float | None = None
+    scaler: Any = None
+
+    def __post_init__(self) -> None:
+        if self.buffers not in BUFFERS:
+            raise UsageError("buffers", f"{self.buffers!r} is none of {', '.join(BUFFERS)}")
+        if self.overlap not in OVERLAPS:
+            raise UsageError("overlap", f"{self.overlap!r} is none of True, False, 'forward'")
+        if self.clip is not None and not self.clip > 0:
+            raise UsageError("clip", f"must be above 0, not {self.clip}")
+
+
+@dataclass(eq=False)
+class Distributed:
+    """A model that takes part, its optimizer, and its hooks."""
+
+    name: str
+    model: nn.Module
+    optimizer: Optimizer
+    exchange: Exchange
+    options: Options
+    guard: Guard
+    wishes: dict[str, str]
+
+    @property
+    def replica(self) -> Replica:
+        return self.exchange.replica
+
+    def detach(self) -> None:
+        self.guard.open = True
+        self.exchange.detach()
+
+
+class Guard:
+    """Refuses `model.load_state_dict` while the model takes part. A copy of the model is free."""
+
+    def __init__(self) -> None:
+        self.open = False
+
+    def __call__(self, *_: object) -> None:
+        if not self.open:
+            raise UsageError(
+                "model",
+                "load_state_dict() would change this replica alone; use session.load_state_dict(...) on every worker",
+            )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Guard:
+        free = Guard()
+        free.open = True
+        return free
+
+    def __reduce__(self) -> tuple[Callable[[], Guard], tuple[()]]:
+        return _free_guard, ()
+
+
+def _free_guard() -> Guard:
+    return copy.deepcopy(Guard())
+
+
+def check_model(model: nn.Module, optimizer: Optimizer | None) -> None:
+    """Refuse what cannot be distributed, before anything is said."""
+    if not isinstance(model, nn.Module):
+        raise UsageError("model", f"is a {type(model).__name__}; give a torch.nn.Module")
+    wrapped = isinstance(model, DistributedDataParallel | DataParallel) or "FSDP" in type(model).__name__
+    if wrapped or any("DTensor" in type(each).__name__ for each in model.parameters()):
+        raise UsageError("model", f"{type(model).__name__} exchanges gradients itself; give the model that it wraps")
+    if not any(each.requires_grad for each in model.parameters()):
+        raise UsageError("model", "has no trainable parameters; there is nothing to exchange")
+    if optimizer is not None:
+        if not isinstance(optimizer, Optimizer):
+            raise UsageError("optimizer", f"is a {type(optimizer).__name__}; give a torch.optim.Optimizer")
+        own = set(model.parameters())
+        if not any(each in own for group in optimizer.param_groups for each in group["params"]):
+            raise UsageError("optimizer", "holds no parameter of this model; build it from model.parameters()")
+
+
+def distribute(
+    session: Session, name: str, model: nn.Module, optimizer: Optimizer | None, wishes: dict[str, str], options: Options
+) -> Distributed:
+    """All take the leader's parameters and buffers; from now on hooks keep them in step."""
+    check_model(model, optimizer)
+    replica = session.replica(name)
+    values = replica.declare(first_values(model), wishes)
+    _check_settings(replica, optimizer, options)
+    if optimizer is None:
+        optimizer = _stand_in(replica, model)
+    exchange = _take_part(session, replica, values, model, optimizer, options)
+    guard = Guard()
+    model.register_load_state_dict_pre_hook(guard)  # type: ignore[no-untyped-call]
+    return Distributed(name, model, optimizer, exchange, options, guard, wishes)
+
+
+def redistribute(session: Session, each: Distributed, generation: int) -> None:
+    """Begin anew with the parameters that the model has now; the old replica is left once the new one is there."""
+    old = each.exchange
+    replica = session.replica(f"{each.name}#{generation}")
+    values = replica.declare(first_values(each.model), each.wishes)
+    old.detach()
+    each.exchange = _take_part(session, replica, values, each.model, each.optimizer, each.options)
+    each.exchange.scaled = old.scaled
+    each.exchange.stepped = old.stepped
+    session.drop(old.replica)
+
+
+def _take_part(
+    session: Session,
+    replica: Replica,
+    values: dict[str, Values],
+    model: nn.Module,
+    optimizer: Optimizer,
+    options: Options,
+) -> Exchange:
+    slots = slots_of(model, replica.places(), values)
+    _take_in(replica, slots, options.stage)
+    take_the_leaders(session, replica, model)
+    exchange = _exchange(replica, slots, optimizer, options)
+    if options.overlap == "forward":
+        exchange.keep(wait_in_forward(model, exchange))
+    exchange.scaled = options.scaler is not None
+    return exchange
+
+
+def _check_settings(replica: Replica, optimizer: Optimizer | None, options: Options) -> None:
+    mode = replica.mode
+    if mode is Mode.CHANGES and optimizer is None:
+        raise UsageError("optimizer", "is needed in mode 'changes': what it changes is what is sent")
+    if isinstance(optimizer, LBFGS) and mode is not Mode.CHANGES:
+        raise UsageError(
+            "optimizer", f"LBFGS calls backward() several times a step; mode {mode.value!r} cannot, mode 'changes' can"
+        )
+    if options.overlap == "forward" and mode is Mode.GRADIENTS:
+        raise UsageError("overlap", "'forward' needs mode 'changes' or a rule: here the step needs every mean")
+    if options.clip is not None and mode is not Mode.RULE:
+        raise UsageError("clip", f"is for mode 'rule'; in mode {mode.value!r} clip between backward() and step()")
+
+
+def _take_in(replica: Replica, slots: list[Slot], stage: bool) -> None:
+    """Take the first parameters over; where the shards' answers are parameters, let the model live there."""
+    with torch.no_grad():
+        for slot in slots:
+            if replica.mode is not Mode.GRADIENTS and can_move_in(slot, stage):
+                slot.move_in()
+            else:
+                slot.fresh()
+
+
+def _stand_in(replica: Replica, model: nn.Module) -> Optimizer:
+    if replica.mode is not Mode.RULE:
+        return _NoOptimizer(model)
+    return RuleOptimizer(model, float(getattr(replica.strategy.rule, "lr", 1.0)))
+
+
+class _NoOptimizer(RuleOptimizer):
+    """For a program that changes its parameters by itself."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model, 1.0)
+
+
+def _exchange(replica: Replica, slots: list[Slot], optimizer: Optimizer, options: Options) -> Exchange:
+    on_nan = replica.settings["on_nan"]
+    if replica.mode is Mode.GRADIENTS:
+        own = None if isinstance(optimizer, _NoOptimizer) else optimizer
+        return Gradients(replica, slots, own, on_nan, bool(options.overlap))
+    if replica.mode is Mode.CHANGES:
+        return Changes(replica, slots, optimizer, on_nan, options.overlap == "forward")
+    return ByRule(replica, slots, optimizer, on_nan, options.overlap, options.clip, options.scaler is not None)

@@ -1,0 +1,201 @@
+"""A worker's part in a run, for PyTorch. torch itself is imported by the calls that need it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from syncline.engines import session as numpy_level
+from syncline.engines.wiring import Wiring
+from syncline.errors import UsageError
+from syncline.spec import write
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+    from torch.utils.data import DataLoader
+
+    from syncline.pytorch.distribute import Distributed
+    from syncline.pytorch.sampler import SharedSampler
+
+
+class Session(numpy_level.Session):
+    """One worker of a run: the tables of the numpy level, and models of PyTorch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._models: dict[str, Distributed] = {}
+        self._samplers: list[SharedSampler] = []
+        self._asked_to_leave = False
+        self._loads = 0
+
+    # Models.
+
+    def distribute(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer | None = None,
+        *,
+        mode: str | None = None,
+        rule: object = None,
+        sync: object = None,
+        codec: object = None,
+        overlap: bool | str = True,
+        buffers: str = "local",
+        name: str = "model",
+        clip: float | None = None,
+        scaler: Any = None,
+        on_nan: str | None = None,
+        stage: bool = False,
+        **wishes: object,
+    ) -> Optimizer:
+        """Keep this model in step with the other workers' from now on; in place, and returns the optimizer.
+
+        `mode`: "gradients", "changes" or "rule"; `rule`, `sync`, `codec`: a part or its text, which the command line
+        beats. `clip`, `scaler`: for a rule, where gradients leave during backward. `stage`: copy through the lane's
+        memory, as for a model on an accelerator.
+        """
+        from syncline.pytorch.distribute import Options, distribute
+
+        if name in self._models:
+            raise UsageError("name", f"there is a model {name!r} already; give each its own: distribute(..., name=...)")
+        said = {"mode": mode, "rule": rule, "sync": sync, "codec": codec, "on_nan": on_nan, **wishes}
+        words = {key: _word(wish) for key, wish in said.items() if wish is not None}
+        options = Options(overlap, buffers, stage, clip, scaler)
+        made = distribute(self, name, model, optimizer, words, options)
+        self._models[name] = made
+        made.exchange.stepped = self._stepped
+        if scaler is not None:
+            self.scaler(scaler)
+        self._heed_sigterm()
+        return made.optimizer
+
+    def _one(self, name: str | None) -> list[Distributed]:
+        if name is None:
+            return list(self._models.values())
+        if name not in self._models:
+            raise UsageError("name", f"there is no model {name!r}; there are {', '.join(self._models) or 'none'}")
+        return [self._models[name]]
+
+    @contextmanager
+    def no_sync(self, name: str | None = None) -> Iterator[None]:
+        """Let gradients accumulate here; the next backward() outside exchanges their sum."""
+        models = self._one(name)
+        for each in models:
+            each.exchange.paused += 1
+        try:
+            yield
+        finally:
+            for each in models:
+                each.exchange.paused -= 1
+
+    def wait(self) -> None:
+        """Have every parameter as it was asked for (after `overlap="forward"`)."""
+        for each in self._models.values():
+            each.exchange.wait()
+
+    def scaler(self, scaler: Any) -> Any:
+        """Register a GradScaler: a step that it skips is skipped for everyone's sake. Returns it."""
+        from syncline.pytorch.scaling import register
+
+        register(scaler, self._models)
+        return scaler
+
+    # Data.
+
+    def sampler(self, data: Any, *, shuffle: bool = True, drop_last: bool = False, seed: int = 0) -> SharedSampler:
+        """A sampler that deals equal counts to all workers, anew each epoch."""
+        from syncline.pytorch.sampler import SharedSampler
+
+        made = SharedSampler(data, self.rank, self.size, shuffle=shuffle, drop_last=drop_last, seed=seed)
+        self._samplers.append(made)
+        return made
+
+    def split(self, data: Any, **kwargs: Any) -> DataLoader[Any]:
+        """A DataLoader over this worker's share; `shuffle` and `drop_last` are the sampler's."""
+        from torch.utils.data import DataLoader
+
+        shuffle, drop_last = bool(kwargs.pop("shuffle", False)), bool(kwargs.pop("drop_last", False))
+        sampler = self.sampler(data, shuffle=shuffle, drop_last=drop_last)
+        return DataLoader(data, sampler=sampler, drop_last=drop_last, **kwargs)
+
+    # All together.
+
+    def mean(self, x: Any, what: str = "mean") -> Any:
+        """The mean of everyone's x, a number or a small tensor or array; the same for all, to the bit."""
+        tensor = hasattr(x, "detach")
+        array = np.asarray(x.detach().cpu().double().numpy() if tensor else x, np.float64)
+        parts = [np.frombuffer(each, np.float64) for each in self.share(f"{what} {array.shape}", array.tobytes())]
+        found = (sum(parts[1:], parts[0]) / len(parts)).reshape(array.shape)
+        if tensor:
+            return x.new_tensor(found) if x.is_floating_point() else x.new_tensor(found, dtype=None)
+        return found if array.ndim else float(found)
+
+    def any(self, flag: Any) -> bool:
+        """Does anybody say yes? The same answer for all."""
+        return b"1" in self.share("any", b"1" if flag else b"0")
+
+    # State.
+
+    def state_dict(self) -> dict[str, Any]:
+        """Parameters, buffers, optimizers, and the place in the data: plain tensors and values, all copies."""
+        from syncline.pytorch.state import state_of
+
+        return state_of(self, self._models, self._samplers)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state; every worker calls it with the same, after `distribute`."""
+        from syncline.pytorch.state import load_state
+
+        self._loads += 1
+        load_state(self, self._models, self._samplers, state, self._loads)
+
+    # The end.
+
+    def _heed_sigterm(self) -> None:
+        """A spot instance is asked to go: it finishes its step, leaves, and ends well."""
+        alone = threading.current_thread() is not threading.main_thread()
+        if not alone and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._terminated)
+
+    def _terminated(self, number: int, frame: object) -> None:
+        if self._asked_to_leave or os.getpid() != self._pid:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self._asked_to_leave = True
+
+    def _stepped(self) -> None:
+        if self._asked_to_leave:
+            print(f"worker {self.rank} was asked to go and leaves after this step", file=sys.stderr, flush=True)
+            self.leave()
+            raise SystemExit(0)
+
+    def leave(self) -> None:
+        self._detach()
+        super().leave()
+
+    def close(self) -> None:
+        self._detach()
+        super().close()
+        for each in self._models.values():
+            each.exchange.final()
+
+    def _detach(self) -> None:
+        for each in self._models.values():
+            each.detach()
+
+
+def _word(wish: object) -> str:
+    return wish if isinstance(wish, str) else write(wish)
+
+
+def connect(environment: Mapping[str, str] = os.environ) -> Session:
+    """Take part in the run that started this program: `syncline run`, torchrun, or, started alone, a run of one."""
+    return Session().start(Wiring.read(environment))

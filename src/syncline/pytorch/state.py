@@ -1,0 +1,101 @@
+"""Saving and loading: what a run needs to go on, as plain tensors and values (`torch.load(..., weights_only=True)`).
+
+Loading is an act of all workers: each model is declared anew with the loaded parameters, so servers hold them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from syncline.engines.process import say
+from syncline.errors import UsageError
+from syncline.pytorch import buffers
+from syncline.pytorch.distribute import Distributed, redistribute
+from syncline.pytorch.sampler import SharedSampler
+from syncline.pytorch.slots import named
+
+if TYPE_CHECKING:
+    from syncline.pytorch.session import Session
+
+SCHEMA = 1
+
+
+def state_of(session: Session, models: Mapping[str, Distributed], samplers: list[SharedSampler]) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "workers": session.size,
+        "models": {name: _model_state(session, each) for name, each in models.items()},
+        "samplers": [sampler.state_dict() for sampler in samplers],
+    }
+
+
+def _model_state(session: Session, each: Distributed) -> dict[str, Any]:
+    each.exchange.wait()
+    if each.options.buffers == "mean":
+        buffers.average(session, each.name, each.model)
+    return {
+        "parameters": {name: parameter.detach().cpu().clone() for name, _, _, parameter in named(each.model)},
+        "buffers": {name: buffer.detach().cpu().clone() for name, buffer in buffers.named(each.model).items()},
+        "optimizer": _copied(each.optimizer.state_dict()),
+        "steps": each.exchange.steps,
+        "iteration": each.replica.iteration,
+        "settings": dict(each.replica.settings),
+    }
+
+
+def _copied(value: Any) -> Any:
+    """The same with tensors of its own."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {key: _copied(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_copied(each) for each in value)
+    return value
+
+
+def load_state(
+    session: Session,
+    models: dict[str, Distributed],
+    samplers: list[SharedSampler],
+    state: Mapping[str, Any],
+    generation: int,
+) -> None:
+    if state.get("schema") != SCHEMA:
+        raise UsageError("state", f"has schema {state.get('schema')!r}; this version reads {SCHEMA}")
+    for name, each in models.items():
+        if name not in state["models"]:
+            raise UsageError("state", f"has no model {name!r}; it has {', '.join(state['models'])}")
+        _check_parameters(each, state["models"][name])
+    for name, each in models.items():
+        saved = state["models"][name]
+        _load(each, saved)
+        redistribute(session, each, generation)
+        each.exchange.steps = int(saved["steps"])
+    for sampler, saved in zip(samplers, state["samplers"], strict=False):
+        sampler.load_state_dict(saved)
+    if state["workers"] != session.size and session.is_leader:
+        say(f"syncline: the state was saved by {state['workers']} workers, and is taken up by {session.size}")
+
+
+def _check_parameters(each: Distributed, saved: Mapping[str, Any]) -> None:
+    mine = {name: tuple(parameter.shape) for name, _, _, parameter in named(each.model)}
+    theirs = {name: tuple(value.shape) for name, value in saved["parameters"].items()}
+    for name in {**mine, **theirs}:
+        if mine.get(name) != theirs.get(name):
+            here, there = mine.get(name, "nothing"), theirs.get(name, "nothing")
+            raise UsageError("state", f"parameter {name!r} of model {each.name!r}: {here} here, {there} in the state")
+
+
+def _load(each: Distributed, saved: Mapping[str, Any]) -> None:
+    with torch.no_grad():
+        for name, _, _, parameter in named(each.model):
+            parameter.copy_(saved["parameters"][name])
+        for name, buffer in buffers.named(each.model).items():
+            if name in saved["buffers"]:
+                buffer.copy_(saved["buffers"][name])
+    each.optimizer.load_state_dict(saved["optimizer"])

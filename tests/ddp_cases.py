@@ -1,0 +1,144 @@
+"""The same trainings under DDP with gloo and under Syncline: `python ddp_cases.py ddp|syncline FILE.pt`.
+
+Every case trains for 50 steps; the parameters at the end of each are written by the first worker.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+import syncline
+
+STEPS = 50
+WORDS, WIDTH, LENGTH, BATCH = 40, 16, 6, 8
+
+
+class Model(nn.Module):
+    """Tied embeddings, a layer that is never used, and one that only some batches use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(WORDS, WIDTH)
+        self.first = nn.Linear(WIDTH, 32)
+        self.sometimes = nn.Linear(32, 32)
+        self.never = nn.Linear(32, 32)
+        self.norm = nn.LayerNorm(32)
+        self.last = nn.Linear(32, WIDTH)
+        self.head = nn.Linear(WIDTH, WORDS, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, x: Tensor, more: bool) -> Tensor:
+        h = torch.relu(self.first(self.embedding(x)))
+        if more:
+            h = h + self.sometimes(h)
+        return self.head(self.last(self.norm(h)))
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    optimizer: Callable[[list[nn.Parameter]], Optimizer]
+    clip: float | None = None
+    accumulate: int = 1
+    autocast: bool = False
+    schedule: bool = False
+
+
+CASES = (
+    Case("sgd", lambda each: torch.optim.SGD(each, 0.1)),
+    Case("momentum", lambda each: torch.optim.SGD(each, 0.05, momentum=0.9, weight_decay=1e-4)),
+    Case("adamw", lambda each: torch.optim.AdamW(each, 1e-2)),
+    Case("adafactor", lambda each: torch.optim.Adafactor(each, 1e-2)),
+    Case("clip", lambda each: torch.optim.AdamW(each, 1e-2), clip=0.5),
+    Case("accumulate", lambda each: torch.optim.SGD(each, 0.1, momentum=0.9), accumulate=4),
+    Case("autocast", lambda each: torch.optim.SGD(each, 0.1), autocast=True),
+    Case("schedule", lambda each: torch.optim.AdamW(each, 1e-2), schedule=True),
+    Case(
+        "everything", lambda each: torch.optim.AdamW(each, 1e-2), clip=1.0, accumulate=4, autocast=True, schedule=True
+    ),
+)
+
+
+def batches(rank: int) -> Iterator[tuple[Tensor, bool]]:
+    """Batches of this worker, without end; only worker 1 uses the layer that is used sometimes, and not always."""
+    generator = torch.Generator().manual_seed(100 + rank)
+    while True:
+        x = torch.randint(WORDS, (BATCH, LENGTH), generator=generator)
+        yield x, rank == 1 and bool(torch.rand((), generator=generator) < 0.5)
+
+
+def rate(step: int) -> float:
+    """Ten steps of warm-up, then a cosine."""
+    return (step + 1) / 10 if step < 10 else 0.5 * (1 + math.cos(math.pi * (step - 10) / (STEPS - 10)))
+
+
+def train(case: Case, model: nn.Module, optimizer: Optimizer, rank: int, pause: Callable[[], Any]) -> None:
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, rate) if case.schedule else None
+    source = batches(rank)
+    for _ in range(STEPS):
+        for part in range(case.accumulate):
+            x, more = next(source)
+            last: AbstractContextManager[Any] = nullcontext() if part == case.accumulate - 1 else pause()
+            with last:
+                with torch.autocast("cpu", torch.bfloat16, enabled=case.autocast):
+                    out = model(x, more)
+                loss = nn.functional.cross_entropy(out.float().flatten(0, 1), x.roll(1, 1).flatten())
+                (loss / case.accumulate).backward()
+        if case.clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), case.clip)
+        optimizer.step()
+        if scheduler is not None:
+            scheduler.step()
+        optimizer.zero_grad()
+
+
+def with_ddp(case: Case, model: Model) -> None:
+    wrapped = DistributedDataParallel(model, find_unused_parameters=True)
+    train(case, wrapped, case.optimizer(list(model.parameters())), dist.get_rank(), wrapped.no_sync)
+
+
+def with_syncline(case: Case, model: Model, session: syncline.Session) -> None:
+    optimizer = case.optimizer(list(model.parameters()))
+    session.distribute(model, optimizer, name=case.name)
+    train(case, model, optimizer, session.rank, lambda: session.no_sync(case.name))
+
+
+def main() -> None:
+    system, file = sys.argv[1:]
+    torch.set_num_threads(1)
+    session = syncline.connect() if system == "syncline" else None
+    if session is None:
+        rendezvous, rank = os.environ["RENDEZVOUS"], int(os.environ["RANK"])
+        dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=2)
+    rank = session.rank if session is not None else dist.get_rank()
+    found = {}
+    for case in CASES:
+        torch.manual_seed(rank)  # all take the first worker's parameters
+        model = Model()
+        if session is not None:
+            with_syncline(case, model, session)
+        else:
+            with_ddp(case, model)
+        found[case.name] = {name: each.detach().clone() for name, each in model.named_parameters()}
+    if rank == 0:
+        torch.save(found, file)
+    if session is not None:
+        session.close()
+    else:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,331 @@
+"""A program and its session: what goes wrong is said at once, and a mistake that is caught does not stop the run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import lanes
+from engine import PREAMBLE, running, until
+from netns import Host, two_hosts
+
+WRONG = """
+def wrong(call, *words):
+    try:
+        call()
+    except syncline.UsageError as error:
+        missing = [word for word in words if word not in str(error)]
+        assert not missing, (missing, str(error))
+    else:
+        raise AssertionError(f"nothing is wrong with it, but it should be: {words}")
+"""
+
+
+def ends_well(directory: Path, body: str, *options: str) -> str:
+    """What the workers of such a run say."""
+    with running(directory, WRONG + body, *options) as run:
+        assert run.ends() == 0, run.story()
+        return run.out
+
+
+# Updates that are not sent.
+
+SKIPPED = """
+session = syncline.connect()
+tables = session.tables({"w": np.zeros(20), "v": np.zeros(3), "b": np.zeros(1)}, bucket="16B")
+bad = np.ones(20)
+bad[session.rank * 19] = np.inf  # in the first bucket, or in the last one
+while session.iteration < 4:
+    if session.iteration == 1:
+        try:
+            session.update("w", bad)
+        except syncline.NotFinite as error:
+            assert error.table == "w" and error.progress == 1
+        else:
+            raise AssertionError("it was sent")
+        assert session.buffer("w").shape == (20,)
+        AGAIN
+    else:
+        session.update("w", np.ones(20))
+    session.update("v", np.ones(3))
+    session.update("b", np.ones(1))
+    session.clock()
+    session.sync()
+session.close()
+say("final", *(sorted(set(tables[name])) for name in "wvb"))
+"""
+
+
+@pytest.mark.parametrize("lane", ["shm", "tcp"])
+@pytest.mark.parametrize(("again", "w"), [("pass", 3.0), ("session.update('w', 2 * np.ones(20))", 5.0)])
+def test_an_update_that_is_not_finite_can_be_left_out_or_replaced(
+    lane: str, again: str, w: float, tmp_path: Path
+) -> None:
+    out = ends_well(tmp_path, SKIPPED.replace("AGAIN", again), "-n2", "--servers", "2", "--lane", lane)
+    finals = [re.sub(r"np\.float32\((.*?)\)", r"\1", each) for each in re.findall("final (.*)", out)]
+    assert finals == [f"[{w}] [4.0] [4.0]"] * 2
+
+
+def test_gradients_are_not_looked_at(tmp_path: Path) -> None:
+    body = """
+begin(w=3)
+session.update("w", [1.0, np.nan, np.inf])
+session.clock()
+session.sync()
+say("mean", tables["w"].tolist())
+session.close()
+"""
+    assert ends_well(tmp_path, body, "-n2", "--mode", "gradients").count("mean [1.0, nan, inf]") == 2
+
+
+def test_large_updates_warn_nobody(tmp_path: Path) -> None:
+    body = """
+import warnings
+warnings.simplefilter("error")
+begin(w=1000)
+step(1e25)
+session.close()
+"""
+    ends_well(tmp_path, body, "-n1")
+
+
+# Calls out of turn.
+
+
+def test_calls_before_tables(tmp_path: Path) -> None:
+    body = """
+session = syncline.connect()
+for call in (session.clock, session.sync, lambda: session.update("w", 1), lambda: session.buffer("w")):
+    wrong(call, "declare tables first")
+session.close()
+"""
+    with running(tmp_path, WRONG + body, "-n1") as run:
+        run.ends()
+        assert "Traceback" not in run.out + run.err, run.story()
+
+
+def test_a_table_that_is_not_there(tmp_path: Path) -> None:
+    body = """
+begin(w=5, b=2)
+for clocked in (False, True):
+    wrong(lambda: session.sync("nope"), "sync", "'nope'", "w, b")
+    wrong(lambda: session.update("nope", 1), "update", "'nope'", "w, b")
+    wrong(lambda: session.buffer("nope"), "buffer", "'nope'", "w, b")
+    if not clocked:
+        session.clock()
+step()
+session.close()
+"""
+    ends_well(tmp_path, body, "-n2")
+
+
+def test_the_memory_of_an_update_that_is_under_way(tmp_path: Path) -> None:
+    body = """
+begin(w=5, b=2)
+for _ in range(3):
+    session.buffer("w").fill(1)
+    session.update("w")
+    wrong(lambda: session.buffer("w"), "buffer", "'w'", "clock()")
+    wrong(lambda: session.update("w"), "update", "'w'", "clock()")
+    session.buffer("b").fill(1)
+    session.clock()
+session.close()
+say("final", tables["w"].tolist(), tables["b"].tolist())
+"""
+    assert ends_well(tmp_path, body, "-n2").count("final [3.0, 3.0, 3.0, 3.0, 3.0] [0.0, 0.0]") == 2
+
+
+@pytest.mark.parametrize("end", ["close", "leave"])
+def test_calls_after_the_end(end: str, tmp_path: Path) -> None:
+    body = f"""
+begin(w=5)
+step()
+session.{end}()
+for call in (
+    session.clock, session.sync, lambda: session.sync("w"), lambda: session.update("w", 1),
+    lambda: session.buffer("w"), lambda: session.tables({{"w": np.zeros(5)}}),
+):
+    wrong(call, "session", "is closed")
+session.close()
+session.leave()
+say("final", tables["w"].tolist())
+"""
+    assert ends_well(tmp_path, body, "-n2").count("final [1.0, 1.0, 1.0, 1.0, 1.0]") == 2
+
+
+def test_a_declaration_that_is_refused_here_can_be_made_again(tmp_path: Path) -> None:
+    body = """
+session = syncline.connect()
+rank = session.rank
+good = {"w": np.zeros(5)}
+wrong(lambda: session.tables({"w": np.array([1j])}), "'w'", "complex")
+wrong(lambda: session.tables({1: np.zeros(5)}), "1 is no name")
+wrong(lambda: session.tables({f"table{i}": 0.0 for i in range(200_000)}), "200,000 names")
+wrong(lambda: session.tables(good, sync=0.5), "sync", "0.5")
+wrong(lambda: session.tables(good, sink="bsp"), "sink", "sync, release, gate")
+tables = session.tables(good, seed=7)
+assert session.settings["seed"] == "7"
+step()
+session.close()
+"""
+    ends_well(tmp_path, body, "-n2")
+
+
+def test_whoever_waits_for_the_others_at_the_start_is_told_once(tmp_path: Path) -> None:
+    """Worker 1 declares its tables only after worker 0 has waited for fifty turns."""
+    body = """
+from syncline.engines import link
+link.NOTICE_SECONDS = link.LOOK_SECONDS = 0.001
+turn, turns = link.Link._turn, []
+
+def counted(self, timeout):
+    turns.append(timeout)
+    if len(turns) == 50:
+        Path("go").touch()
+    turn(self, timeout)
+
+if os.environ["SYNCLINE_WORKER"] == "0":
+    link.Link._turn = counted
+else:
+    while not there("go"):
+        time.sleep(0.01)
+begin()
+step()
+session.close()
+"""
+    with running(tmp_path, body, "-n2") as run:
+        assert run.ends() == 0, run.story()
+        said = re.findall(r"\[w0\] syncline: waiting until the other workers declare", run.out + run.err)
+        assert len(said) == 1, run.story()
+
+
+# Exceptions.
+
+
+def test_an_exception_ends_the_membership_though_a_thread_goes_on(tmp_path: Path) -> None:
+    body = """
+from threading import Thread
+
+def linger():
+    while not there("stop"):
+        time.sleep(0.01)
+
+begin()
+if rank == 0:
+    Thread(target=linger).start()
+    step()
+    raise ValueError("by mistake")
+for _ in range(5):
+    step()
+session.close()
+say("done")
+"""
+    with running(tmp_path, body, "-n2") as run:
+        run.hears("ValueError: by mistake")
+        run.hears("done")
+        assert run.find("worker0") is not None, run.story()
+        run.touch("stop")
+        run.ends()
+
+
+def test_the_programs_own_hook_is_called_and_comes_back(tmp_path: Path) -> None:
+    body = """
+def own(kind, error, trace):
+    say("own:", error)
+
+sys.excepthook = own
+with syncline.connect() as session:
+    assert sys.excepthook != own
+    tables = session.tables({"w": np.zeros(3)})
+assert sys.excepthook is own
+say("back")
+"""
+    assert ends_well(tmp_path, body, "-n1").count("back") == 1
+    body = body.replace("with syncline.connect() as session:", "session = syncline.connect()\nif True:")
+    with running(tmp_path, body.replace("assert sys.excepthook is own", "raise ValueError('late')"), "-n1") as run:
+        assert run.ends() != 0, run.story()
+        assert "own: late" in run.out, run.story()
+
+
+# Other users and other hosts.
+
+NOBODY = 65534
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="to become another user takes root")
+@pytest.mark.parametrize("lane", ["", "shm"])
+def test_a_joiner_of_another_user_of_this_host(lane: str, tmp_path: Path) -> None:
+    """It goes by TCP, unless it is told not to."""
+    body = """
+begin()
+steps_until("stop")
+session.close()
+"""
+    joins = f"""
+os.setuid({NOBODY})
+begin()
+say("in")
+while not there("stop"):
+    step()
+session.close()
+"""
+    tmp_path.chmod(0o755)
+    for parent in list(tmp_path.parents)[:2]:  # those that pytest has made
+        parent.chmod(0o755)
+    with running(tmp_path, body, "-n1", "--servers", "2", "--listen", "127.0.0.1:0") as run:
+        run.hears("under way")
+        address = run.hears(r"--join (127\.0\.0\.1:\d+)")[1]
+        options = ("--lane", lane) if lane else ()
+        with running(tmp_path, joins, "--join", address, "-n1", *options) as other:
+            if not lane:
+                other.hears(r"\] in")
+            else:
+                other.hears("--lane: shm: the servers belong to another user of this host")
+                assert other.ends() != 0, other.story()
+            run.touch("stop")
+            other.ends()
+            assert run.ends() == 0, run.story()
+
+
+PULLED = """
+from syncline.engines import link, silence
+
+link.Silence = lambda: silence.Silence(2.0)  # else it takes longer, but not otherwise
+directory = Path(sys.argv[1])
+begin()
+step()
+if rank == 1:
+    (directory / "joined").touch()
+    while not there(directory / "pulled"):
+        time.sleep(0.01)
+while True:
+    step()
+"""
+
+
+def test_a_joiner_finds_out_that_the_head_host_has_vanished(tmp_path: Path) -> None:
+    """The cable is pulled, and then the joiner sends something that nobody acknowledges."""
+    program = tmp_path / "program.py"
+    program.write_text(PREAMBLE + PULLED)
+
+    def start(host: Host, name: str, *options: str) -> subprocess.Popen[str]:
+        words = lanes.command(*options, "--key-file", tmp_path / "key", program, tmp_path)
+        with (tmp_path / name).open("w") as out:
+            return host.start(*words, env=lanes.environment(), cwd=tmp_path, stdout=out, stderr=subprocess.STDOUT)
+
+    def address() -> str | None:
+        found = re.search(r"--join (\S+)", (tmp_path / "head").read_text())
+        return found and found[1]
+
+    with two_hosts() as (here, there):
+        start(here, "head", "-n", "1", "--listen", f"{here.address}:0")
+        joiner = start(there, "joiner", "-n", "1", "--join", until(address, "an address to join"))
+        until((tmp_path / "joined").exists, "the joiner's first step")
+        here.link("down")
+        (tmp_path / "pulled").touch()
+        until(lambda: "its host acknowledges nothing" in (tmp_path / "joiner").read_text(), "the joiner's end")
+        assert joiner.wait(60) == 1

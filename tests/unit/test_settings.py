@@ -1,0 +1,21 @@
+"""Settings in words: what makes no sense is refused by the name of the setting."""
+
+from __future__ import annotations
+
+import pytest
+
+from syncline.engines.frames import PAYLOAD
+from syncline.engines.settings import DEFAULTS, settle, strategy_of
+from syncline.errors import UsageError
+from syncline.layout import VALUE_BYTES
+
+
+def test_a_bucket_is_at_most_what_a_frame_carries() -> None:
+    assert strategy_of({**DEFAULTS, "bucket": f"{PAYLOAD}B"}, 1).bucket_values == PAYLOAD // VALUE_BYTES
+    for refuse in (
+        lambda: strategy_of({**DEFAULTS, "bucket": f"{PAYLOAD + 1}B"}, 1),
+        lambda: settle({"the command line": {"bucket": "2GiB"}}, 1, 1),
+    ):
+        with pytest.raises(UsageError, match="at most 1GiB") as refused:
+            refuse()
+        assert refused.value.option == "bucket"
