@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from time import monotonic
@@ -154,3 +156,39 @@ def test_another_key_is_refused_and_the_run_goes_on(hosts: tuple[Host, Host], tm
     assert run.end() == 0, run.text
     assert not (tmp_path / "sent2").exists()
     assert json.loads((tmp_path / "report.json").read_text())["updates"] >= 2 * 2 * 20
+
+
+@pytest.mark.slow
+def test_a_host_that_vanishes_is_found_though_something_was_sent_to_it(
+    hosts: tuple[Host, Host], tmp_path: Path
+) -> None:
+    """The cable is pulled, and before anybody knows, a death on the other side makes a view that is never delivered."""
+    here, there = hosts
+    run, words = start_run(here, tmp_path, "go")
+    pasted = [str(tmp_path / "program.py") if word == "PROGRAM" else word for word in words]
+    Running(there, *pasted, tmp_path, "go")
+    until = monotonic() + SECONDS
+    while not (tmp_path / "training2").exists():
+        assert monotonic() < until, run.text
+    there.link("down")
+    local = [pid for pid in processes_of(tmp_path / "program.py") if "SYNCLINE_WORKER=1" in environment_of(pid)]
+    os.kill(local[0], signal.SIGKILL)
+
+    assert "acknowledges nothing" in run.line_with("worker 2")
+    (tmp_path / "go").touch()
+    assert run.end() == 0, run.text
+    assert "w1 ended by signal 9" in run.text
+
+
+def processes_of(program: Path) -> list[int]:
+    """Those that run this program."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if str(program) in path.read_text().split("\0")[1:2]:
+                found.append(int(path.parent.name))
+    return found
+
+
+def environment_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/environ").read_text().split("\0")

@@ -19,7 +19,7 @@ PREFIX_BYTES = 8
 
 def declare(arrays: Any, **wishes: Any) -> Declare:
     values = in_float32(arrays)
-    return declaration(Layout.of((name, each.shape) for name, each in values.items()), wishes)
+    return declaration(Layout.of((name, each.shape) for name, each in values.items()), wishes, "model")
 
 
 WRONG_TABLES = {

@@ -15,7 +15,8 @@ from syncline.errors import UsageError
 
 
 def command_of(words: Sequence[str], module: bool) -> list[str]:
-    """What a worker runs: `python FILE ARGS...` or `python -m MODULE ARGS...`."""
+    """What a worker runs: `python FILE ARGS...` or `python -m MODULE ARGS...`; `--` may stand before the arguments."""
+    words = [words[0], *(words[2:] if words[1:2] == ["--"] else words[1:])]
     if module:
         _check_module(words[0])
         return [sys.executable, "-m", *words]

@@ -124,9 +124,11 @@ def distribute(
     _check_settings(replica, optimizer, options)
     if optimizer is None:
         optimizer = _stand_in(replica, model)
-    exchange = _take_part(session, replica, values, model, optimizer, options)
+    exchange = _take_part(replica, values, model, optimizer, options)
+    take_the_leaders(session, replica, model)
     guard = Guard()
-    model.register_load_state_dict_pre_hook(guard)  # type: ignore[no-untyped-call]
+    for part in model.modules():
+        part.register_load_state_dict_pre_hook(guard)  # type: ignore[no-untyped-call]
     return Distributed(name, model, optimizer, exchange, options, guard, wishes)
 
 
@@ -136,23 +138,17 @@ def redistribute(session: Session, each: Distributed, generation: int) -> None:
     replica = session.replica(f"{each.name}#{generation}")
     values = replica.declare(first_values(each.model), each.wishes)
     old.detach()
-    each.exchange = _take_part(session, replica, values, each.model, each.optimizer, each.options)
+    each.exchange = _take_part(replica, values, each.model, each.optimizer, each.options)
     each.exchange.scaled = old.scaled
     each.exchange.stepped = old.stepped
     session.drop(old.replica)
 
 
 def _take_part(
-    session: Session,
-    replica: Replica,
-    values: dict[str, Values],
-    model: nn.Module,
-    optimizer: Optimizer,
-    options: Options,
+    replica: Replica, values: dict[str, Values], model: nn.Module, optimizer: Optimizer, options: Options
 ) -> Exchange:
     slots = slots_of(model, replica.places(), values)
     _take_in(replica, slots, options.stage)
-    take_the_leaders(session, replica, model)
     exchange = _exchange(replica, slots, optimizer, options)
     if options.overlap == "forward":
         exchange.keep(wait_in_forward(model, exchange))

@@ -36,7 +36,7 @@ class Exchange(ABC):
         self._handles: list[Any] = []
         self._by_name = {slot.name: slot for slot in slots}
         if optimizer is not None:
-            self._handles.append(optimizer.register_step_pre_hook(lambda *_: self.before_step()))
+            self._handles.append(optimizer.register_step_pre_hook(self._before_step))
             self._handles.append(optimizer.register_step_post_hook(lambda *_: self._after_step()))
 
     def detach(self) -> None:
@@ -61,6 +61,11 @@ class Exchange(ABC):
         """A GradScaler has not stepped."""
         self.skip()
         self._count()
+
+    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.replica.mode is Mode.RULE and any(each is not None for each in (*args[1:], kwargs.get("closure"))):
+            raise UsageError("optimizer", "mode 'rule' takes no closure; call loss.backward(), then step()")
+        self.before_step()
 
     def _after_step(self) -> None:
         self.after_step()
@@ -94,8 +99,11 @@ class Exchange(ABC):
     def on_gradients(self, ready: Callable[[Slot, Tensor], None]) -> None:
         """Have this called for every gradient that backward has accumulated."""
         for slot in self.slots:
-            handle = slot.parameter.register_post_accumulate_grad_hook(partial(ready, slot))  # type: ignore[no-untyped-call]
-            self._handles.append(handle)
+            parameter = slot.parameter
+            thawed = parameter.requires_grad
+            parameter.requires_grad_(True)  # a frozen one takes no hook, and may be thawed later
+            self._handles.append(parameter.register_post_accumulate_grad_hook(partial(ready, slot)))  # type: ignore[no-untyped-call]
+            parameter.requires_grad_(thawed)
 
     def check(self) -> None:
         check_all(self.slots)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -17,11 +17,21 @@ def wait_in_forward(model: nn.Module, exchange: Exchange) -> list[Any]:
     for module in model.modules():
         own = [slots[each] for each in module._parameters.values() if each in slots]
         if own:
-            hook = partial(_wait, exchange, [slot.name for slot in own])
-            handles.append(module.register_forward_pre_hook(hook))
+            handles.append(module.register_forward_pre_hook(_Waiting([slot.name for slot in own], exchange)))
     return handles
 
 
-def _wait(exchange: Exchange, names: list[str], *_: object) -> None:
-    for name in names:
-        exchange.wait_for(name)
+class _Waiting:
+    """A module's hook. A copy of the module waits for nobody."""
+
+    def __init__(self, names: list[str], exchange: Exchange | None = None) -> None:
+        self._names = names
+        self._exchange = exchange
+
+    def __call__(self, *_: object) -> None:
+        if self._exchange is not None:
+            for name in self._names:
+                self._exchange.wait_for(name)
+
+    def __reduce__(self) -> tuple[Callable[..., _Waiting], tuple[list[str]]]:
+        return _Waiting, (self._names,)

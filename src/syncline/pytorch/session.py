@@ -15,6 +15,7 @@ import numpy as np
 from syncline.engines import session as numpy_level
 from syncline.engines.wiring import Wiring
 from syncline.errors import UsageError
+from syncline.pytorch import torchrun
 from syncline.spec import write
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from syncline.pytorch.distribute import Distributed
     from syncline.pytorch.sampler import SharedSampler
+    from syncline.pytorch.torchrun import Host
 
 
 class Session(numpy_level.Session):
@@ -35,6 +37,8 @@ class Session(numpy_level.Session):
         self._samplers: list[SharedSampler] = []
         self._asked_to_leave = False
         self._loads = 0
+        self._host: Host | None = None
+        """Under torchrun, beside the first worker: the process that hosts coordinator and servers."""
 
     # Models.
 
@@ -166,7 +170,7 @@ class Session(numpy_level.Session):
             signal.signal(signal.SIGTERM, self._terminated)
 
     def _terminated(self, number: int, frame: object) -> None:
-        if self._asked_to_leave or os.getpid() != self._pid:
+        if self._asked_to_leave or self._closed or os.getpid() != self._pid:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         self._asked_to_leave = True
@@ -186,6 +190,13 @@ class Session(numpy_level.Session):
         super().close()
         for each in self._models.values():
             each.exchange.final()
+        if self._host is not None:
+            self._host.wait()
+
+    def _cut(self) -> None:
+        super()._cut()
+        if self._host is not None and self._host.stdin is not None:
+            self._host.stdin.close()  # it lets the others finish, and ends
 
     def _detach(self) -> None:
         for each in self._models.values():
@@ -198,4 +209,8 @@ def _word(wish: object) -> str:
 
 def connect(environment: Mapping[str, str] = os.environ) -> Session:
     """Take part in the run that started this program: `syncline run`, torchrun, or, started alone, a run of one."""
-    return Session().start(Wiring.read(environment))
+    session = Session()
+    if "SYNCLINE_COORDINATOR" not in environment and torchrun.is_there(environment):
+        wiring, session._host = torchrun.meet(environment)
+        return session.start(wiring)
+    return session.start(Wiring.read(environment))

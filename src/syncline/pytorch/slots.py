@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -35,6 +35,10 @@ class Slot:
     """What comes back."""
     direct: bool = False
     """The parameter's own storage is `value`."""
+    kind: tuple[torch.dtype, torch.device] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.kind = self.parameter.dtype, self.parameter.device
 
     def check(self) -> None:
         """Is this still the parameter that was distributed?"""
@@ -44,7 +48,8 @@ class Slot:
                 f"parameter {self.name!r} was replaced by another one after distribute(); "
                 "load into it with session.load_state_dict(...)",
             )
-        if self.direct and self.parameter.data_ptr() != self.value.data_ptr():
+        moved = self.direct and self.parameter.data_ptr() != self.value.data_ptr()
+        if moved or (self.parameter.dtype, self.parameter.device) != self.kind:
             raise UsageError(
                 "model",
                 f"the storage of parameter {self.name!r} was replaced after distribute(); "

@@ -1,0 +1,175 @@
+"""How long a training step of a 10 M parameter network takes: DDP with gloo and Syncline, in the same processes.
+
+    python benchmarks/step.py [--steps 30] [--lane tcp] [--report FILE.json]
+
+Two workers on this host, each on one thread; the systems take turns, so that noise hits all alike, and the median
+counts. Goals: faster than DDP with gloo (which is TCP on loopback); with overlap measurably faster than without, where
+communication takes as long as computation. For the second, computing is a pause in every layer, as on an accelerator:
+the cores of this host are then free to move data, and the pauses together are made as long as an exchange without
+overlap takes here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter, sleep
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import syncline
+
+WIDTH, LAYERS, BATCH, WARM = 1120, 8, 32, 5
+
+
+class Pause(torch.autograd.Function):
+    """Takes its time, forward and twice as long backward, and computes nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, seconds: float) -> Tensor:
+        ctx.seconds = seconds
+        sleep(seconds / 3)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        sleep(2 * ctx.seconds / 3)
+        return gradients[0], None
+
+
+class Layer(nn.Module):
+    """A linear layer; `pause`: its matrix is used in the cheapest way there is, and computing is a pause."""
+
+    def __init__(self, pause: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+        self.pause = pause
+        self.seconds = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.pause:
+            return torch.relu(self.linear(x))
+        return Pause.apply(x, self.seconds) + self.linear.weight[0, 0] * self.linear.bias  # type: ignore[no-any-return]
+
+
+def network(pause: bool) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(*(Layer(pause) for _ in range(LAYERS)))
+
+
+def stepper(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+    x = torch.randn(BATCH, WIDTH)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def systems(session: syncline.Session, pause: bool) -> dict[str, tuple[nn.Module, Callable[[], None]]]:
+    """Every system with a network of its own."""
+    found: dict[str, tuple[nn.Module, Callable[[], None]]] = {}
+    kinds: dict[str, dict[str, Any]] = {
+        "gradients": {},
+        "gradients, no overlap": {"overlap": False},
+        "rule": {"rule": "sgd:0.01"},
+        "rule, no overlap": {"rule": "sgd:0.01", "overlap": False},
+        "changes": {"mode": "changes"},
+    }
+    model = network(pause)
+    wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    found["ddp, gloo"] = model, stepper(wrapped, torch.optim.SGD(model.parameters(), 0.01))
+    for kind, wishes in kinds.items():
+        model = network(pause)
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        session.distribute(model, optimizer, name=f"{kind} {pause}", **wishes)
+        found[f"syncline, {kind}"] = model, stepper(model, optimizer)
+    return found
+
+
+def measure(found: dict[str, tuple[nn.Module, Callable[[], None]]], steps: int) -> dict[str, float]:
+    """The median seconds of a step of each system; they take turns."""
+    seconds: dict[str, list[float]] = {name: [] for name in found}
+    for number in range(WARM + steps):
+        for name, (_, step) in found.items():
+            dist.barrier()
+            begun = perf_counter()
+            step()
+            if number >= WARM:
+                seconds[name].append(perf_counter() - begun)
+    return {name: median(each) for name, each in seconds.items()}
+
+
+def work(steps: int, report: Path) -> None:
+    """One worker."""
+    torch.set_num_threads(1)
+    session = syncline.connect()
+    rendezvous = f"file://{os.environ['BENCH_RENDEZVOUS']}"
+    dist.init_process_group("gloo", init_method=rendezvous, rank=session.rank, world_size=session.size)
+    real = measure(systems(session, pause=False), steps)
+    paused = systems(session, pause=True)
+    bare = measure(paused, steps)["syncline, gradients, no overlap"]
+    share = session.mean(bare) / LAYERS
+    for model, _ in paused.values():
+        for layer in model.children():
+            assert isinstance(layer, Layer)
+            layer.seconds = share
+    overlapped = measure(paused, steps)
+    if session.is_leader:
+        rows = [{"computing": "real", "system": name, "seconds": each} for name, each in real.items()]
+        rows += [{"computing": "pause", "system": name, "seconds": each} for name, each in overlapped.items()]
+        report.write_text(json.dumps({"schema": 1, "pause_seconds": share * LAYERS, "rows": rows}, indent=2) + "\n")
+    dist.destroy_process_group()
+    session.close()
+
+
+def show(report: dict[str, Any]) -> None:
+    for computing, title in (("real", "computing on this host's cores"), ("pause", "computing is a pause")):
+        table = Table("system", "ms a step", "of ddp", title=title)
+        rows = {row["system"]: row["seconds"] for row in report["rows"] if row["computing"] == computing}
+        for name, seconds in rows.items():
+            table.add_row(name, f"{1000 * seconds:.1f}", f"{seconds / rows['ddp, gloo']:.2f}")
+        Console(width=100).print(table)
+    print(f"the pauses of a step are {1000 * report['pause_seconds']:.1f} ms together")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--lane", choices=["shm", "tcp"], default="shm")
+    parser.add_argument("--servers", type=int, default=1)
+    parser.add_argument("--report", type=Path, help="write the figures as JSON")
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker is not None:
+        work(args.steps, args.worker)
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "report.json"
+        command = [sys.executable, "-m", "syncline", "run", "-n", "2", "--servers", str(args.servers)]
+        command += ["--lane", args.lane, __file__, "--", "--steps", str(args.steps), "--worker", str(file)]
+        environment = {**os.environ, "BENCH_RENDEZVOUS": str(Path(directory) / "rendezvous"), "OMP_NUM_THREADS": "1"}
+        subprocess.run(command, env=environment, check=True)
+        report = json.loads(file.read_text())
+    show(report)
+    if args.report is not None:
+        args.report.write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

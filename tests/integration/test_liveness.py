@@ -1,0 +1,188 @@
+"""Who lives, by more than an open connection; who may come in; and what is waited for at the end."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from engine import Run, running, until
+from syncline.engines.control import Hello, Refused
+from syncline.engines.wire import Wire
+from syncline.engines.wiring import Wiring, connect_coordinator
+
+DAEMON = """
+begin()
+if rank == 1:
+    step()
+    if os.fork() == 0:
+        os.setsid()
+        say("daemon", os.getpid())
+        while not there("go"):
+            time.sleep(0.01)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+steps_until("enough")
+session.close()
+"""
+
+
+def test_a_worker_is_dead_though_a_daemon_holds_its_connections(tmp_path: Path) -> None:
+    """The others go on while the daemon lives: the word of whoever started the worker counts."""
+    with running(tmp_path, DAEMON, "-n", "2", "--sync", "bsp") as run:
+        run.hears("daemon")
+        run.hears(r"\[w0\] under way")
+        run.touch("enough")
+        assert run.ends() == 0, run.story()
+        assert "w1 ended by signal 9" in run.err
+        run.touch("go")
+
+
+AFTER = """
+begin()
+for _ in range(5):
+    step()
+session.close()
+say("closed")
+while not there("go"):
+    time.sleep(0.01)
+say("saved")
+"""
+
+
+def test_a_server_that_dies_when_all_is_done_harms_nobody(tmp_path: Path) -> None:
+    with running(tmp_path, AFTER, "-n", "2") as run:
+        run.hears("closed", 2)
+        run.kill(run.server(0))
+        run.hears("server")
+        run.touch("go")
+        assert run.ends() == 0, run.story()
+        assert run.out.count("saved") == 2
+
+
+STOPPED = """
+if os.environ["SYNCLINE_WORKER"] == "1":
+    session = syncline.connect()
+    say("connected")
+    os.kill(os.getpid(), signal.SIGSTOP)
+    tables = session.tables({"w": np.zeros(50_000), "b": np.zeros(10)})
+begin()
+steps_until("go")
+session.close()
+"""
+
+
+def test_a_worker_that_is_stopped_before_the_run_begins_holds_nobody_up(tmp_path: Path) -> None:
+    with running(tmp_path, STOPPED, "-n", "2", SYNCLINE_PATIENCE="1") as run:
+        run.hears("connected")
+        run.hears(r"\[w0\] under way")
+        run.touch("go")
+        assert run.ends() == 0, run.story()
+        assert "stopped for more than 1 s" in run.err
+
+
+UNTIL = """
+begin()
+steps_until("go")
+session.close()
+"""
+
+
+def test_a_server_that_is_stopped_ends_the_run(tmp_path: Path) -> None:
+    with running(tmp_path, UNTIL, "-n", "2", SYNCLINE_PATIENCE="1") as run:
+        run.hears("under way", 2)
+        run.kill(run.server(0), signal.SIGSTOP)
+        assert run.ends() == 1, run.story()
+        assert "server0 is stopped for more than 1 s" in run.err
+
+
+GRANDCHILD = """
+begin()
+if rank == 0:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    say("child", child.pid)
+steps_until("never")
+"""
+
+
+def test_the_launcher_is_killed_and_what_its_workers_have_started_is_too(tmp_path: Path) -> None:
+    with running(tmp_path, GRANDCHILD, "-n", "2") as run:
+        run.hears("under way", 2)
+        child = int(run.hears(r"child (\d+)")[1])
+        assert child in run.processes()
+        run.kill(run.process.pid)
+        run.ends()
+        run.gone()
+
+
+def caller(run: Run, hello: Hello) -> Wire:
+    """A connection to the coordinator of this run, by its name on this host."""
+    pid = run.worker(0)
+    words = dict(word.partition("=")[::2] for word in Path(f"/proc/{pid}/environ").read_text().split("\0"))
+    return connect_coordinator(Wiring(coordinator=words["SYNCLINE_COORDINATOR"]), hello)
+
+
+@pytest.mark.parametrize("role", ["worker", "agent"])
+def test_a_run_that_does_not_listen_takes_nobody_in(role: str, tmp_path: Path) -> None:
+    with running(tmp_path, UNTIL, "-n", "1") as run:
+        run.hears("under way")
+        assert not listens_on_tcp(run)
+        wire = caller(run, Hello("", role))
+        answers: list[object] = []
+
+        def refused() -> bool:
+            try:
+                answers.extend(message for message, _ in wire.receive(lambda *_: memoryview(b"")))
+            except EOFError:
+                return True
+            return bool(answers)
+
+        until(refused, "an answer")
+        wire.close()
+        assert [each for each in answers if isinstance(each, Refused) and "--listen" in each.reason]
+        run.touch("go")
+        assert run.ends() == 0, run.story()
+
+
+def listens_on_tcp(run: Run) -> bool:
+    """Does any of its processes listen on TCP?"""
+    ours = run.sockets()
+    lines = [
+        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    return any(line[9] in ours for line in lines if line[3] == "0A")
+
+
+READER = """
+begin()
+say("takes part")
+steps_until("go")
+session._replicas[0].leave()
+if rank == 1:
+    time.sleep(7)  # a large model takes its time
+session._replicas[0].read_final()
+say("read", float(tables["b"][0]))
+session._cut()
+"""
+
+
+def test_whoever_still_reads_the_final_parameters_is_waited_for(tmp_path: Path) -> None:
+    """One has joined and reads slowly; the run's own worker has long ended."""
+    with running(tmp_path, READER, "-n", "1", "--listen", "127.0.0.1:0", "--sync", "asp") as run:
+        where = run.hears(r"--join (\S+)")[1]
+        with running(tmp_path, READER, "-n", "1", "--join", where) as joined:
+            joined.hears("takes part")
+            run.touch("go")
+            assert joined.ends() == 0, joined.story()
+        assert run.ends() == 0, run.story()
+        finals = {word.split()[-1] for word in (run.out + joined.out).splitlines() if "read" in word}
+        assert len(finals) == 1
+
+
+def test_the_test_finds_a_listener(tmp_path: Path) -> None:
+    with running(tmp_path, UNTIL, "-n", "1", "--lane", "tcp") as run:
+        run.hears("under way")
+        assert listens_on_tcp(run)
+        run.touch("go")
+        assert run.ends() == 0, run.story()
