@@ -27,14 +27,6 @@ def take_the_leaders(session: Session, replica: Replica, model: nn.Module) -> No
         _read(said[0], buffers)
 
 
-def average(session: Session, name: str, model: nn.Module) -> None:
-    """Have every worker's floating-point buffers become the mean of all."""
-    for key, buffer in named(model).items():
-        if buffer.is_floating_point():
-            with torch.no_grad():
-                buffer.copy_(session.mean(buffer, f"buffer {key} of {name}"))
-
-
 def named(model: nn.Module) -> dict[str, Tensor]:
     return {plain(name): buffer for name, buffer in model.named_buffers()}
 

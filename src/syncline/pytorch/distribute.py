@@ -27,7 +27,6 @@ from syncline.strategy import Mode
 if TYPE_CHECKING:
     from syncline.pytorch.session import Session
 
-BUFFERS = ("local", "mean", "leader")
 OVERLAPS = (True, False, "forward")
 
 
@@ -42,8 +41,12 @@ class Options:
     scaler: Any = None
 
     def __post_init__(self) -> None:
-        if self.buffers not in BUFFERS:
-            raise UsageError("buffers", f"{self.buffers!r} is none of {', '.join(BUFFERS)}")
+        if self.buffers != "local":
+            raise UsageError(
+                "buffers",
+                f"{self.buffers!r} is not there yet: all start with the leader's and keep their own ('local')"
+                f"{self.buffers!r} is not there yet: all start with the leader's, then keep their own ('local')",
+            )
         if self.overlap not in OVERLAPS:
             raise UsageError("overlap", f"{self.overlap!r} is none of True, False, 'forward'")
         if self.clip is not None and not self.clip > 0:

@@ -28,15 +28,13 @@ def state_of(session: Session, models: Mapping[str, Distributed], samplers: list
     return {
         "schema": SCHEMA,
         "workers": session.size,
-        "models": {name: _model_state(session, each) for name, each in models.items()},
+        "models": {name: _model_state(each) for name, each in models.items()},
         "samplers": [sampler.state_dict() for sampler in samplers],
     }
 
 
-def _model_state(session: Session, each: Distributed) -> dict[str, Any]:
+def _model_state(each: Distributed) -> dict[str, Any]:
     each.exchange.wait()
-    if each.options.buffers == "mean":
-        buffers.average(session, each.name, each.model)
     return {
         "parameters": {name: parameter.detach().cpu().clone() for name, _, _, parameter in named(each.model)},
         "buffers": {name: buffer.detach().cpu().clone() for name, buffer in buffers.named(each.model).items()},

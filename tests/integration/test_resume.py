@@ -1,0 +1,98 @@
+"""A run that is killed and taken up again: the parameters are those of a run that was not, to the bit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine import QUIET
+
+PROGRAM = """
+import hashlib, os, signal, sys
+import torch
+from torch import nn
+import syncline
+
+path, mode = sys.argv[1], sys.argv[2]
+killed_at = int(sys.argv[3])
+torch.set_num_threads(1)
+session = syncline.connect()
+torch.manual_seed(session.rank)
+model = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.BatchNorm1d(32), nn.Linear(32, 3))
+optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 24)
+session.distribute(model, optimizer, mode=mode)
+x = torch.randn(256, 10, generator=torch.Generator().manual_seed(1))
+data = torch.utils.data.TensorDataset(x, x[:, :3].argmax(1))
+loader = torch.utils.data.DataLoader(data, 16, sampler=session.sampler(data))
+mine = path if mode == "gradients" else f"{path}.{session.rank}"
+step = 0
+if os.path.exists(mine):
+    saved = torch.load(mine, weights_only=True)
+    session.load_state_dict(saved["session"])
+    schedule.load_state_dict(saved["schedule"])
+    step = saved["step"]
+while step < 24:
+    for x, y in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        schedule.step()
+        step += 1
+        if step == killed_at:
+            if session.is_leader or mode != "gradients":
+                state = {"session": session.state_dict(), "schedule": schedule.state_dict(), "step": step}
+                torch.save(state, mine)
+            session.barrier()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if step == 24:
+            break
+session.close()
+plain = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.BatchNorm1d(32), nn.Linear(32, 3))
+plain.load_state_dict(model.state_dict())
+digest = hashlib.sha256(b"".join(each.detach().numpy().tobytes() for each in plain.parameters())).hexdigest()
+print("digest", digest, flush=True)
+"""
+
+
+def run(directory: Path, name: str, mode: str, killed_at: int, workers: int = 2) -> tuple[int, str, str]:
+    """Exit code, what was said, and the digest of the parameters, which is one for all."""
+    program = directory / "program.py"
+    program.write_text(PROGRAM)
+    words = ["run", "-n", workers, program, "--", directory / name, mode, killed_at]
+    done = subprocess.run(
+        [sys.executable, "-m", "syncline", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **QUIET},
+    )
+    said = done.stdout + done.stderr
+    digests = {line.split()[-1] for line in done.stdout.splitlines() if "digest" in line}
+    assert len(digests) <= 1, said
+    return done.returncode, said, "".join(digests)
+
+
+@pytest.mark.parametrize("mode", ["gradients", pytest.param("changes", marks=pytest.mark.slow)])
+def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(mode: str, tmp_path: Path) -> None:
+    code, said, whole = run(tmp_path, "never", mode, 99)
+    assert code == 0, said
+    assert whole
+    code, said, nothing = run(tmp_path, "state", mode, 11)
+    assert (code, nothing) == (1, ""), said
+    code, said, resumed = run(tmp_path, "state", mode, 99)
+    assert code == 0, said
+    assert resumed == whole
+
+
+@pytest.mark.slow
+def test_another_number_of_workers_goes_on_and_says_so(tmp_path: Path) -> None:
+    run(tmp_path, "state", "gradients", 11)
+    code, said, digest = run(tmp_path, "state", "gradients", 99, workers=3)
+    assert code == 0, said
+    assert digest
+    assert "saved by 2 workers, and is taken up by 3" in said
