@@ -30,6 +30,7 @@ class Alone:
         self.error: SynclineError | None = None
         self.following: int | None = None
         self.fresh: set[Bucket] = set()
+        self.v = 0
 
     def begin(self, declare: Declare) -> Begin:
         found = settle({"the program": declare.wishes}, 1, 1)
@@ -86,7 +87,7 @@ class Alone:
             if effect.payload is None and self.strategy.mode is Mode.GRADIENTS:
                 self.memory.param(effect.bucket)[:] = 0  # nobody had a gradient
             if effect.next is not None:
-                self.following = effect.next
+                self.v = self.following = effect.next
         elif type(effect) is Fail:
             raise effect.error
         else:

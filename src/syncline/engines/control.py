@@ -203,6 +203,24 @@ class Figures(Control, frozen=True, tag="figures"):
     model: str = "model"
 
 
+class Pulse(Control, frozen=True, tag="pulse"):
+    """Worker to coordinator to launcher, now and then: how far I am. Some of them may be lost."""
+
+    iteration: Count
+    """How many it has done."""
+    computed: float = 0.0
+    """Seconds in which it computed, so far."""
+    waited: float = 0.0
+    """Seconds in which it waited for others, so far."""
+    staleness: int = 0
+    """How many iterations it is ahead of the slowest."""
+    loss: float | None = None
+    accuracy: float | None = None
+    model: Word = "model"
+    worker: Number = -1
+    """Who it is: the coordinator's word."""
+
+
 class Stop(Control, frozen=True, tag="stop"):
     """Launcher to coordinator to servers: the workers are done; tell your figures and end."""
 
@@ -227,6 +245,7 @@ ControlMessage = (
     | Frozen
     | Abort
     | Figures
+    | Pulse
     | Stop
 )
 

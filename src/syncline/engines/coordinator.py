@@ -18,14 +18,12 @@ import signal
 import sys
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from hmac import compare_digest
-from itertools import count
 from math import inf
 from time import monotonic
 
+from msgspec.structs import replace
+
 from syncline.engines.control import (
-    PROTOCOL,
     Abort,
     Another,
     Declare,
@@ -33,6 +31,7 @@ from syncline.engines.control import (
     Figures,
     Frozen,
     Hello,
+    Pulse,
     Refused,
     Seated,
     Seen,
@@ -46,19 +45,17 @@ from syncline.engines.gathering import OVER, Gathering, Peer
 from syncline.engines.meeting import Meeting
 from syncline.engines.process import outlive_parent, run
 from syncline.engines.reactor import BACKLOG, Reactor
+from syncline.engines.register import Guest, Refusal, Register
 from syncline.engines.silence import Silence
 from syncline.engines.strangers import Strangers
 from syncline.engines.watch import Stopped, host, patience
 from syncline.engines.wire import Wire
 from syncline.engines.wiring import Wiring, listen
 from syncline.errors import PeerError
-from syncline.messages import Join, Leave, Report, server_id, worker_id
+from syncline.messages import Join, Leave, Report
 
 TICK = 0.5
 """Seconds between two looks at who is stopped or silent."""
-
-MOST_WORKERS = 1 << 16
-"""Whoever was ever there has a number of its own."""
 
 MOST_MODELS = 64
 
@@ -67,19 +64,6 @@ GRACE = 5.0
 
 READING = 600.0
 """Seconds that a worker which has left may read the final parameters, if others have to wait for it."""
-
-
-@dataclass(eq=False, slots=True)
-class Guest:
-    """A server or worker process; `peers` are its connections."""
-
-    hello: Hello
-    incarnation: int = 0
-    peers: list[Peer] = field(default_factory=list)
-    asked: int = 0
-    """How many further connections it was asked for."""
-    began: bool = False
-    """Something that it trains has begun."""
 
 
 class Office:
@@ -96,15 +80,13 @@ class Office:
         self._reactor = Reactor(self)
         self._strangers = Strangers("coordinator")
         self._models: dict[str, Gathering] = {}
-        self._servers: dict[int, Guest] = {}
-        self._workers: dict[int, Guest] = {}
-        self._peers: dict[Wire, Peer] = {}
+        self._register = Register(workers, servers, wiring)
+        self._servers, self._workers, self._peers = self._register.servers, self._register.workers, self._register.peers
         self._launcher: Wire | None = None
         self._agents: set[Wire] = set()
         """The launcher, and those of other hosts whose workers have joined."""
         self._groups: set[int] = set()
         """The process groups that the launcher has started."""
-        self._latest: dict[int, int] = {}
         self._stopping = False
         self._aborted: str | None = None
         self._servers_told = False
@@ -127,8 +109,15 @@ class Office:
                 look = monotonic() + TICK
                 self._watch()
                 self._stop_if_idle()
+        self._last_words()
         self._reactor.close()
         return 0
+
+    def _last_words(self) -> None:
+        """Let the launcher hear all that was said to it, if it listens."""
+        until = monotonic() + GRACE
+        while self._launcher is not None and self._launcher.waiting and monotonic() < until:
+            self._reactor.turn(0.1)
 
     # Frames.
 
@@ -206,6 +195,9 @@ class Office:
         elif isinstance(message, Share):
             self._meeting.say(peer, message)
             self._meet()
+        elif isinstance(message, Pulse):
+            if self._launcher is not None and not self._launcher.backlog:  # one that is not read is not worth keeping
+                self.out(self._launcher, replace(message, worker=peer.id.number))
         else:
             raise PeerError(f"{type(message).__name__} from a worker")
 
@@ -226,54 +218,37 @@ class Office:
     def _greet(self, wire: Wire, message: Frame) -> None:
         if not isinstance(message, Hello):
             raise PeerError("the first frame must say who this is")
-        reason = self._why_not(message)
-        if reason is not None:
-            wire.send(Refused(reason))
-            raise PeerError(reason)
-        self._reactor.known(wire, DECLARATION if message.role == "worker" else STRANGER)
-        if message.role in ("launcher", "agent"):
-            self._agents.add(wire)
-            if message.role == "launcher":
-                self._launcher = wire
-                outlive_parent()
-            self.out(wire, Welcome(self._wiring.run, -1, 0, self.expected))
-        elif message.role == "server":
-            self._admit_server(wire, message)
+        try:
+            self._register.check(message)
+            self._admit(wire, message)
+        except Refusal as refusal:
+            wire.send(Refused(str(refusal)))
+            raise PeerError(str(refusal)) from None
+
+    def _admit(self, wire: Wire, hello: Hello) -> None:
+        role = hello.role
+        over = OVER if self._is_over() or self._stopping else self._aborted
+        if over is not None and role in ("worker", "agent"):
+            raise Refusal(over)
+        if role == "launcher" and self._launcher is not None:
+            raise Refusal("there is a launcher already")
+        number, incarnation = -1, 0
+        if role == "server":
+            self._register.admit_server(wire, hello)
+        elif role == "worker":
+            peer = self._register.admit_worker(wire, hello)
+            number, incarnation = peer.id.number, peer.incarnation
+            self._never.discard(number)
         else:
-            self._admit_worker(wire, message)
-
-    def _why_not(self, hello: Hello) -> str | None:
-        if hello.protocol != PROTOCOL:
-            return f"this run speaks protocol {PROTOCOL}, and you speak {hello.protocol}; install the same version"
-        joins = hello.role in ("worker", "agent") and not hello.run
-        if joins and not self._wiring.listen:
-            return "this run takes nobody in; start it with --listen"
-        if not joins and not compare_digest(hello.run.encode(), self._wiring.run.encode()):
-            return "this is another run"
-        if hello.role == "server":
-            return self._why_no_server(hello)
-        if hello.role == "launcher":
-            return "there is a launcher already" if self._launcher is not None else None
-        if hello.role not in ("worker", "agent"):
-            return f"{hello.role!r} has no part in a run"
-        if joins and hello.number >= 0:
-            return "whoever joins is given a number here; ask for none"
-        return OVER if self._is_over() or self._stopping else self._aborted
-
-    def _why_no_server(self, hello: Hello) -> str | None:
-        there = self._servers.get(hello.number)
-        expected = 0 <= hello.number < self.count and (there is not None) == hello.again
-        if not expected or (there is not None and there.hello.pid != hello.pid):
-            return f"there is no room for server {hello.number}"
-        return None
-
-    def _admit_server(self, wire: Wire, hello: Hello) -> None:
-        peer = Peer(server_id(hello.number), hello, wire)
-        guest = self._servers.setdefault(hello.number, Guest(hello))
-        guest.peers.append(peer)
-        guest.asked -= hello.again
-        self._peers[wire] = peer
-        self._assign_servers()
+            self._agents.add(wire)
+        if role == "launcher":
+            self._launcher = wire
+            outlive_parent()
+        self._reactor.known(wire, DECLARATION if role == "worker" else STRANGER)
+        if role == "server":
+            self._assign_servers()
+        else:
+            self.out(wire, Welcome(self._wiring.run, number, incarnation, self.expected))
 
     def _assign_servers(self) -> None:
         """Give every model a connection of each server; ask for another where there is none left."""
@@ -288,34 +263,6 @@ class Office:
                 self.out(guest.peers[0].wire, Another())
         for gathering in self._models.values():
             gathering.begin_if_ready()
-
-    def _admit_worker(self, wire: Wire, hello: Hello) -> None:
-        """A worker is there: give it a number and an incarnation, unless it has them."""
-        number = hello.number
-        if number < 0:
-            number = next(each for each in count(self.expected) if each not in self._latest)
-        guest = self._workers.get(number)
-        reason = None
-        if hello.again:
-            if guest is None or guest.incarnation != hello.incarnation:
-                reason = f"worker {number} is gone"
-            elif (guest.hello.host, guest.hello.pid) != (hello.host, hello.pid) or len(guest.peers) >= MOST_MODELS:
-                reason = f"worker {number} is another process, or has too many connections"
-        elif guest is not None:
-            reason = f"worker {number} is there already"
-        elif number >= MOST_WORKERS:
-            reason = f"{MOST_WORKERS:,} workers have been there; there is no number left"
-        if reason is not None:
-            wire.send(Refused(reason))
-            raise PeerError(reason)
-        if guest is None:
-            self._latest[number] = self._latest.get(number, -1) + 1
-            guest = self._workers[number] = Guest(hello, self._latest[number])
-            self._never.discard(number)
-        peer = Peer(worker_id(number), hello, wire, guest.incarnation)
-        guest.peers.append(peer)
-        self._peers[wire] = peer
-        self.out(wire, Welcome(self._wiring.run, number, guest.incarnation, self.expected))
 
     def _declare(self, peer: Peer, declare: Declare) -> None:
         if peer.gathering is not None:
@@ -343,8 +290,7 @@ class Office:
 
     def count_out(self, number: int) -> None:
         self._never.add(number)
-        begun = any(gathering.begun for gathering in self._models.values())
-        if not begun and self._never.issuperset({*range(self.expected), *self._workers}):
+        if not self._begun() and self._never.issuperset({*range(self.expected), *self._workers}):
             self.abort("every worker is gone before the run began")
         for gathering in self._models.values():
             gathering.begin_if_ready()
@@ -393,20 +339,17 @@ class Office:
         if guest is not None and (guest.hello.host, guest.hello.pid) == (self._host, seen.pid):
             for peer in list(guest.peers):
                 self._reactor.lose(peer.wire, f"its process {seen.what}")
-        elif seen.number not in self._latest:  # it never came
+        elif seen.number not in self._register.ever:  # it never came
             self.count_out(seen.number)
 
     def _worker_closed(self, peer: Peer, reason: str) -> None:
-        number = peer.id.number
-        guest = self._workers[number]
-        guest.peers.remove(peer)
+        number, guest = peer.id.number, self._register.strike(peer)
         if peer.gathering is not None:
             guest.began |= peer.gathering.begun
             peer.gathering.closed(peer, reason)
             self._forget_if_empty(peer.gathering)
         if not guest.peers:
-            del self._workers[number]
-            if not guest.began:
+            if not guest.began and (number < self.expected or not self._begun()):
                 self.tell(peer, f"gone before the run began{reason and ': ' + reason}")
             self.count_out(number)
             self._meeting.leave(number)
@@ -420,11 +363,8 @@ class Office:
                 server.gathering = None
 
     def _server_closed(self, peer: Peer, reason: str) -> None:
-        guest = self._servers[peer.id.number]
-        guest.peers.remove(peer)
+        guest = self._register.strike(peer)
         what = f"its connection ended{reason and ': ' + reason}"
-        if not guest.peers:
-            del self._servers[peer.id.number]
         if self._stopping:
             self.over = not self._servers
         elif not self._is_over() or self._readers():
@@ -435,6 +375,9 @@ class Office:
     def _is_over(self) -> bool:
         """Has everything ended that was ever trained here?"""
         return bool(self._models) and all(gathering.ended for gathering in self._models.values())
+
+    def _begun(self) -> bool:
+        return any(gathering.begun for gathering in self._models.values())
 
     def _readers(self) -> list[Peer]:
         """Those who have left, and may still read the final parameters."""

@@ -23,7 +23,7 @@ from time import monotonic
 from syncline.engines import addresses, keys
 from syncline.engines.child import Child, inherited
 from syncline.engines.children import Children
-from syncline.engines.control import Abort, Ended, Figures, Frozen, Hello, Refused, Seen, Started, Stop, Welcome
+from syncline.engines.control import Abort, Ended, Figures, Frozen, Hello, Pulse, Refused, Seen, Started, Stop, Welcome
 from syncline.engines.fate import Fate, without
 from syncline.engines.frames import Frame
 from syncline.engines.liaison import Liaison, reach
@@ -45,13 +45,17 @@ HOLD = 1.0
 Line = Callable[[str, str], None]
 """What is done with a line that a process has written: (name, text)."""
 
+Beat = Callable[[Pulse], None]
+"""What is done when a worker says how far it is."""
+
 
 class Launcher:
     """One run on this host, from start to end."""
 
-    def __init__(self, plan: Plan, line: Line | None = None) -> None:
+    def __init__(self, plan: Plan, line: Line | None = None, beat: Beat | None = None) -> None:
         self._plan = plan
         self._line = line or (lambda name, text: say(f"[{name}] {text}"))
+        self._beat = beat
         self._patience = patience(os.environ)
         self._children = Children(self._say, plan.log_dir)
         self._liaison: Liaison | None = None
@@ -166,6 +170,13 @@ class Launcher:
         self.failure = self._fate.judge(self.workers, self.coordinator)
         return 0 if self.failure is None else 2 if isinstance(self.failure, UsageError) else 1
 
+    def serve(self, wanted: Callable[[], bool]) -> None:
+        """For workers that somebody else has started: go on for as long as this holds, then let everything end."""
+        while self._fate.over is None and wanted():
+            self._turn(0.2)
+        if self._fate.over is None:
+            self._collect()
+
     def _nobody_came(self) -> bool:
         return not self.figures and self._fate.nobody_came(self.workers, self.servers)
 
@@ -211,6 +222,8 @@ class Launcher:
                 self.figures.append(message)
             case Seen():
                 self._saw(message)
+            case Pulse() if self._beat is not None:
+                self._beat(message)
             case Ended():
                 self._fate.done = True
             case Welcome():

@@ -22,6 +22,7 @@ from syncline.engines.control import (
     Go,
     Hello,
     Place,
+    Pulse,
     Read,
     Refused,
     Seated,
@@ -91,6 +92,8 @@ class Link:
         """The iteration to go on with, once the present one is whole."""
         self.fresh: set[Bucket] = set()
         """The buckets that were answered in this iteration."""
+        self.v = 0
+        """The last answer's V: how many rounds everyone has finished."""
 
     # The start.
 
@@ -119,6 +122,11 @@ class Link:
         self._wait(lambda: self._said is not None)
         assert self._said is not None
         return list(self._said.data)
+
+    def pulse(self, pulse: Pulse) -> None:
+        """Tell the launcher how far this worker is; if the coordinator is gone, nobody need know."""
+        if COORDINATOR in self._by_id:
+            self._send(COORDINATOR, pulse)
 
     def begin(self, declare: Declare) -> Begin:
         """Declare what is trained, and wait until all have."""
@@ -376,8 +384,9 @@ class Link:
             self._unread.discard(message.bucket)
         else:
             payload = self.memory.param(message.bucket) if type(message) is Params else None
-            if payload is None and self.strategy.mode is Mode.GRADIENTS:
+            if type(message) is Taken and self.strategy.mode is Mode.GRADIENTS:
                 self.memory.param(message.bucket)[:] = 0  # nobody had a gradient
+            self.v = message.v if isinstance(message, Params | Taken) else self.v
             self.handle(Received(source, message, payload))
 
     def _from_coordinator(self, message: Frame) -> None:

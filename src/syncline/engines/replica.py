@@ -33,6 +33,7 @@ class Link(Protocol):
     error: SynclineError | None
     following: int | None
     fresh: set[Bucket]
+    v: int
 
     def begin(self, declare: Declare) -> Begin: ...
 
@@ -86,6 +87,11 @@ class Replica:
     @property
     def strategy(self) -> ServerStrategy:
         return self.link.strategy
+
+    @property
+    def staleness(self) -> int:
+        """How many iterations this worker is ahead of the slowest, as the last answer knew it."""
+        return max(0, self.iteration - self.link.v)
 
     # The start.
 

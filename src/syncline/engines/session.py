@@ -22,21 +22,26 @@ import atexit
 import os
 import sys
 from collections.abc import Mapping
+from time import monotonic
 from types import TracebackType
 from typing import Self
 
 import numpy.typing as npt
 
 from syncline.engines.alone import Alone
+from syncline.engines.control import Pulse
 from syncline.engines.link import Link
 from syncline.engines.replica import Replica
 from syncline.engines.wiring import Wiring
-from syncline.errors import UsageError
+from syncline.errors import RunError, UsageError
 from syncline.layout import Values
 from syncline.strategy import Mode
 
 MODEL = "model"
 """The name of a model that was given none."""
+
+PULSE_SECONDS = 0.5
+"""Nobody looks more often than that at how far a worker is."""
 
 
 class Session:
@@ -49,6 +54,7 @@ class Session:
         self._wiring = Wiring()
         self._replicas: list[Replica] = []
         self._closed = False
+        self._pulsed = 0.0
 
     def start(self, wiring: Wiring) -> Self:
         """Connect to the run; without a coordinator this is a run of one."""
@@ -159,6 +165,13 @@ class Session:
         """Wait until every worker is here."""
         self.share("barrier")
 
+    def pulse(self, pulse: Pulse, *, now: bool = False) -> None:
+        """Have the launcher show how far this worker is; at most twice a second, unless it must be known `now`."""
+        self._check_open()
+        if self._link is not None and (now or monotonic() - self._pulsed >= PULSE_SECONDS):
+            self._pulsed = monotonic()
+            self._link.pulse(pulse)
+
     # The end.
 
     def leave(self) -> None:
@@ -195,7 +208,13 @@ class Session:
         """An exception ends the program; not at once, where a thread goes on, so nobody may wait for `_at_exit`."""
         if os.getpid() == self._pid and not hasattr(sys, "ps1"):  # at a prompt it ends nothing
             self._cut()
+        if self._next_hook is sys.__excepthook__ and self._is_of_others(error):
+            error.__traceback__ = trace = None
         self._next_hook(kind, error, trace)
+
+    def _is_of_others(self, error: BaseException) -> bool:
+        """Was the run ended elsewhere? Then it does not matter where this program stood."""
+        return type(error) is RunError and any(error is replica.link.error for replica in self._replicas)
 
     def _cut(self) -> None:
         self._closed = True

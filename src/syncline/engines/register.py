@@ -1,0 +1,113 @@
+"""The register of a run: which servers and workers are there, in which incarnation, on which connections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hmac import compare_digest
+from itertools import count
+
+from syncline.engines.control import PROTOCOL, Hello
+from syncline.engines.gathering import Peer
+from syncline.engines.wire import Wire
+from syncline.engines.wiring import Wiring
+from syncline.messages import server_id, worker_id
+
+MOST_WORKERS = 1 << 16
+"""Whoever was ever there has a number of its own."""
+
+MOST_CONNECTIONS = 64
+"""Of one process: one for each model that it trains."""
+
+
+class Refusal(Exception):
+    """Why somebody cannot take part."""
+
+
+@dataclass(eq=False, slots=True)
+class Guest:
+    """A server or worker process; `peers` are its connections."""
+
+    hello: Hello
+    incarnation: int = 0
+    peers: list[Peer] = field(default_factory=list)
+    asked: int = 0
+    """How many further connections it was asked for."""
+    began: bool = False
+    """Something that it trains has begun."""
+
+
+class Register:
+    """Who is there. `expected`: so many workers start the run; `count`: so many servers."""
+
+    def __init__(self, expected: int, count: int, wiring: Wiring) -> None:
+        self.servers: dict[int, Guest] = {}
+        self.workers: dict[int, Guest] = {}
+        self.peers: dict[Wire, Peer] = {}
+        self.ever: dict[int, int] = {}
+        """The latest incarnation of every worker that was ever there."""
+        self._expected = expected
+        self._count = count
+        self._wiring = wiring
+
+    def check(self, hello: Hello) -> None:
+        """Does whoever says this know which run it means, and how to speak to it?"""
+        if hello.protocol != PROTOCOL:
+            raise Refusal(
+                f"this run speaks protocol {PROTOCOL}, and you speak {hello.protocol}; install the same version"
+            )
+        joins = hello.role in ("worker", "agent") and not hello.run
+        if joins and not self._wiring.listen:
+            raise Refusal("this run takes nobody in; start it with --listen")
+        if not joins and not compare_digest(hello.run.encode(), self._wiring.run.encode()):
+            raise Refusal("this is another run")
+        if joins and hello.number >= 0:
+            raise Refusal("whoever joins is given a number here; ask for none")
+        if hello.role not in ("launcher", "agent", "server", "worker"):
+            raise Refusal(f"{hello.role!r} has no part in a run")
+
+    def admit_server(self, wire: Wire, hello: Hello) -> Peer:
+        """A server, or one more connection of it."""
+        guest = self.servers.get(hello.number)
+        expected = 0 <= hello.number < self._count and (guest is not None) == hello.again
+        if not expected or (guest is not None and guest.hello.pid != hello.pid):
+            raise Refusal(f"there is no room for server {hello.number}")
+        if guest is None:
+            guest = self.servers[hello.number] = Guest(hello)
+        guest.asked -= hello.again
+        return self._enter(guest, Peer(server_id(hello.number), hello, wire))
+
+    def admit_worker(self, wire: Wire, hello: Hello) -> Peer:
+        """A worker, which is given a number and an incarnation unless it has them, or one more connection of it."""
+        number = hello.number
+        if number < 0:
+            number = next(each for each in count(self._expected) if each not in self.ever)
+        guest = self.workers.get(number)
+        if hello.again:
+            if guest is None or guest.incarnation != hello.incarnation:
+                raise Refusal(f"worker {number} is gone")
+            if (guest.hello.host, guest.hello.pid) != (hello.host, hello.pid):
+                raise Refusal(f"worker {number} is another process")
+            if len(guest.peers) >= MOST_CONNECTIONS:
+                raise Refusal(f"worker {number} has {MOST_CONNECTIONS} connections; there can be no more")
+        elif guest is not None:
+            raise Refusal(f"worker {number} is there already")
+        elif number >= MOST_WORKERS:
+            raise Refusal(f"{MOST_WORKERS:,} workers have been there; there is no number left")
+        if guest is None:
+            self.ever[number] = self.ever.get(number, -1) + 1
+            guest = self.workers[number] = Guest(hello, self.ever[number])
+        return self._enter(guest, Peer(worker_id(number), hello, wire, guest.incarnation))
+
+    def _enter(self, guest: Guest, peer: Peer) -> Peer:
+        guest.peers.append(peer)
+        self.peers[peer.wire] = peer
+        return peer
+
+    def strike(self, peer: Peer) -> Guest:
+        """A connection has ended; with its last one a process is gone. Whose it was."""
+        group = self.servers if peer.id.role == "server" else self.workers
+        guest = group[peer.id.number]
+        guest.peers.remove(peer)
+        if not guest.peers:
+            del group[peer.id.number]
+        return guest
