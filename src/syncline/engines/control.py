@@ -167,7 +167,7 @@ class Seen(Control, frozen=True, tag="seen"):
     usage: bool = False
     """What it asked for makes no sense."""
     pid: Count = 0
-    """From a launcher: the process that was the worker."""
+    """From a launcher: the process that was the worker; to one: the process that has joined as this worker."""
 
 
 class Started(Control, frozen=True, tag="started"):

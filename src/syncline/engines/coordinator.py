@@ -83,7 +83,7 @@ class Office:
         self._register = Register(workers, servers, wiring)
         self._servers, self._workers, self._peers = self._register.servers, self._register.workers, self._register.peers
         self._launcher: Wire | None = None
-        self._agents: set[Wire] = set()
+        self._agents: dict[Wire, Hello] = {}
         """The launcher, and those of other hosts whose workers have joined."""
         self._groups: set[int] = set()
         """The process groups that the launcher has started."""
@@ -140,7 +140,7 @@ class Office:
         self._silence.forget(wire)
         peer = self._peers.pop(wire, None)
         if wire in self._agents:
-            self._agents.discard(wire)
+            del self._agents[wire]
             if wire is self._launcher:
                 self._orphaned()
         elif peer is None:
@@ -239,8 +239,9 @@ class Office:
             peer = self._register.admit_worker(wire, hello)
             number, incarnation = peer.id.number, peer.incarnation
             self._never.discard(number)
+            self._tell_name(peer)
         else:
-            self._agents.add(wire)
+            self._agents[wire] = hello
         if role == "launcher":
             self._launcher = wire
             outlive_parent()
@@ -249,6 +250,13 @@ class Office:
             self._assign_servers()
         else:
             self.out(wire, Welcome(self._wiring.run, number, incarnation, self.expected))
+
+    def _tell_name(self, peer: Peer) -> None:
+        """The launcher of a worker that joins learns which number it was given."""
+        joined = Seen("worker", peer.id.number, peer.incarnation, "joined", pid=peer.hello.pid)
+        for agent, hello in self._agents.items():
+            if agent is not self._launcher and hello.host == peer.hello.host:
+                self.out(agent, joined)
 
     def _assign_servers(self) -> None:
         """Give every model a connection of each server; ask for another where there is none left."""

@@ -69,6 +69,8 @@ class Launcher:
         self._fate = Fate(plan.joins)
         self._hurry = False
         self._welcome = False
+        self._named = False
+        """Workers that have joined another run have its numbers."""
         self._began = monotonic()
         self._stopped = Stopped()
         self._look = 0.0
@@ -237,8 +239,11 @@ class Launcher:
                 self._fail(f"{seen.role} {seen.number} was {seen.what}")
         if seen.usage or self._fate.over is not None:
             return
-        ours = seen.role == "worker" and not self._plan.joins and seen.number < len(self.workers)
-        child = self.workers[seen.number] if ours else None
+        if seen.pid:
+            self._name(seen)
+            return
+        ours = [each for each in self.workers if (seen.role, each.name) == ("worker", f"w{seen.number}")]
+        child = ours[0] if ours and (self._named or not self._plan.joins) else None
         what = f"{seen.role} {seen.number}: {seen.what}"
         if child is None:
             self._note(what)
@@ -247,6 +252,13 @@ class Launcher:
             self._note(what)
         elif not child.code:
             child.seen = monotonic(), what
+
+    def _name(self, seen: Seen) -> None:
+        """One of ours has joined the run, and has a number there."""
+        for child in self.workers:
+            if child.pid == seen.pid:
+                child.name = f"w{seen.number}"
+                self._named = True
 
     def _tell_seen(self) -> None:
         for child in self.workers:
