@@ -1,4 +1,4 @@
-"""The same trainings under DDP with gloo and under Syncline: `python ddp_cases.py ddp|syncline FILE.pt`.
+"""The same trainings under DDP with gloo and under Syncline: `python ddp_cases.py ddp|syncline FILE.pt [CASE]...`.
 
 Every case trains for 50 steps; the parameters at the end of each are written by the first worker.
 """
@@ -116,7 +116,7 @@ def with_syncline(case: Case, model: Model, session: syncline.Session) -> None:
 
 
 def main() -> None:
-    system, file = sys.argv[1:]
+    system, file, *names = sys.argv[1:]
     torch.set_num_threads(1)
     session = syncline.connect() if system == "syncline" else None
     if session is None:
@@ -124,7 +124,7 @@ def main() -> None:
         dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=2)
     rank = session.rank if session is not None else dist.get_rank()
     found = {}
-    for case in CASES:
+    for case in (each for each in CASES if not names or each.name in names):
         torch.manual_seed(rank)  # all take the first worker's parameters
         model = Model()
         if session is not None:

@@ -22,7 +22,7 @@ class Changes(Exchange):
 
     def before_step(self) -> None:
         self.check()
-        self.replica.sync()  # the last answers, if forward did not need them all
+        self.wait()  # for the last answers, if forward did not need them all
         self._bad = self.on_nan == SKIP and not self.scaled and self._bad_gradient()
         if self._bad:
             self.drop_gradients()
@@ -54,14 +54,9 @@ class Changes(Exchange):
         self._finish()
 
     def _finish(self) -> None:
-        self.replica.clock()
+        self.ask()
         if not self._forward:
             self.wait()
-
-    def wait(self) -> None:
-        self.replica.sync()
-        for slot in self.slots:
-            slot.fresh()
 
     def skip(self) -> None:
         """Nothing has changed here: an empty update, so that nobody waits."""

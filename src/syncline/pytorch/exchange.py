@@ -35,6 +35,8 @@ class Exchange(ABC):
         self.stepped: Callable[[], None] = lambda: None
         self._handles: list[Any] = []
         self._by_name = {slot.name: slot for slot in slots}
+        self._due: set[Slot] = set()
+        """Parameters that were asked for and are not taken over yet."""
         if optimizer is not None:
             self._handles.append(optimizer.register_step_pre_hook(self._before_step))
             self._handles.append(optimizer.register_step_post_hook(lambda *_: self._after_step()))
@@ -78,6 +80,9 @@ class Exchange(ABC):
     def wait(self) -> None:
         """Have everything that was asked for."""
         self.replica.sync()
+        for slot in self._due:
+            slot.fresh()
+        self._due.clear()
 
     def final(self) -> None:
         """The run is over, and the lane's memory holds the final values."""
@@ -86,9 +91,12 @@ class Exchange(ABC):
                 slot.fresh()
 
     def wait_for(self, name: str) -> None:
-        """Have one parameter as it was asked for."""
-        self.replica.sync(name)
-        self._by_name[name].fresh()
+        """Have one parameter as it was asked for; once, since autograd may hold on to what a module has read."""
+        slot = self._by_name[name]
+        if slot in self._due:
+            self.replica.sync(name)
+            slot.fresh()
+            self._due.discard(slot)
 
     def keep(self, handles: list[Any]) -> None:
         """Further hooks, to be taken away with the others."""
@@ -104,6 +112,11 @@ class Exchange(ABC):
             parameter.requires_grad_(True)  # a frozen one takes no hook, and may be thawed later
             self._handles.append(parameter.register_post_accumulate_grad_hook(partial(ready, slot)))  # type: ignore[no-untyped-call]
             parameter.requires_grad_(thawed)
+
+    def ask(self) -> None:
+        """This iteration's updates are in; parameters will come back."""
+        self.replica.clock()
+        self._due.update(self.slots)
 
     def check(self) -> None:
         check_all(self.slots)

@@ -1,8 +1,11 @@
-"""`overlap="forward"`: a module waits, just before it runs, for the parameters that it is about to read."""
+"""`overlap="forward"`: a module waits, just before it runs, for the parameters that it is about to read.
+
+Those are its own, and those of parts that never run by themselves: lists of parameters, and the output of an attention.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch import nn
@@ -11,14 +14,23 @@ from syncline.pytorch.exchange import Exchange
 
 
 def wait_in_forward(model: nn.Module, exchange: Exchange) -> list[Any]:
-    """Hooks before the forward of every module that has parameters of its own; the handles to remove them."""
-    slots = {slot.parameter: slot for slot in exchange.slots}
-    handles = []
+    """Hooks before the forward of every module that reads parameters, and before it is saved; the handles of all."""
+    names = {slot.parameter: slot.name for slot in exchange.slots}
+    handles: list[Any] = []
     for module in model.modules():
-        own = [slots[each] for each in module._parameters.values() if each in slots]
-        if own:
-            handles.append(module.register_forward_pre_hook(_Waiting([slot.name for slot in own], exchange)))
+        read = [names[each] for each in _read_by(module) if each in names]
+        if read:
+            hook = _Waiting(read, exchange)
+            handles.append(module.register_forward_pre_hook(hook))
+            handles.append(module.register_state_dict_pre_hook(hook))  # type: ignore[no-untyped-call]
     return handles
+
+
+def _read_by(module: nn.Module) -> Iterator[nn.Parameter]:
+    yield from (each for each in module._parameters.values() if each is not None)
+    for part in module.children():
+        if isinstance(module, nn.MultiheadAttention) or type(part).forward is nn.Module.forward:
+            yield from _read_by(part)
 
 
 class _Waiting:

@@ -88,7 +88,7 @@ class ByRule(Exchange):
         self._close()
 
     def _close(self) -> None:
-        self.replica.clock()
+        self.ask()
         self._clocked = True
 
     def before_step(self) -> None:
@@ -122,13 +122,8 @@ class ByRule(Exchange):
         if not self._forward:
             self.wait()
 
-    def wait(self) -> None:
-        self.replica.sync()
-        for slot in self.slots:
-            slot.fresh()
-
     def skip(self) -> None:
-        self.replica.clock()
+        self.ask()
         self.after_step()
 
 

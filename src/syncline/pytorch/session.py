@@ -139,7 +139,9 @@ class Session(numpy_level.Session):
         parts = [np.frombuffer(each, np.float64) for each in self.share(f"{what} {array.shape}", array.tobytes())]
         found = (sum(parts[1:], parts[0]) / len(parts)).reshape(array.shape)
         if tensor:
-            return x.new_tensor(found) if x.is_floating_point() else x.new_tensor(found, dtype=None)
+            import torch
+
+            return x.new_tensor(found, dtype=x.dtype if x.is_floating_point() else torch.get_default_dtype())
         return found if array.ndim else float(found)
 
     def any(self, flag: Any) -> bool:
