@@ -2,7 +2,7 @@
 
     python -m syncline.engines.host WORKERS SERVERS
 
-It says on its output, in one line, how workers find the run, and lets the run end when its input is closed.
+It says on its output, in one line, how workers find the run, and lets the run end once a word, or the end, comes in.
 """
 
 from __future__ import annotations

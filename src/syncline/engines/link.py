@@ -460,6 +460,7 @@ class Link:
     def close(self) -> None:
         for fd, (wire, _) in self._wires.items():
             self._poll.unregister(fd)
+            wire.cut()  # also where a process that was forked (a loader's) holds the socket too
             wire.close()
         self._wires.clear()
         self._by_id.clear()

@@ -197,8 +197,8 @@ class Session(numpy_level.Session):
 
     def _cut(self) -> None:
         super()._cut()
-        if self._host is not None and self._host.stdin is not None:
-            self._host.stdin.close()  # it lets the others finish, and ends
+        if self._host is not None:
+            torchrun.dismiss(self._host)
 
     def _detach(self) -> None:
         for each in self._models.values():

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 
 from syncline.engines.wiring import Wiring
@@ -52,3 +53,11 @@ def meet(environment: Mapping[str, str]) -> tuple[Wiring, Host | None]:
         store.set(key, said)
     said = store.get(key).decode()
     return Wiring.read({**json.loads(said), "SYNCLINE_WORKER": str(rank)}), host
+
+
+def dismiss(host: Host) -> None:
+    """Have the host let the others finish, and end. A word, since a loader's process may hold its input open too."""
+    if host.stdin is not None and not host.stdin.closed:
+        with suppress(BrokenPipeError):  # it has ended by itself: there was nobody left
+            host.stdin.write("end\n")
+            host.stdin.close()
