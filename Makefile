@@ -11,7 +11,7 @@ EXTRAS := recipes,plot,dev
 unexport PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help venv train test test-all check format bench soak wheel clean
+.PHONY: help venv train test test-all check format bench soak docs wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,9 +26,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
-train: $(INSTALLED) ## run the main job
-	@echo '== train: examples/digits.toml'
-	@$(BIN)/syncline simulate examples/digits.toml
+train: $(INSTALLED) ## train for real, and time every system to 95 %
+	@echo '== train: digits-mlp, four workers, of which one is slow'
+	@$(BIN)/syncline train --compare
 
 test: $(INSTALLED) ## run the tests, without the slow ones
 	@echo '== pytest'
@@ -55,9 +55,14 @@ format: $(INSTALLED) ## rewrite the code as `make check` wants it
 bench: $(INSTALLED) ## measure
 	@$(BIN)/python benchmarks/simulator.py
 	@$(BIN)/syncline bench
+	@$(BIN)/python benchmarks/step.py
 
 soak: $(INSTALLED) ## run the engine for ten minutes: memory stays flat, no update is lost
 	@$(BIN)/python benchmarks/soak.py
+
+docs: $(INSTALLED) ## write docs/commands.md anew, and try what the documentation shows
+	@$(BIN)/python docs/make_commands.py
+	@$(BIN)/python -m pytest -q tests/integration/test_documentation.py
 
 wheel: $(INSTALLED) ## build the wheel, install it elsewhere, try it
 	@echo '== building the wheel'

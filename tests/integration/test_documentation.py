@@ -43,7 +43,16 @@ def test_the_sync_model_in_the_docs_conforms(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "docs/experiments.md", "docs/sync-models.md", "docs/numpy.md", "docs/run.md", "CONTRIBUTING.md"],
+    [
+        "README.md",
+        "docs/train.md",
+        "docs/experiments.md",
+        "docs/sync-models.md",
+        "docs/numpy.md",
+        "docs/run.md",
+        "docs/pytorch.md",
+        "CONTRIBUTING.md",
+    ],
 )
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text()):

@@ -49,8 +49,13 @@ EXPERIMENT = "iterations = 2\n[cluster]\nworkers = 2\n"
         command("simulate", "--help"),
         command("simulate", "x.toml", "-q", "--report", "r.json"),
         command("simulate", "missing.toml", code=2),
+        command("train", "--help"),
+        command("train", "--slow", "x", code=2),
     ],
-    ids=["syncline", "cli", "sim", "recipes", "--help", "--version", "simulate --help", "made-up run", "bad input"],
+    ids=[
+        *("syncline", "cli", "sim", "recipes", "--help", "--version", "simulate --help", "made-up run", "bad input"),
+        *("train --help", "train refused"),
+    ],
 )
 def test_nothing_heavy_is_imported(code: str, tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text(EXPERIMENT)

@@ -14,6 +14,7 @@ from syncline import __version__
 from syncline.cli.bench import bench
 from syncline.cli.run import run
 from syncline.cli.simulate import simulate
+from syncline.cli.train import train
 from syncline.errors import SynclineError, UsageError
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(train)
 app.command()(simulate)
 app.command()(bench)
 app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})(run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,10 +13,10 @@ import msgspec
 import typer
 
 from syncline.cli.config import Config, read_config
+from syncline.cli.launching import run_to_end
 from syncline.cli.output import check_directory, check_outputs, whole_text
 from syncline.cli.program import command_of
-from syncline.cli.speaker import Closed, Speaker, quiet_end
-from syncline.engines.interrupts import Heed
+from syncline.cli.speaker import Speaker, quiet_end
 from syncline.engines.launcher import Launcher
 from syncline.engines.plan import COMMAND_LINE, Plan, checked
 from syncline.engines.watch import patience
@@ -44,6 +45,7 @@ def run(
     mode: Annotated[str | None, typer.Option(help="Who optimises: gradients, changes or rule.")] = None,
     rule: Annotated[str | None, typer.Option(help="The servers' rule, e.g. sgd:0.1; selects mode rule.")] = None,
     gate: Annotated[str | None, typer.Option(help="always, or every:push=2,fetch=2.")] = None,
+    on_nan: Annotated[str | None, typer.Option(help="An update with NaN: stop the run, or skip that step.")] = None,
     placement: Annotated[str | None, typer.Option(help="elastic or roundrobin.")] = None,
     bucket: Annotated[str | None, typer.Option(help="The unit of transmission, e.g. 1MiB.")] = None,
     seed: Annotated[int | None, typer.Option(help="For everything that is random.")] = None,
@@ -73,7 +75,7 @@ def run(
     Exit codes: 0 done; 1 a worker failed or a server was lost; 2 the request makes no sense; 130 interrupted.
     """
     words = {"release": release, "mode": mode, "rule": rule, "gate": gate, "placement": placement, "bucket": bucket}
-    words |= {"sync": " ".join(sync) if sync else None, "seed": None if seed is None else str(seed)}
+    words |= {"sync": " ".join(sync) if sync else None, "seed": None if seed is None else str(seed), "on_nan": on_nan}
     if join is not None:
         _refuse_with_join({"--servers": servers, "--report": report, "--config": config})
     file = read_config(config)
@@ -102,8 +104,8 @@ def run(
         speaker = Speaker()
         _say_ignored(plan, file, speaker)
         launcher = Launcher(plan, speaker.line)
-        invitation = _invitation(key_file, insecure) if listen is not None else None
-        _run(launcher, speaker, invitation)
+        invite = partial(_invite, launcher, speaker, _invitation(key_file, insecure))
+        run_to_end(launcher, invite if listen is not None else None)
         if target is not None:
             json.dump(_report(launcher, plan.words()), target, indent=2)
             target.write("\n")
@@ -157,25 +159,9 @@ def _invitation(key_file: Path | None, insecure: bool) -> list[str]:
     return [*key, *["--insecure"] * insecure, "-n", "1"]
 
 
-def _run(launcher: Launcher, speaker: Speaker, invitation: list[str] | None) -> None:
-    """Start everything, let it end, and leave nothing behind, whatever happens."""
-    with Heed(launcher.hurry) as heed:
-        try:
-            try:
-                launcher.start()
-                if invitation is not None:
-                    words = shlex.join(["syncline", "run", "--join", launcher.reachable(), *invitation])
-                    speaker.line("syncline", f"more workers can join: {words} PROGRAM")
-                launcher.wait()
-            except (KeyboardInterrupt, Closed) as interrupt:
-                launcher.interrupt(*interrupt.args)
-                raise
-            finally:
-                heed.over()
-        finally:  # an interrupt that came before this point has had its one chance to raise
-            launcher.stop()
-    if launcher.failure is not None:
-        raise launcher.failure
+def _invite(launcher: Launcher, speaker: Speaker, invitation: list[str]) -> None:
+    words = shlex.join(["syncline", "run", "--join", launcher.reachable(), *invitation])
+    speaker.line("syncline", f"more workers can join: {words} PROGRAM")
 
 
 def _report(launcher: Launcher, settings: dict[str, str]) -> dict[str, Any]:

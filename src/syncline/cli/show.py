@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO
@@ -67,16 +67,21 @@ def progress(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
 def summary(outcome: Outcome, figures: dict[str, Any]) -> None:
     """The figures of the report, each with what it means."""
     console = Console(stderr=True)
+    console.print(figures_table({key: value for key, value in figures.items() if key != "schema"}))
+    for note in outcome.notes:
+        console.print(f"note: {note}", style="yellow")
+
+
+def figures_table(figures: dict[str, Any], meaning: Mapping[str, str] | None = None) -> Table:
+    """A row for each figure: its name, its value, and what it means (`meaning`: where that is not the simulator's)."""
+    known = {**_MEANING, **(meaning or {})}
     table = Table(title="result", title_justify="left", box=None, pad_edge=False)
     table.add_column("figure")
     table.add_column("value", overflow="fold", min_width=22)
     table.add_column("")
     for key, value in figures.items():
-        if key != "schema":
-            table.add_row(key, _number(value), _MEANING.get(key, ""))
-    console.print(table)
-    for note in outcome.notes:
-        console.print(f"note: {note}", style="yellow")
+        table.add_row(key, "-" if value is None else _number(value), known.get(key, ""))
+    return table
 
 
 def as_json(figures: dict[str, Any], file: TextIO) -> None:

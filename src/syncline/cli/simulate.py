@@ -102,5 +102,11 @@ def _problem(experiment: Experiment) -> Problem:
     draw = Draw(scenario.seed)
     if choice.recipe is None:
         return MadeUp(choice.parameters, draw)
-    workers = scenario.worker_numbers
-    return build(choice.recipe, draw=draw, workers=workers, batch=choice.batch, optimizer=choice.optimizer)
+    return build(
+        choice.recipe,
+        draw=draw,
+        workers=scenario.worker_numbers,
+        batch=choice.batch,
+        optimizer=choice.optimizer,
+        data=choice.data,
+    )

@@ -3,25 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 
 from syncline.draw import Draw
 from syncline.errors import UsageError
 from syncline.rules import Rule
 from syncline.sim.problem import Problem
 
-_RECIPES: Mapping[str, str] = {"digits-mlp": "syncline.recipes.digits"}
+
+@dataclass(frozen=True)
+class Recipe:
+    """Where a recipe is made, and what it needs."""
+
+    module: str
+    function: str
+    iterations: int
+    """Of each of four workers: so many make a good model."""
+    steps_to_compare: int
+    """The same for a comparison, which needs to come to 95 % only."""
+    examples: int | None = None
+    """How many there are to train on; None: it reads them from files in a folder that the user names."""
+
+    @property
+    def needs_data(self) -> bool:
+        return self.examples is None
 
 
-def build(name: str, *, draw: Draw, workers: int, batch: int, optimizer: Rule | None = None) -> Problem:
-    """The problem that a recipe's name stands for."""
-    if name not in _RECIPES:
-        raise UsageError("model.recipe", f"there is no {name!r}; one of: {', '.join(_RECIPES)}")
-    for package, module in (("torch", "torch"), ("scikit-learn", "sklearn")):
+RECIPES: Mapping[str, Recipe] = {
+    "digits-mlp": Recipe("syncline.recipes.digits", "problem", 1000, 120, 1438),
+    "mnist-mlp": Recipe("syncline.recipes.mnist", "mlp", 1000, 400),
+    "mnist-cnn": Recipe("syncline.recipes.mnist", "cnn", 500, 200),
+}
+
+_NEEDS = (("torch", "torch"), ("scikit-learn", "sklearn"))
+
+
+def check(name: str, data: Path | None, option: str = "model.recipe", data_option: str = "model.data") -> int:
+    """How many examples the recipe of this name trains on, if it can be made here; an error names these options."""
+    if name not in RECIPES:
+        raise UsageError(option, f"there is no {name!r}; one of: {', '.join(RECIPES)}")
+    recipe = RECIPES[name]
+    for package, module in _NEEDS[: 1 if recipe.needs_data else 2]:
         if find_spec(module) is None:
-            raise UsageError(
-                "model.recipe", f"{name!r} needs {package}; install it with: pip install 'syncline[recipes]'"
-            )
-    make: Callable[..., Problem] = import_module(_RECIPES[name]).problem
-    return make(draw=draw, workers=workers, batch=batch, optimizer=optimizer)
+            raise UsageError(option, f"{name!r} needs {package}; install it with: pip install 'syncline[recipes]'")
+    if data is not None and not recipe.needs_data:
+        raise UsageError(data_option, f"{name!r} brings its own data; leave this out")
+    if recipe.examples is not None:
+        return recipe.examples
+    if data is None:
+        raise UsageError(data_option, f"{name!r} reads mnist.npz from a folder; name the folder here")
+    return _examples(data, data_option)
+
+
+def _examples(data: Path, option: str) -> int:
+    from syncline.recipes.data import mnist_examples
+
+    try:
+        return mnist_examples(data)
+    except UsageError as error:
+        raise UsageError(option, error.problem) from None
+
+
+def build(
+    name: str, *, draw: Draw, workers: int, batch: int, optimizer: Rule | None = None, data: Path | None = None
+) -> Problem:
+    """The problem that a recipe's name stands for."""
+    check(name, data)
+    recipe = RECIPES[name]
+    make: Callable[..., Problem] = getattr(import_module(recipe.module), recipe.function)
+    files = {"data": data} if recipe.needs_data else {}
+    return make(draw=draw, workers=workers, batch=batch, optimizer=optimizer, **files)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -27,13 +31,73 @@ class Dataset:
 
 def digits() -> Dataset:
     """scikit-learn's embedded digits: 1,797 images of 8x8, standardised; every fifth is kept for the test."""
+    pixels, y = _digits()
+    x = ((pixels - pixels.mean()) / pixels.std()).astype(np.float32)
+    test = np.arange(len(y)) % 5 == 4
+    return Dataset(x[~test], y[~test], x[test], y[test])
+
+
+def _digits() -> tuple[npt.NDArray[np.float64], Labels]:
+    """Pixels and labels, read from where scikit-learn keeps them: to import it takes seconds for every worker."""
+    spec = find_spec("sklearn")
+    for folder in (spec.submodule_search_locations if spec is not None else None) or ():
+        path = Path(folder) / "datasets" / "data" / "digits.csv.gz"
+        if path.is_file():
+            rows = np.loadtxt(path, delimiter=",")
+            return rows[:, :-1], rows[:, -1].astype(np.int64)
     from sklearn.datasets import load_digits
 
     data: Any = load_digits()
-    x = ((data.data - data.data.mean()) / data.data.std()).astype(np.float32)
-    y = data.target.astype(np.int64)
-    test = np.arange(len(y)) % 5 == 4
-    return Dataset(x[~test], y[~test], x[test], y[test])
+    return data.data, data.target.astype(np.int64)
+
+
+MNIST = "mnist.npz"
+_MEAN, _STD = 33.3184, 78.5675
+"""Of MNIST's training images."""
+
+
+def mnist(folder: Path) -> Dataset:
+    """MNIST from the file `mnist.npz` in this folder, standardised: images of 1x28x28."""
+    arrays = _mnist(folder, ("x_train", "y_train", "x_test", "y_test"))
+    for key, array in arrays.items():
+        shape = array.shape[1:]
+        if shape != ((28, 28) if key.startswith("x") else ()) or array.dtype.kind not in "ui":
+            raise UsageError("model.data", f"{folder / MNIST}: {key} holds {array.dtype} of shape {shape}; {_WANTED}")
+    for part in ("train", "test"):
+        if len(arrays[f"x_{part}"]) != len(arrays[f"y_{part}"]) or not (arrays[f"y_{part}"] < 10).all():
+            raise UsageError("model.data", f"{folder / MNIST}: every image needs a label from 0 to 9; {_WANTED}")
+    return Dataset(
+        _images(arrays["x_train"]),
+        arrays["y_train"].astype(np.int64),
+        _images(arrays["x_test"]),
+        arrays["y_test"].astype(np.int64),
+    )
+
+
+def mnist_examples(folder: Path) -> int:
+    """How many examples to train on that file has; a look at its labels, so it is quick."""
+    return len(_mnist(folder, ("y_train",))["y_train"])
+
+
+_WANTED = "wanted: x_train and x_test, uint8 of n x 28 x 28; y_train and y_test, uint8 of n"
+
+
+def _mnist(folder: Path, keys: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+    path = folder / MNIST
+    if not path.is_file():
+        raise UsageError("model.data", f"there is no {MNIST} in {str(folder)!r}; put it there ({_WANTED})")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {key: file[key] for key in keys}
+    except KeyError as error:
+        raise UsageError("model.data", f"{path} is not MNIST: {error}; {_WANTED}") from None
+    except (OSError, ValueError, TypeError, AttributeError, BadZipFile, EOFError) as error:
+        raise UsageError("model.data", f"{path} cannot be read as a numpy archive: {error}; {_WANTED}") from None
+
+
+def _images(pixels: npt.NDArray[Any]) -> Values:
+    scaled: Values = ((pixels.astype(np.float32) - _MEAN) / _STD).astype(np.float32, copy=False)
+    return scaled.reshape(-1, 1, 28, 28)
 
 
 @dataclass

@@ -51,6 +51,8 @@ class ModelChoice:
     recipe: str | None
     batch: int
     optimizer: Rule | None
+    data: Path | None = None
+    """The folder of a recipe that reads files."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def read_experiment(path: Path, overrides: Mapping[str, Any] | None = None) -> E
         if error.option in StrategySection.__struct_fields__:
             raise UsageError(f"strategy.{error.option}", error.problem) from None
         raise
-    model = _model(file.model)
+    model = _model(file.model, path.parent)
     settings = _settings(file, scenario, model, written, set(overrides or ()))
     trace = file.cluster.compute.trace
     return Experiment(scenario, model, settings, (path,) if trace is None else (path, path.parent / trace))
@@ -175,11 +177,11 @@ def _sync_models(section: StrategySection) -> tuple[SyncModel, ...]:
     return tuple(models if listed else models * servers)
 
 
-def _model(section: ModelSection) -> ModelChoice:
+def _model(section: ModelSection, folder: Path) -> ModelChoice:
     if section.recipe is not None and section.parameters is not None:
         raise UsageError("model.parameters", "makes no sense with a recipe; leave one of them out")
     if section.recipe is None:
-        for key in ("batch", "optimizer"):
+        for key in ("batch", "optimizer", "data"):
             if getattr(section, key) is not None:
                 raise UsageError(f"model.{key}", 'needs a recipe, e.g. recipe = "digits-mlp"')
     parameters = _or(section.parameters, DEFAULT_PARAMETERS)
@@ -193,7 +195,8 @@ def _model(section: ModelSection) -> ModelChoice:
         raise UsageError(
             "model.optimizer", f"{section.optimizer!r} does not optimise; one that does: sgd:0.1, momentum:0.1"
         )
-    return ModelChoice(parameters, section.recipe, batch, optimizer)
+    data = None if section.data is None else folder / section.data
+    return ModelChoice(parameters, section.recipe, batch, optimizer, data)
 
 
 # Settings and where they came from.

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from syncline.layout import Values
 from syncline.sim.outcome import Outcome
 
 SCHEMA = 1
@@ -39,4 +40,8 @@ def report(outcome: Outcome) -> dict[str, Any]:
 
 def params_sha256(outcome: Outcome) -> str:
     """The hash of the final model vector as little-endian float32."""
-    return sha256(np.ascontiguousarray(outcome.model_vector(), dtype="<f4").tobytes()).hexdigest()
+    return vector_sha256(outcome.model_vector())
+
+
+def vector_sha256(vector: Values) -> str:
+    return sha256(np.ascontiguousarray(vector, dtype="<f4").tobytes()).hexdigest()

@@ -40,6 +40,7 @@ class NetworkSection(Section, frozen=True):
 class ModelSection(Section, frozen=True):
     parameters: int | None = None
     recipe: str | None = None
+    data: str | None = None
     batch: int | None = None
     optimizer: str | None = None
 

@@ -1,0 +1,128 @@
+"""What `syncline train` was asked for, settled: the job, the plan, and every setting with its origin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from syncline.engines.plan import COMMAND_LINE, Plan, checked
+from syncline.engines.process import ONE_THREAD
+from syncline.engines.wiring import Wiring
+from syncline.errors import UsageError
+from syncline.recipes import RECIPES, check
+from syncline.recipes.job import Job
+
+ENGINES = ("local", "sim")
+DEFAULTS = {"workers": 4, "servers": 1, "batch": 32}
+MOST_PROCESSES = 1024
+
+Settings = dict[str, tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A job and how it is run."""
+
+    job: Job
+    plan: Plan
+    """Its command is made when the job has its directory."""
+    engine: str
+    settings: Settings
+    """Every setting, and where it came from."""
+
+
+def request(
+    recipe: str,
+    words: Mapping[str, str],
+    counts: Mapping[str, int | None],
+    ways: Mapping[str, str | None],
+    slow: Sequence[str],
+    data: Path | None,
+    *,
+    compare: bool,
+) -> Request:
+    """Settle what the options say, or refuse it; `words`: settings of the strategy, `ways`: engine and lane."""
+    examples = check(recipe, data, "RECIPE", "--data")
+    known = RECIPES[recipe]
+    found = {**DEFAULTS, "iterations": known.steps_to_compare if compare else known.iterations}
+    found |= {key: count for key, count in counts.items() if count is not None}
+    _check_counts(found, examples)
+    engine, lane = ways["engine"] or "local", ways["lane"]
+    if engine not in ENGINES:
+        raise UsageError("--engine", f"{engine!r} is none of {', '.join(ENGINES)}")
+    if engine == "sim" and lane is not None:
+        raise UsageError("--lane", "makes no sense with --engine sim, where messages take no time; leave it out")
+    if compare:
+        _check_comparison(words, engine, found["workers"])
+    wiring = Wiring(lane=lane or "shm")
+    plan = checked(Plan((), found["workers"], found["servers"], words, wiring, environment=ONE_THREAD))
+    strategy = plan.settled()
+    slowed = _slow(slow, found["workers"]) or ({found["workers"] - 1: 5.0} if compare else {})
+    job = Job(
+        recipe,
+        found["workers"],
+        found["iterations"],
+        found["batch"],
+        int(strategy["seed"][0]),
+        "" if data is None else str(data.resolve()),
+        slowed,
+        compare=compare,
+    )
+    own: dict[str, Any] = {
+        "recipe": recipe,
+        "data": data,
+        "engine": engine,
+        "lane": None if engine == "sim" else wiring.lane,
+        **found,
+    }
+    given = {"recipe": recipe != "digits-mlp" or None, **ways, **counts, "slow": slow or None, "data": data}
+    own |= {"slow": " ".join(f"{worker}:{factor:g}" for worker, factor in slowed.items()) or None}
+    origins = {key: "default" if given[key] is None else COMMAND_LINE for key in own}
+    settings = {key: (str(value), origins[key]) for key, value in own.items() if value is not None}
+    return Request(job, plan, engine, settings if compare else {**settings, **strategy})
+
+
+def _check_counts(counts: Mapping[str, int], examples: int) -> None:
+    for key, count in counts.items():
+        if count < 1:
+            raise UsageError(f"--{key}", f"must be at least 1, not {count}")
+        if key in ("workers", "servers") and count > MOST_PROCESSES:
+            raise UsageError(f"--{key}", f"{count:,} processes are more than a host bears; at most {MOST_PROCESSES:,}")
+    if counts["batch"] > examples:
+        raise UsageError("--batch", f"is {counts['batch']}, but there are only {examples:,} examples to train on")
+
+
+def _check_comparison(words: Mapping[str, str], engine: str, workers: int) -> None:
+    for key in words:
+        if key != "seed":
+            raise UsageError(f"--{key}", "is what --compare varies; leave one of them out")
+    if engine == "sim":
+        raise UsageError("--engine", "--compare measures real runs; leave one of them out")
+    if workers < 2:
+        raise UsageError("--workers", "--compare needs at least 2, of which one is slow")
+
+
+def _slow(texts: Sequence[str], workers: int) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for text in texts:
+        worker, factor = _pair(text)
+        if worker not in range(workers):
+            there = "there is only 0" if workers == 1 else f"0 to {workers - 1}"
+            raise UsageError("--slow", f"{text}: there is no worker {worker}; {there}")
+        if worker in found:
+            raise UsageError("--slow", f"{text}: worker {worker} is there twice")
+        if not (isfinite(factor) and factor >= 1):
+            raise UsageError("--slow", f"{text}: a worker can be made slower only; a factor of at least 1")
+        found[worker] = factor
+    return found
+
+
+def _pair(text: str) -> tuple[int, float]:
+    worker, colon, factor = text.partition(":")
+    try:
+        return int(worker), float(factor if colon else "")
+    except ValueError:
+        raise UsageError("--slow", f"{text!r} is not WORKER:FACTOR; worker 3 five times slower is 3:5") from None

@@ -1,0 +1,88 @@
+"""A settled request of `syncline train`, run: by processes on this host, or in the simulator."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+
+from syncline.cli import show
+from syncline.cli.launching import run_to_end
+from syncline.cli.output import whole_text
+from syncline.cli.scalars import Scalars
+from syncline.cli.train_request import Request, Settings
+from syncline.cli.train_table import show_comparison, show_result, show_settings
+from syncline.cli.train_view import View, view_for
+from syncline.engines.control import Pulse
+from syncline.engines.launcher import Launcher
+from syncline.engines.settings import strategy_of
+
+Found = tuple[dict[str, Any], Settings]
+
+
+def run(asked: Request, report: Path | None, tensorboard: Path | None, quiet: bool) -> None:
+    """Train, show, and write the report if it went well."""
+    scalars = None if tensorboard is None else Scalars(tensorboard)
+    with whole_text(report, "--report") as file:
+        if not quiet:
+            show_settings(asked.settings)
+        found, settings = _simulated(asked, quiet) if asked.engine == "sim" else _trained(asked, quiet, scalars)
+        found["settings"] = {key: {"value": value, "origin": origin} for key, (value, origin) in settings.items()}
+        if file is not None:
+            show.as_json(found, file)
+    if quiet:
+        return
+    if asked.job.compare:
+        show_comparison(found, len(os.sched_getaffinity(0)))
+    else:
+        show_result(found)
+
+
+def _simulated(asked: Request, quiet: bool) -> Found:
+    from syncline.recipes.simulated import simulate
+
+    words = {key: word for key, (word, _) in asked.plan.settled().items()}
+    with show.progress(quiet) as tell:
+        return simulate(asked.job, strategy_of(words, asked.plan.servers), tell), asked.settings
+
+
+def _trained(asked: Request, quiet: bool, scalars: Scalars | None) -> Found:
+    with TemporaryDirectory(prefix="syncline-") as directory:
+        job = msgspec.structs.replace(asked.job, directory=directory)
+        view = view_for(job, quiet)
+        launcher = Launcher(replace(asked.plan, command=job.command()), view.line, _both(view, scalars))
+        try:
+            with view:
+                run_to_end(launcher)
+        finally:
+            if scalars is not None:
+                scalars.close()
+        return _read(asked, job.directory, launcher)
+
+
+def _both(view: View, scalars: Scalars | None) -> Callable[[Pulse], None]:
+    def beat(pulse: Pulse) -> None:
+        view.beat(pulse)
+        if scalars is not None:
+            scalars.beat(pulse)
+
+    return beat
+
+
+def _read(asked: Request, directory: str, launcher: Launcher) -> Found:
+    """What the workers have left, and every setting as the run has settled it."""
+    from syncline.recipes.outcome import outcome, read_figures
+    from syncline.recipes.timings import read_comparison
+
+    job, lane = msgspec.structs.replace(asked.job, directory=directory), asked.plan.wiring.lane
+    if job.compare:
+        return read_comparison(job, lane), asked.settings
+    found = outcome(job, lane, launcher.figures)
+    settled = read_figures(Path(directory))[0].settings
+    strategy = {key: (word, origin.removeprefix("the ")) for key, (word, origin) in settled.items()}
+    return found, {**asked.settings, **strategy}

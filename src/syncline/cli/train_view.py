@@ -1,0 +1,150 @@
+"""What a person sees of a training run while it runs: a table that moves, plain lines, or nothing. On stderr."""
+
+from __future__ import annotations
+
+import os
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from syncline.cli.speaker import Speaker
+from syncline.cli.standing import Place, Standing
+from syncline.engines.control import Pulse
+from syncline.recipes.job import Job
+
+PLAIN_SECONDS = 3.0
+"""Between two plain lines."""
+
+
+class View:
+    """Nothing but what a run and its workers have to say."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.standing = Standing()
+        self._speaker = Speaker()
+
+    def line(self, name: str, text: str) -> None:
+        """A line of a process, or of the run itself."""
+        self._speaker.line(name, text)
+
+    def beat(self, pulse: Pulse) -> None:
+        """A worker says how far it is."""
+        self.standing.heard(pulse, monotonic())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class PlainView(View):
+    """A line every few seconds."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._began = self._next = monotonic()
+
+    def __enter__(self) -> Self:
+        self.line("syncline", f"starting {self.job.workers} workers for {self.job.recipe}")
+        self._began = monotonic()
+        self._next = self._began + PLAIN_SECONDS
+        return self
+
+    def beat(self, pulse: Pulse) -> None:
+        super().beat(pulse)
+        if monotonic() >= self._next and len(self.standing.places) == self.job.workers:
+            self._next = monotonic() + PLAIN_SECONDS
+            self.line("syncline", f"{monotonic() - self._began:.1f} s: {self._text()}")
+
+    def _text(self) -> str:
+        standing, parts = self.standing, []
+        if self.job.compare:
+            parts.append(standing.model)
+        parts += [_words(worker, place, self.job) for worker, place in sorted(standing.places.items())]
+        slowest = standing.slowest()
+        if slowest is not None:
+            parts.append(f"slowest: w{slowest[0]}, {slowest[1]}")
+        if standing.quality is not None:
+            parts.append(_quality(standing.quality))
+        return "; ".join(parts)
+
+
+def _words(worker: int, place: Place, job: Job) -> str:
+    pulse = place.pulse
+    how = f"{place.rate:.0f}/s, stale {pulse.staleness}, waited {pulse.waited:.1f} s"
+    return f"w{worker} {pulse.iteration}/{job.iterations} ({how})"
+
+
+def _quality(quality: tuple[float, float]) -> str:
+    return f"loss {quality[0]:.4f}, accuracy {quality[1]:.1%}"
+
+
+class LiveView(View):
+    """A line a worker, drawn anew whenever one of them is heard of."""
+
+    def __init__(self, job: Job, console: Console) -> None:
+        super().__init__(job)
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        self._show(Text(f"starting {self.job.workers} workers for {self.job.recipe} ...", "dim"))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def line(self, name: str, text: str) -> None:
+        words = f"syncline: {text}" if name == "syncline" else f"[{name}] {text}"
+        self._console.print(words, markup=False, highlight=False, soft_wrap=True)
+
+    def beat(self, pulse: Pulse) -> None:
+        super().beat(pulse)
+        self._show(Group(self._head(), self._table()))
+
+    def _show(self, what: RenderableType) -> None:
+        self._live.update(what, refresh=True)
+
+    def _head(self) -> Text:
+        what = self.standing.model if self.job.compare else self.job.recipe
+        text = Text(what, "bold")
+        if self.standing.quality is not None:
+            text.append(f"   {_quality(self.standing.quality)}", "not bold green")
+        return text
+
+    def _table(self) -> Table:
+        table = Table(box=None, pad_edge=False)
+        for name in ("worker", "", "done", "per second", "staleness", "waited", ""):
+            table.add_column(name, justify="left" if name in ("worker", "") else "right", no_wrap=True)
+        slowest = self.standing.slowest()
+        for worker, place in sorted(self.standing.places.items()):
+            why = f"slowest: {slowest[1]}" if slowest is not None and slowest[0] == worker else ""
+            table.add_row(*self._cells(worker, place), Text(why, "yellow"))
+        return table
+
+    def _cells(self, worker: int, place: Place) -> tuple[RenderableType, ...]:
+        pulse, total = place.pulse, self.job.iterations
+        waited = f"{pulse.waited:.1f} s ({place.waited_share:.0%})"
+        bar = ProgressBar(total, min(pulse.iteration, total), width=24)
+        return f"w{worker}", bar, f"{pulse.iteration:,}", f"{place.rate:,.0f}", str(pulse.staleness), waited
+
+
+def view_for(job: Job, quiet: bool) -> View:
+    """The view that fits where stderr goes."""
+    if quiet:
+        return View(job)
+    console = Console(stderr=True)
+    moving = console.is_terminal and not console.is_dumb_terminal and not os.environ.get("NO_COLOR")
+    return LiveView(job, console) if moving else PlainView(job)

@@ -1,0 +1,100 @@
+"""What a training run between processes has come to: left by its workers in a directory, and put together here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from syncline.engines.control import Figures
+from syncline.errors import RunError
+from syncline.layout import Values
+from syncline.recipes.job import Job
+from syncline.sim.problem import Quality
+from syncline.sim.report import SCHEMA, vector_sha256
+
+
+class WorkerFigures(msgspec.Struct, frozen=True):
+    """What one worker knows at its end; times are seconds."""
+
+    worker: int
+    iterations: int
+    computed: float
+    waited: float
+    most_stale: int
+    began: float
+    ended: float
+    quality: Quality | None
+    """Of the final model; one of the workers has looked."""
+    settings: dict[str, tuple[str, str]]
+    """Every setting of the strategy, and where it came from."""
+
+
+def leave_figures(directory: Path, figures: WorkerFigures) -> None:
+    (directory / f"w{figures.worker}.json").write_bytes(msgspec.json.encode(figures))
+
+
+def leave_vectors(directory: Path, worker: int, own: Values, final: Values) -> None:
+    """The parameters as the worker held them after its last iteration, and the final model."""
+    np.savez(directory / f"w{worker}.npz", own=own, final=final)
+
+
+def read_figures(directory: Path) -> list[WorkerFigures]:
+    """Those of all workers that have come to their end, by number."""
+    found = [msgspec.json.decode(path.read_bytes(), type=WorkerFigures) for path in directory.glob("w*.json")]
+    return sorted(found, key=lambda each: each.worker)
+
+
+def outcome(job: Job, lane: str, servers: Sequence[Figures]) -> dict[str, Any]:
+    """The report of a run between processes: the simulator's keys, but `seconds` are real ones."""
+    workers = read_figures(Path(job.directory))
+    if not any(worker.quality for worker in workers):
+        raise RunError("the worker that was to look at the final model is gone; nobody knows how good it is")
+    final, gap = _vectors(Path(job.directory), [worker.worker for worker in workers], workers[0].settings["mode"][0])
+    if not np.isfinite(final).all():
+        raise RunError("the final model holds NaN or infinity; try a smaller learning rate")
+    quality = next(worker.quality for worker in workers if worker.quality)
+    computed, waited = (sum(getattr(each, key) for each in workers) for key in ("computed", "waited"))
+    return {
+        "schema": SCHEMA,
+        "engine": "local",
+        "lane": lane,
+        "seconds": max(each.ended for each in workers) - min(each.began for each in workers),
+        "iterations": job.iterations,
+        **{key: sum(getattr(each, key) for each in servers) for key in ("updates", "delayed_pulls", "dropped_updates")},
+        "waiting_seconds": waited,
+        "train_progress": min([job.iterations, *(each.train_progress for each in servers)]),
+        **{key: sum(getattr(each, key) for each in servers) for key in ("bytes_pushed", "bytes_pulled")},
+        "replica_gap": gap,
+        "bottleneck": "compute" if computed >= waited else "sync",
+        "loss": quality.loss,
+        "accuracy": quality.accuracy,
+        "params_sha256": vector_sha256(final),
+        "workers": [_row(each) for each in workers],
+    }
+
+
+def _row(figures: WorkerFigures) -> dict[str, Any]:
+    return {
+        "worker": figures.worker,
+        "iterations": figures.iterations,
+        "seconds": figures.ended - figures.began,
+        "compute_seconds": figures.computed,
+        "waiting_seconds": figures.waited,
+        "most_stale": figures.most_stale,
+    }
+
+
+def _vectors(directory: Path, workers: Sequence[int], mode: str) -> tuple[Values, float]:
+    """The final model, and the largest difference of a replica from it; in `gradients` mode, between replicas."""
+    found = []
+    for worker in workers:
+        with np.load(directory / f"w{worker}.npz") as file:
+            found.append((file["own"], file["final"]))
+    final: Values = found[0][1]
+    own = np.stack([each for each, _ in found])
+    spread = own.max(0) - own.min(0) if mode == "gradients" else np.abs(own - final)
+    return final, float(spread.max(initial=0))

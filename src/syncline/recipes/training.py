@@ -1,0 +1,74 @@
+"""A training run as one worker sees it: its iterations, a look at the model now and then, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from time import monotonic, sleep
+
+import numpy as np
+
+from syncline.engines.session import MODEL, Session
+from syncline.engines.wiring import Wiring
+from syncline.layout import Bucket, Values
+from syncline.recipes.job import Job
+from syncline.recipes.outcome import WorkerFigures, leave_figures, leave_vectors
+from syncline.recipes.trainee import Trainee
+from syncline.sim.problem import Problem, Quality
+
+LOOK_SECONDS = 1.0
+"""Between two looks at how good the model is, at least; and ten times as long as a look takes."""
+
+
+def train(job: Job) -> int:
+    """Train, and leave the figures and the model in the job's directory."""
+    problem = job.problem()
+    (first,) = problem.start([Bucket(0, problem.layout.size)])
+    with Session().start(Wiring.read(os.environ)) as session, np.errstate(over="ignore", invalid="ignore"):
+        exchange = session.replica(MODEL)
+        slow = job.slow.get(session.rank, 1.0)
+        trainee = Trainee(problem, exchange, lambda seconds: sleep((slow - 1) * seconds) if slow > 1 else None)
+        trainee.declare(first, {})
+        session.barrier()
+        began = monotonic()
+        _iterate(session, trainee, problem if session.rank == 0 else None, job.iterations)
+        ended = monotonic()
+        evaluator = min(map(int, session.share("trained", str(session.rank).encode())))
+        own, final = trainee.params, trainee.final()
+        quality = problem.quality([final]) if session.rank == evaluator else None
+        session.pulse(trainee.pulse(*(quality or ())), now=True)
+        figures = WorkerFigures(
+            session.rank,
+            trainee.iterations,
+            trainee.computed,
+            trainee.waited,
+            trainee.most_stale,
+            began,
+            ended,
+            quality,
+            {key: (word, exchange.origins[key]) for key, word in exchange.settings.items()},
+        )
+        leave_vectors(Path(job.directory), session.rank, own, final)
+        leave_figures(Path(job.directory), figures)
+    return 0
+
+
+def _iterate(session: Session, trainee: Trainee, problem: Problem | None, iterations: int) -> None:
+    """Do so many iterations; with a problem, look at how good the model is from time to time."""
+    look, quality = monotonic() + LOOK_SECONDS, None
+    while trainee.iteration < iterations:
+        trainee.step()
+        if problem is not None and monotonic() >= look:
+            quality, look = _look(problem, trainee.params)
+            session.pulse(trainee.pulse(*quality), now=True)
+        else:
+            session.pulse(trainee.pulse())
+
+
+def _look(problem: Problem, params: Values) -> tuple[Quality, float]:
+    """How good the model is, and when to look again."""
+    began = monotonic()
+    quality = problem.quality([params])
+    assert quality is not None, "a recipe can tell how good its model is"
+    now = monotonic()
+    return quality, now + max(LOOK_SECONDS, 10 * (now - began))

@@ -1,0 +1,294 @@
+"""`syncline train`: the same bits in every engine, a report, a straggler, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import QUIET
+from syncline.cli.main import main
+from syncline.cli.standing import Standing
+from syncline.engines.control import Pulse
+from syncline.errors import UsageError
+from syncline.recipes import build
+from syncline.recipes.data import mnist
+
+SECONDS = 120
+"""Far more than any run here takes; whoever needs it hangs."""
+
+BSP = ("--sync", "bsp", "--workers", "3", "--servers", "2", "--seed", "5", "--iterations", "40")
+KEYS = {
+    *("schema", "engine", "lane", "iterations", "updates", "delayed_pulls", "dropped_updates", "waiting_seconds"),
+    *("train_progress", "bytes_pushed", "bytes_pulled", "replica_gap", "bottleneck", "loss", "accuracy"),
+    *("params_sha256", "workers", "settings"),
+}
+
+
+def train(folder: Path, *options: str, code: int = 0) -> tuple[dict[str, Any], str]:
+    """Run the command; the report, and what was said."""
+    command = [sys.executable, "-m", "syncline", "train", *options, "--report", "report.json"]
+    environment = {**os.environ, **QUIET, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == code, done.stderr
+    path = folder / "report.json"
+    return json.loads(path.read_text()) if path.exists() else {}, done.stderr
+
+
+def simulated(folder: Path, *options: str) -> dict[str, Any]:
+    """The same in the simulator, which needs no process of its own."""
+    report = folder / "report.json"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["syncline", "train", *options, "--engine", "sim", "-q", "--report", str(report)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert not ended.value.code
+    return json.loads(report.read_text())  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def in_the_simulator(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return simulated(tmp_path_factory.mktemp("sim"), *BSP)
+
+
+@pytest.mark.parametrize("lane", ["shm", "tcp"])
+def test_a_real_run_comes_to_the_bits_of_the_simulated_one(
+    lane: str, in_the_simulator: dict[str, Any], tmp_path: Path
+) -> None:
+    slow = ("--slow", "1:2") if lane == "tcp" else ()
+    report, said = train(tmp_path, *BSP, "--lane", lane, *slow)
+    for key in ("params_sha256", "loss", "accuracy", "updates", "dropped_updates", "train_progress", "replica_gap"):
+        assert report[key] == in_the_simulator[key], key
+    assert set(report) == KEYS | {"seconds"}
+    assert set(in_the_simulator) == KEYS | {"virtual_seconds", "bytes_wire", "trace_sha256"}
+    assert report["lane"] == lane
+    assert report["settings"]["sync"] == {"value": "bsp", "origin": "command line"}
+    assert report["settings"]["mode"] == {"value": "gradients", "origin": "default"}
+    assert [row["iterations"] for row in report["workers"]] == [40] * 3
+    assert "params_sha256" in said
+    assert "Traceback" not in said
+    if slow:
+        computed = [row["compute_seconds"] for row in report["workers"]]
+        assert report["settings"]["slow"] == {"value": "1:2", "origin": "command line"}
+        assert computed[1] > min(computed)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--mode", "changes"),
+        ("--rule", "momentum:0.1"),
+        ("--mode", "changes", "--gate", "every:push=2,fetch=2"),
+    ],
+    ids=["changes", "rule", "gate"],
+)
+@pytest.mark.slow
+def test_the_bits_are_the_same_in_every_mode(options: tuple[str, ...], tmp_path: Path) -> None:
+    real, _ = train(tmp_path, *BSP, *options, "--lane", "shm", "-q")
+    assert real["params_sha256"] == simulated(tmp_path, *BSP, *options)["params_sha256"]
+
+
+@pytest.mark.parametrize(
+    "sync",
+    [
+        pytest.param("ssp:3", id="ssp"),
+        *(
+            pytest.param(text, id=text.partition(":")[0], marks=pytest.mark.slow)
+            for text in ("bsp", "asp", "dsps:1,4", "drop:3", "pssp:s=3,p=0.5", "pssp:s=3,alpha=0.5")
+        ),
+    ],
+)
+def test_every_sync_model_learns_digits(sync: str, tmp_path: Path) -> None:
+    report, _ = train(tmp_path, "--sync", sync, "-n", "3", "--iterations", "200", "--servers", "2", "-q")
+    assert report["accuracy"] >= 0.95
+    assert report["bytes_pushed"] > 0
+
+
+def test_a_slow_worker_is_slow_in_the_simulator_too(tmp_path: Path) -> None:
+    report = simulated(tmp_path, "-n", "2", "--iterations", "5", "--slow", "1:3")
+    assert report["virtual_seconds"] == pytest.approx(1.5)
+    assert [row["compute_seconds"] for row in report["workers"]] == pytest.approx([0.5, 1.5])
+    assert [row["waiting_seconds"] for row in report["workers"]] == pytest.approx([1.0, 0.0])
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "syncline", "train", "-n", "1", "--iterations", "1000000", "--report", "r.json"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    places = {"TMPDIR": str(tmp_path)}
+    run = subprocess.Popen(command, cwd=tmp_path, env={**environment, **places}, stderr=subprocess.PIPE, text=True)
+    try:
+        assert run.stderr is not None
+        while "accuracy" not in run.stderr.readline():
+            assert run.poll() is None
+        run.send_signal(signal.SIGINT)
+        rest = run.communicate(timeout=SECONDS)[1]
+    finally:
+        run.kill()
+        run.wait()
+    assert run.returncode == 130
+    assert rest.rstrip().splitlines()[-1] == "syncline: interrupted"
+    assert "Traceback" not in rest
+    assert not list(tmp_path.iterdir())
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("options", "option", "words"),
+    [
+        (["nonsense"], "RECIPE", "digits-mlp, mnist-mlp, mnist-cnn"),
+        (["--slow", "9:2"], "--slow", "0 to 3"),
+        (["--slow", "x"], "--slow", "WORKER:FACTOR"),
+        (["--slow", "1:0.5"], "--slow", "at least 1"),
+        (["--slow", "1:nan"], "--slow", "at least 1"),
+        (["--slow", "1:2", "--slow", "1:3"], "--slow", "twice"),
+        (["--iterations", "0"], "--iterations", "at least 1"),
+        (["--workers", "0"], "--workers", "at least 1"),
+        (["--servers", "100000"], "--servers", "at most"),
+        (["--batch", "5000"], "--batch", "1,438"),
+        (["--lane", "pigeon"], "--lane", "shm, tcp"),
+        (["--engine", "steam"], "--engine", "local, sim"),
+        (["--engine", "sim", "--lane", "tcp"], "--lane", "--engine sim"),
+        (["--engine", "sim", "--tensorboard", "board"], "--tensorboard", "--engine sim"),
+        (["--sync", "nonsense"], "sync", "bsp, asp"),
+        (["--sync", "asp", "--mode", "gradients"], "mode", "only under bsp"),
+        (["--sync", "drop:9"], "sync", "drop:4"),
+        (["--seed", "-1"], "seed", "from 0 up"),
+        (["--data", "."], "--data", "its own data"),
+        (["mnist-mlp"], "--data", "mnist.npz"),
+        (["mnist-cnn", "--data", "."], "--data", "x_train"),
+        (["--compare", "--sync", "bsp"], "--sync", "--compare"),
+        (["--compare", "--engine", "sim"], "--engine", "real"),
+        (["--compare", "--workers", "1"], "--workers", "at least 2"),
+        (["--report", "."], "--report", "directory"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_nonsense_is_refused_before_anything_starts(
+    options: list[str],
+    option: str,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["syncline", "train", *options])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said.startswith(f"syncline: {option}: ")
+    assert words in said
+    assert len(said.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+# MNIST, from a file of the user's.
+
+
+def small_mnist(folder: Path, **changed: Any) -> None:
+    """A file of the right form, with noise in it."""
+    random = np.random.default_rng(0)
+    arrays: dict[str, Any] = {}
+    for part, count in (("train", 64), ("test", 16)):
+        arrays[f"x_{part}"] = random.integers(0, 256, (count, 28, 28), np.uint8)
+        arrays[f"y_{part}"] = random.integers(0, 10, count, np.uint8)
+    np.savez(folder / "mnist.npz", **{**arrays, **changed})
+
+
+@pytest.mark.parametrize("recipe", ["mnist-mlp", "mnist-cnn"])
+def test_mnist_is_read_from_a_folder(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_mnist(tmp_path)
+    (tmp_path / "x.toml").write_text(
+        f'iterations = 2\n[cluster]\nworkers = 2\n[model]\nrecipe = "{recipe}"\ndata = "."\n'
+    )
+    report = tmp_path / "simulate.json"
+    command = ["syncline", "simulate", str(tmp_path / "x.toml"), "-q", "--report", str(report)]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    trained = simulated(tmp_path, recipe, "--data", str(tmp_path), "--iterations", "2", "--workers", "2")
+    assert trained["params_sha256"] == json.loads(report.read_text())["params_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"x_train": np.zeros((64, 8, 8), np.uint8)}, "x_train holds uint8 of shape"),
+        ({"y_test": np.full(16, 11, np.uint8)}, "a label from 0 to 9"),
+        ({"y_train": np.zeros(63, np.uint8)}, "every image needs a label"),
+    ],
+)
+def test_a_file_that_is_not_mnist_is_refused(changed: dict[str, Any], words: str, tmp_path: Path) -> None:
+    small_mnist(tmp_path, **changed)
+    with pytest.raises(UsageError, match=words):
+        mnist(tmp_path)
+
+
+def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mnist.npz").write_text("not an archive")
+    with pytest.raises(UsageError, match=r"mnist\.npz"):
+        mnist(tmp_path)
+
+
+@pytest.mark.slow
+def test_mnist_learns(tmp_path: Path) -> None:
+    folder = Path(os.environ.get("SYNCLINE_DATA", Path(__file__).parents[3] / "shared" / "data"))
+    if not (folder / "mnist.npz").is_file():
+        pytest.skip("MNIST is not here; name its folder in SYNCLINE_DATA")
+    options = ("mnist-mlp", "--data", str(folder), "-n", "2", "--iterations", "300", "--sync", "ssp:3", "-q")
+    assert train(tmp_path, *options)[0]["accuracy"] > 0.9
+
+
+# The view.
+
+
+def test_the_slowest_is_named_with_the_reason() -> None:
+    standing = Standing()
+    assert standing.slowest() is None
+    for worker, computed in ((0, 1.0), (1, 4.0), (2, 1.0)):
+        standing.heard(Pulse(10, computed, 5.0 - computed, 0, worker=worker), 1.0)
+    assert standing.slowest() == (1, "computes longest")
+    standing.heard(Pulse(10, 1.0, 9.0, 0, worker=2), 2.0)
+    assert standing.slowest() == (2, "waits for others")
+    standing.heard(Pulse(12, 1.0, 9.0, 0, 0.5, 0.9, worker=2), 2.0)
+    assert standing.quality == (0.5, 0.9)
+    assert standing.places[2].rate == pytest.approx(0.0)
+    standing.heard(Pulse(1, model="another", worker=0), 3.0)
+    assert list(standing.places) == [0]
+
+
+# The comparison.
+
+
+@pytest.mark.slow
+def test_a_comparison_times_every_system(tmp_path: Path) -> None:
+    report, said = train(tmp_path, "--compare", "-n", "2", "--iterations", "100")
+    systems = [row["system"] for row in report["rows"]]
+    assert len(systems) == 7
+    assert report["late_seconds"][0] == 0 < report["late_seconds"][1]
+    by_name = {row["system"]: row for row in report["rows"]}
+    ddp, own, alone = (by_name[name] for name in ("DDP, gloo", "Syncline, bsp", "one process, batch 64"))
+    assert own["steps"] == ddp["steps"] == alone["steps"]  # the same arithmetic, to rounding
+    assert all(len(row["runs"]) == report["repeats"] for row in report["rows"])
+    assert "gloo is TCP on loopback" in " ".join(said.split())
+
+
+def test_a_recipe_needs_its_folder() -> None:
+    from syncline.draw import Draw
+
+    with pytest.raises(UsageError, match=r"model\.data"):
+        build("mnist-mlp", draw=Draw(0), workers=1, batch=1)
