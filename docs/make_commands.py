@@ -1,6 +1,6 @@
 """Writes commands.md: what `--help` says of every command.
 
-    python docs/make_commands.py [--check]        --check: only say whether the page is up to date
+python docs/make_commands.py [--check]        --check: only say whether the page is up to date
 """
 
 from __future__ import annotations

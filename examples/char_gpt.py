@@ -17,22 +17,23 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 import syncline
 
 TEXT = """
 Many hands pull one long rope up the hill. Some hands are strong and some are slow, and the path is not the same for
-everyone. If all of them pull at the same beat, the rope moves as fast as the slowest hand. If each pulls when it likes,
-the rope moves, but it jerks and turns, and now and then it slips. So they agree on a rule. Nobody may be more than three
-pulls ahead of the last one. Whoever is ahead sits down for a moment and looks at the valley. Whoever is behind is not
-pushed, only waited for, and not for long. When one of them goes home, the others close the gap. When a new one comes, it
-takes the rope where the rope is, not where it was. Nobody counts a pull twice, and no pull is lost on the way. In the
-evening the rope is at the top, every hand knows how it got there, and in the morning they can tell from a small book
-with numbers where each of them stood at any time of the day. The book is the best part. A rope that moves is good; a rope
-of which one can say why it moved is better. The wind may blow, the path may break, a hand may fall asleep in the middle
-of a pull, and still there is a next line in the book, and it says what happened, to whom, and when.
+everyone. If all of them pull at the same beat, the rope moves as fast as the slowest hand. If each pulls when it
+likes, the rope moves, but it jerks and turns, and now and then it slips. So they agree on a rule. Nobody may be
+more than three pulls ahead of the last one. Whoever is ahead sits down for a moment and looks at the valley.
+Whoever is behind is not pushed, only waited for, and not for long. When one of them goes home, the others close the
+gap. When a new one comes, it takes the rope where the rope is, not where it was. Nobody counts a pull twice, and no
+pull is lost on the way. In the evening the rope is at the top, every hand knows how it got there, and in the
+morning they can tell from a small book with numbers where each of them stood at any time of the day. The book is
+the best part. A rope that moves is good; a rope of which one can say why it moved is better. The wind may blow, the
+path may break, a hand may fall asleep in the middle of a pull, and still there is a next line in the book, and it
+says what happened, to whom, and when.
 """.strip()
 
 LETTERS = sorted(set(TEXT))
@@ -70,7 +71,7 @@ class Block(nn.Module):
         batch, length, width = x.shape
         split = self.qkv(self.norms[0](x)).view(batch, length, 3, self.heads, width // self.heads)
         q, k, v = split.permute(2, 0, 3, 1, 4)
-        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(seen.transpose(1, 2).reshape(batch, length, width))
         return x + self.network(self.norms[1](x))
 
@@ -95,7 +96,7 @@ class CharGPT(nn.Module):
 
 
 def loss_of(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    return F.cross_entropy(model(x).flatten(0, 1), y.flatten())
+    return functional.cross_entropy(model(x).flatten(0, 1), y.flatten())
 
 
 @torch.no_grad()

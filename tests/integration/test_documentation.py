@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -66,3 +68,26 @@ def test_every_key_of_the_file_is_documented() -> None:
         for key in struct.__struct_fields__:
             name = f"{section}.{key}" if section else key
             assert name in text or f"`{key}`" in text or f"[{key}]" in text, name
+
+
+def test_the_page_of_commands_is_up_to_date() -> None:
+    done = subprocess.run([sys.executable, ROOT / "docs/make_commands.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_the_transformer_learns_and_resumes(workers: int, tmp_path: Path) -> None:
+    """Stopped after 8 of 12 steps and taken up again, it ends where the run that was not stopped ends."""
+    start = [sys.executable] if workers == 1 else [sys.executable, "-m", "syncline", "run", "-n", str(workers)]
+
+    def loss(*words: str) -> str:
+        command = [*start, str(ROOT / "examples/char_gpt.py"), "--steps", "12", *words]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
+        return re.findall(r"after \d+ steps: (\S+) on text not seen", done.stdout)[0]
+
+    whole = loss()
+    loss("--save", str(tmp_path / "gpt.pt"), "--stop", "8")
+    assert loss("--save", str(tmp_path / "gpt.pt")) == whole
+    assert float(whole) < 3.4

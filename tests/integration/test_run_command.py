@@ -261,7 +261,7 @@ def test_a_failure_of_those_who_have_joined_is_their_own(tmp_path: Path) -> None
             well.hears("in")
             with running(tmp_path, body, "-n1", "--join", f"localhost:{port}") as other:
                 assert other.ends() == 1, other.story()
-                assert re.fullmatch(r"syncline: w0 ended with exit code 1 after .*", other.err.splitlines()[-1])
+                assert re.fullmatch(r"syncline: w3 ended with exit code 1 after .*", other.err.splitlines()[-1])
             run.touch("stop")
             assert well.ends() == 0, well.story()
             assert run.ends() == 0, run.story()
