@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from syncline.codecs import Codec, Dense
+from syncline.draw import Draw
 from syncline.errors import UsageError
 from syncline.gates import Always, Gate
-from syncline.layout import BUCKET_VALUES
+from syncline.layout import BUCKET_VALUES, Bucket
 from syncline.placement import Elastic, Placement
 from syncline.rules import Add, Mean, Rule, optimises
 from syncline.spec import write
@@ -40,6 +41,12 @@ class ServerStrategy:
     @property
     def servers(self) -> int:
         return len(self.sync)
+
+    def keeps_own(self, worker: int, progress: int, bucket: Bucket, draw: Draw) -> bool:
+        """Does this iteration's fetch bring nothing new, so that the worker's own change is all it will see?"""
+        if self.mode is not Mode.CHANGES or type(self.gate) is Always:
+            return False
+        return not self.gate.fetches(worker, progress, bucket, draw)
 
 
 def settle_mode(mode: Mode | None, rule: Rule | None, sync: Sequence[SyncModel]) -> tuple[Mode, Rule]:

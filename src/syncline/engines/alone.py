@@ -11,7 +11,6 @@ from syncline.engines.control import Begin, Declare, layout_of
 from syncline.engines.memory import Memory
 from syncline.engines.settings import settle, strategy_of
 from syncline.errors import SynclineError
-from syncline.gates import Always
 from syncline.layout import Bucket, buckets
 from syncline.messages import Member, Params, View, server_id, worker_id
 from syncline.nodes.shard import Shard
@@ -94,9 +93,7 @@ class Alone:
             raise SynclineError(f"a run of one cannot perform {effect}")
 
     def keeps_own(self, bucket: Bucket) -> bool:
-        if self.strategy.mode is not Mode.CHANGES or type(self.strategy.gate) is Always:
-            return False
-        return not self.strategy.gate.fetches(0, self._worker.progress, bucket, self._draw)
+        return self.strategy.keeps_own(0, self._worker.progress, bucket, self._draw)
 
     def wait(self, done: Callable[[], bool]) -> None:
         assert done(), "in a run of one everything has happened already"

@@ -83,7 +83,7 @@ def _call(number: int, place: Place, wiring: Wiring, why: str) -> Wire:
 def _reachable(tcp: str, wiring: Wiring) -> str:
     """Where this worker reaches a server that listens on every address of its host: as the coordinator was."""
     address = addresses.parse(tcp, "--listen")
-    if address.host not in ("0.0.0.0", "::"):
+    if address.host not in addresses.SOMEWHERE:
         return tcp
     seen = addresses.parse(wiring.coordinator, "--join")
     ours = "::1" if ":" in address.host else "127.0.0.1"

@@ -43,7 +43,6 @@ from syncline.engines.watch import host
 from syncline.engines.wire import Wire
 from syncline.engines.wiring import Wiring, connect_coordinator
 from syncline.errors import GoneError, PeerError, RunError, SynclineError, UsageError
-from syncline.gates import Always
 from syncline.layout import VALUE_BYTES, Bucket, Payload
 from syncline.messages import COORDINATOR, Gone, Moved, NodeId, Params, Push, Taken, View, server_id
 from syncline.nodes.worker import Phase, Worker, WorkerParts
@@ -253,10 +252,8 @@ class Link:
 
     def keeps_own(self, bucket: Bucket) -> bool:
         """Does this iteration's fetch bring nothing new, so that the worker's own change is all it will see?"""
-        node, strategy = self.node, self.strategy
-        if strategy.mode is not Mode.CHANGES or type(strategy.gate) is Always or node is None:
-            return False
-        return not strategy.gate.fetches(node.number, node.progress, bucket, self._draw)
+        node = self.node
+        return node is not None and self.strategy.keeps_own(node.number, node.progress, bucket, self._draw)
 
     def _send(self, to: NodeId, message: Frame, bucket: Bucket | None = None) -> None:
         """Send a frame; the update of `bucket` rides along unless the server can read it where it lies."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from syncline.errors import UsageError
 from syncline.layout import Values
+from syncline.nodes import worker
 
 _COMPILED = "_orig_mod."
 
@@ -119,9 +119,7 @@ def check_all(slots: Iterable[Slot]) -> None:
 
 def is_finite(values: Tensor) -> bool:
     """Does this piece of the lane's memory hold neither NaN nor infinity?"""
-    flat = values.reshape(-1).numpy()
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(np.dot(flat, flat)) or np.isfinite(flat).all())
+    return worker.is_finite(values.reshape(-1).numpy())
 
 
 def _tensor(array: Values) -> Tensor:
