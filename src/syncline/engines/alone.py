@@ -98,9 +98,6 @@ class Alone:
     def wait(self, done: Callable[[], bool]) -> None:
         assert done(), "in a run of one everything has happened already"
 
-    def pump(self) -> None:
-        """Nothing is ever under way."""
-
     def leave(self) -> None:
         self.handle(Depart())
 

@@ -49,8 +49,6 @@ class Link(Protocol):
 
     def wait(self, done: Callable[[], bool]) -> None: ...
 
-    def pump(self) -> None: ...
-
     def leave(self) -> None: ...
 
     def read_final(self) -> None: ...
@@ -166,10 +164,6 @@ class Replica:
         for bucket in self._over[name]:
             if bucket not in self._pushed and self._in[bucket] <= self._given:
                 self._push(bucket, True)
-
-    def pump(self) -> None:
-        """Read and write what can be at once, and go on."""
-        self.link.pump()
 
     def _turn_to(self, call: str, name: str) -> None:
         """See to it that the memory of a table's update may be written."""

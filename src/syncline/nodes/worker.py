@@ -155,6 +155,11 @@ class Worker:
             self._obey(event, out)
         return out
 
+    @property
+    def is_waiting(self) -> bool:
+        """Is there a push or pull that is not answered yet?"""
+        return bool(self._awaited)
+
     def awaits(self, answer: Params) -> bool:
         """Is this the answer that one of its buckets waits for? Then the parameters may go where they belong."""
         awaited = self._awaited.get(answer.bucket)

@@ -50,7 +50,6 @@ class Changes(Exchange):
                 torch.sub(now, slot.update, out=slot.update)
             if self.usable(slot):
                 self.replica.give(slot.name)
-                self.replica.pump()
         self._finish()
 
     def _finish(self) -> None:

@@ -41,7 +41,6 @@ class Gradients(Exchange):
         if self.on_nan == STOP and not self.scaled:
             self.usable(slot)
         self.replica.give(slot.name)
-        self.replica.pump()
 
     def _finish(self) -> None:
         """All gradients are there: a table without one counts as zero."""
