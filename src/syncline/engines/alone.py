@@ -29,6 +29,7 @@ class Alone:
         self.error: SynclineError | None = None
         self.following: int | None = None
         self.fresh: set[Bucket] = set()
+        self.members = (0,)
         self.v = 0
 
     def begin(self, declare: Declare) -> Begin:

@@ -95,6 +95,8 @@ class Link:
         """The iteration to go on with, once the present one is whole."""
         self.fresh: set[Bucket] = set()
         """The buckets that were answered in this iteration."""
+        self.members: tuple[int, ...] = ()
+        """The live workers of this model, as far as this one knows."""
         self.v = 0
         """The last answer's V: how many rounds everyone has finished."""
 
@@ -359,10 +361,12 @@ class Link:
             raise PeerError(f"{type(message).__name__} from the coordinator")
 
     def _check_view(self, view: View) -> None:
+        """Refuse a view that cannot be, and note who lives."""
         if view.holders != self._holders:
             raise PeerError("a view in which servers hold other buckets")
         if not all(0 <= (member.first or 0) < MOST for member in view.members):
             raise PeerError("a view in which somebody starts with an iteration that is none")
+        self.members = tuple(member.worker for member in view.members)
 
     def broke(self, source: NodeId, error: PeerError) -> None:
         raise self._failed(PeerError(f"{source} broke the protocol: {error}")) from None

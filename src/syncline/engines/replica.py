@@ -33,6 +33,7 @@ class Link(Protocol):
     error: SynclineError | None
     following: int | None
     fresh: set[Bucket]
+    members: tuple[int, ...]
     v: int
 
     def begin(self, declare: Declare) -> Begin: ...

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from syncline.engines.replica import Replica
 from syncline.errors import NotFinite, UsageError
+from syncline.pytorch.shared_buffers import SharedBuffers
 from syncline.pytorch.slots import Slot, check_all, is_finite
 from syncline.strategy import Mode
 
@@ -32,6 +33,7 @@ class Exchange(ABC):
         self.scaled = False
         """A GradScaler is registered: it looks for NaN and infinity, and skips steps by itself."""
         self.steps = 0
+        self.buffers: SharedBuffers | None = None
         self.stepped: Callable[[], None] = lambda: None
         self._handles: list[Any] = []
         self._by_name = {slot.name: slot for slot in slots}
@@ -82,6 +84,8 @@ class Exchange(ABC):
         self.replica.sync()
         for slot in self._due:
             slot.fresh()
+        if self._due and self.buffers is not None:
+            self.buffers.take()
         self._due.clear()
 
     def final(self) -> None:
@@ -89,6 +93,8 @@ class Exchange(ABC):
         if self.replica.mode is not Mode.GRADIENTS:
             for slot in self.slots:
                 slot.fresh()
+            if self.buffers is not None:
+                self.buffers.take()
 
     def wait_for(self, name: str) -> None:
         """Have one parameter as it was asked for; once, since autograd may hold on to what a module has read."""
@@ -115,6 +121,8 @@ class Exchange(ABC):
 
     def ask(self) -> None:
         """This iteration's updates are in; parameters will come back."""
+        if self.buffers is not None:
+            self.buffers.give()
         self.replica.clock()
         self._due.update(self.slots)
 
