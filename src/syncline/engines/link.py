@@ -21,6 +21,7 @@ from syncline.engines.control import (
     Ended,
     Go,
     Hello,
+    Noted,
     Place,
     Pulse,
     Read,
@@ -208,6 +209,17 @@ class Link:
         for bucket in self.buckets:
             self._send(self._holder[bucket], Seed(bucket), bucket)
 
+    def remind(self, name: str) -> None:
+        """Leader, before `seed`: the rule remembers by this name what lies in `memory.updates`."""
+        self._unread = set(self.buckets)
+        for bucket in self.buckets:
+            self._send(self._holder[bucket], Seed(bucket, name), bucket)
+        self.wait(lambda: not self._unread)
+
+    def recall(self, name: str) -> None:
+        """What the rule remembers by this name, into `memory.updates`; while no update is under way."""
+        self._read(name)
+
     def sit(self) -> None:
         """Wait until all who start together hold the first parameters."""
         self._sitting = True
@@ -310,7 +322,8 @@ class Link:
             raise PeerError(f"{type(message).__name__} of {bucket} with a payload of {size:,} bytes")
         if isinstance(message, Params) and not self.node.awaits(message):
             return memoryview(bytearray(size))
-        return self.memory.param(bucket).data.cast("B")
+        remembered = isinstance(message, Whole) and message.memory
+        return (self.memory.update(bucket) if remembered else self.memory.param(bucket)).data.cast("B")
 
     def take(self, source: NodeId, message: Frame, carried: bool) -> None:
         if isinstance(message, Refused):
@@ -323,7 +336,7 @@ class Link:
             self._from_server(source, message, carried)
 
     def _from_server(self, source: NodeId, message: Frame, carried: bool) -> None:
-        if self.node is None or not isinstance(message, Params | Taken | Gone | Moved | Whole):
+        if self.node is None or not isinstance(message, Params | Taken | Gone | Moved | Whole | Noted):
             raise PeerError(f"{type(message).__name__} from a server")
         if self._holder.get(message.bucket) != source and not isinstance(message, Gone):
             raise PeerError(f"{type(message).__name__} of {message.bucket}, which it does not hold")
@@ -331,7 +344,7 @@ class Link:
             raise PeerError(f"{type(message).__name__} {'with' if carried else 'without'} a payload")
         if isinstance(message, Params | Taken) and not (0 <= message.version < MOST and 0 <= message.v < MOST):
             raise PeerError(f"{type(message).__name__} of version {message.version} and V {message.v}")
-        if isinstance(message, Whole):
+        if isinstance(message, Whole | Noted):
             self._unread.discard(message.bucket)
         else:
             payload = self.memory.param(message.bucket) if type(message) is Params else None
@@ -404,9 +417,12 @@ class Link:
     def read_final(self) -> None:
         """Once nobody is a member any more: take the parameters as they are."""
         self.wait(lambda: self._ended)
+        self._read()
+
+    def _read(self, name: str = "") -> None:
         self._unread = set(self.buckets)
         for bucket in self.buckets:
-            self._send(self._holder[bucket], Read(bucket))
+            self._send(self._holder[bucket], Read(bucket, name))
         self.wait(lambda: not self._unread)
 
     def close(self) -> None:

@@ -134,11 +134,14 @@ def distribute(
     return Distributed(name, model, optimizer, exchange, options, guard, wishes)
 
 
-def redistribute(session: Session, each: Distributed, generation: int) -> None:
-    """Begin anew with the parameters that the model has now; the old replica is left once the new one is there."""
+def redistribute(session: Session, each: Distributed, generation: int, memory: dict[str, Values]) -> None:
+    """Begin anew with the parameters that the model has now; the old replica is left once the new one is there.
+
+    `memory`: what the servers' rule is to remember.
+    """
     old = each.exchange
     replica = session.replica(f"{each.name}#{generation}")
-    values = replica.declare(_tables(each.model, each.options), each.wishes)
+    values = replica.declare(_tables(each.model, each.options), each.wishes, memory)
     old.detach()
     each.exchange = _take_part(replica, values, each.model, each.optimizer, each.options)
     each.exchange.scaled = old.scaled

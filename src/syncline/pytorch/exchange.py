@@ -83,7 +83,7 @@ class Exchange(ABC):
         """Have everything that was asked for."""
         self.replica.sync()
         for slot in self._due:
-            slot.fresh()
+            self.take_over(slot)
         if self._due and self.buffers is not None:
             self.buffers.take()
         self._due.clear()
@@ -101,7 +101,7 @@ class Exchange(ABC):
         slot = self._by_name[name]
         if slot in self._due:
             self.replica.sync(name)
-            slot.fresh()
+            self.take_over(slot)
             self._due.discard(slot)
 
     def keep(self, handles: list[Any]) -> None:
@@ -109,6 +109,10 @@ class Exchange(ABC):
         self._handles += handles
 
     # For the modes.
+
+    def take_over(self, slot: Slot) -> None:
+        """What was asked for is there."""
+        slot.fresh()
 
     def on_gradients(self, ready: Callable[[Slot, Tensor], None]) -> None:
         """Have this called for every gradient that backward has accumulated."""
