@@ -9,8 +9,11 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
-Entry = tuple[float, int, int, Callable[..., None], tuple[Any, ...]]
-"""(time, worker, sequence, action, its arguments)"""
+Action = Callable[[Any, Any], None]
+"""What happens: to whom, and what; every action takes these two, since that is the fastest way to call many."""
+
+Entry = tuple[float, int, int, Action, Any, Any]
+"""(time, worker, sequence, action, whom, what)"""
 
 NO_WORKER = -1
 """The worker number of what concerns no worker: it comes first."""
@@ -30,15 +33,15 @@ class Agenda:
         self.over = False
         """Set by an action: nothing further is to happen."""
 
-    def at(self, time: float, worker: int, action: Callable[..., None], args: tuple[Any, ...]) -> None:
-        """Have `action(*args)` happen at this time."""
+    def at(self, time: float, worker: int, action: Action, whom: object, what: object) -> None:
+        """Have `action(whom, what)` happen at this time."""
         self._sequence = sequence = self._sequence + 1
-        heappush(self._later if time > self.now else self._soon, (time, worker, sequence, action, args))
+        heappush(self._later if time > self.now else self._soon, (time, worker, sequence, action, whom, what))
 
-    def at_once(self, worker: int, action: Callable[..., None], args: tuple[Any, ...]) -> None:
-        """Have `action(*args)` happen now, when its turn comes."""
+    def at_once(self, worker: int, action: Action, whom: object, what: object) -> None:
+        """Have `action(whom, what)` happen now, when its turn comes."""
         self._sequence = sequence = self._sequence + 1
-        heappush(self._soon, (self.now, worker, sequence, action, args))
+        heappush(self._soon, (self.now, worker, sequence, action, whom, what))
 
     @property
     def happened(self) -> int:
@@ -55,13 +58,13 @@ class Agenda:
         """Let so many events happen, unless it is over before; False if nothing is left to happen."""
         soon, later = self._soon, self._later
         for _ in range(most):
-            if soon and (not later or soon[0] < later[0]):
-                _, _, _, action, args = heappop(soon)
+            if soon and (not later or later[0][0] > self.now or soon[0] < later[0]):
+                _, _, _, action, whom, what = heappop(soon)
             elif later:
-                self.now, _, _, action, args = heappop(later)
+                self.now, _, _, action, whom, what = heappop(later)
             else:
                 return False
-            action(*args)
+            action(whom, what)
             if self.over:
                 break
         return True

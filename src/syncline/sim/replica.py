@@ -18,10 +18,11 @@ _CHANGES, _GRADIENTS = Mode.CHANGES, Mode.GRADIENTS  # a member of an enum is sl
 class Replica:
     """The parameters as one worker holds them, piece by piece, with its optimizer's memory."""
 
-    __slots__ = ("_changes", "_means", "_memory", "_problem", "pieces")
+    __slots__ = ("_adds", "_changes", "_means", "_memory", "_problem", "pieces")
 
     def __init__(self, problem: Problem, pieces: Sequence[Values], memory: list[Memory] | None = None) -> None:
         self._problem = problem
+        self._adds = isinstance(problem.optimizer, Add)
         self.pieces = list(pieces)
         self._memory = memory
         self._means: dict[int, Values] = {}
@@ -32,7 +33,7 @@ class Replica:
         gradient = self._problem.gradient(self.pieces, worker, iteration)
         if mode is not _CHANGES:
             return gradient
-        if not isinstance(self._problem.optimizer, Add):
+        if not self._adds:
             after = self._stepped(gradient)
             gradient = [new - old for new, old in zip(after, self.pieces, strict=True)]
         self._changes = gradient
