@@ -14,14 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
-import numpy as np
-
 from syncline.effects import Change, Effect, Event, Received, Send
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Values
 from syncline.messages import COORDINATOR, Gone, Moved, Pull, Push, Report, View
 from syncline.nodes.bucket import HeldBucket
-from syncline.nodes.terms import WHOLE, Terms
+from syncline.nodes.terms import Terms
 
 
 class Tally:
@@ -57,7 +55,7 @@ class Shard:
         self.terms = terms
         self.tally = Tally()
         self._deferred: list[Received] = []
-        self._set_members(view)
+        terms.adopt(view)
         self.buckets = {name: HeldBucket(name, params, terms) for name, params in pieces.items()}
 
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -79,18 +77,18 @@ class Shard:
         return out
 
     def _request(self, event: Received, message: Push | Pull, now: float, out: list[Effect]) -> None:
-        if message.view > self.terms.view:
+        terms, source = self.terms, event.source
+        if message.view > terms.view:
             self._deferred.append(event)
             return
-        source = event.source
-        member = self.terms.members.get(source.number)
+        member = terms.members.get(source.number)
         if member is None or member.incarnation != message.incarnation:
-            answer = Gone(self.terms.view, message.incarnation, message.progress, message.bucket)
+            answer = Gone(terms.view, message.incarnation, message.progress, message.bucket)
             out.append(Send(source, answer))
             return
         bucket = self.buckets.get(message.bucket)
         if bucket is None:
-            moved = Moved(self.terms.view, message.incarnation, message.progress, message.bucket)
+            moved = Moved(terms.view, message.incarnation, message.progress, message.bucket)
             out.append(Send(source, moved))
         elif type(message) is Pull:
             bucket.pull(event, message, now, out)  # type: ignore[arg-type]
@@ -107,7 +105,7 @@ class Shard:
         if view.view <= self.terms.view:
             return
         before = self.terms.members
-        self._set_members(view)
+        self.terms.adopt(view)
         for worker, member in before.items():
             after = self.terms.members.get(worker)
             if after is None or after.incarnation != member.incarnation:
@@ -119,11 +117,6 @@ class Shard:
         waiting, self._deferred = self._deferred, []
         for event in waiting:
             self._request(event, event.message, now, out)  # type: ignore[arg-type]
-
-    def _set_members(self, view: View) -> None:
-        self.terms.view = view.view
-        self.terms.members = {member.worker: member for member in view.members if member.first is not None}
-        self.terms.share = WHOLE if self.terms.rule.of_gradients else np.array(len(self.terms.members), np.float32)
 
     def _heed_joiners(self, view: View, out: list[Effect]) -> None:
         self.terms.limit = inf

@@ -73,7 +73,7 @@ JOINING, RUNNING, LEAVING, GONE = Phase  # a member of an enum is slow to look u
 _PARAMS = Wants.PARAMS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class WorkerParts:
     """What all workers of a run have in common."""
 
@@ -256,7 +256,8 @@ class Worker:
             self._read[bucket] = message.version
         if message.v < self._least_v:
             self._least_v = message.v
-        self._was_late |= message.late
+        if message.late:
+            self._was_late = True
         self._left = left = self._left - 1
         following = None
         if not left:

@@ -33,7 +33,7 @@ from syncline.sim.outcome import Outcome, gap, judge, server_pieces
 from syncline.sim.pace import Pace, pace_of
 from syncline.sim.problem import Problem
 from syncline.sim.processes import Client, Server
-from syncline.sim.replica import Replica
+from syncline.sim.replica import Replica, Steps
 from syncline.sim.scenario import Scenario
 from syncline.sim.trace import TraceLog
 from syncline.strategy import Mode
@@ -70,6 +70,7 @@ class World:
         self.pace: Pace = pace_of(self)
         self.accidents = Accidents(self)
         self.handover = Handover(self)
+        self._steps = Steps()
         self._record = self.trace.record
         self._to_worker: Action = self.to_worker
         self._to_server: Action = self._queue_at_server if scenario.cluster.apply else self.at_server
@@ -109,7 +110,7 @@ class World:
     def add_client(self, number: int, incarnation: int, view: View) -> Client:
         """A worker process starts; it must join unless the view names it."""
         node = Worker(number, incarnation, self._parts, view)
-        client = Client(node, Replica(self.problem, self._initial), joining=node.phase is Phase.JOINING)
+        client = Client(node, Replica(self.problem, self._initial, steps=self._steps), joining=node.phase is Phase.JOINING)
         self.clients[number] = client
         self.awaited += 1
         return client
