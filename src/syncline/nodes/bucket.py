@@ -36,6 +36,7 @@ BLOCK = 1 << 15
 """Values that are worked on at a time: the sum and the parameters of a block stay in a core's cache."""
 
 _LAZY, _SOFT, _PARAMS = Release.LAZY, Release.SOFT, Wants.PARAMS  # enums are slow to look up, and every message asks
+_add, _divide = np.add, np.divide  # so is a name in numpy
 
 Stretch = tuple[Values, Memory, Values]
 """Parameters, their rule's memory, and as many values to work in."""
@@ -249,18 +250,22 @@ class HeldBucket:
             out = params
         update = updates[0] if terms.plain else terms.codec.decode(updates[0], out)
         if len(updates) > 1:
-            update = np.add(update, updates[1], out) if terms.plain else self._sum_two(update, updates[1], out)
-            for payload in updates[2:]:
-                terms.codec.add_into(payload, out)
+            update = self._sum(update, updates, out)
         if share is not WHOLE:
-            update = np.divide(update, share, out)
+            update = _divide(update, share, out)
         if update is not params:
             terms.rule.apply(params, update, memory, staleness, lr)
 
-    def _sum_two(self, first: Values, second: Payload, out: Values) -> Values:
+    def _sum(self, first: Values, updates: list[Payload], out: Values) -> Values:
+        """Add all updates but the first, which is decoded, to that one."""
+        if self._terms.plain:
+            for payload in updates[1:]:
+                first = _add(first, payload, out)
+            return out
         if first is not out:
             np.copyto(out, first)
-        self._terms.codec.add_into(second, out)
+        for payload in updates[1:]:
+            self._terms.codec.add_into(payload, out)
         return out
 
     def _call_in(self, out: list[Effect]) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from syncline.effects import Effect, Event, Received, Send
 from syncline.layout import Bucket
-from syncline.messages import ANSWERS, Answer, Pull, Push
+from syncline.messages import ANSWERS, Answer, Params, Pull, Push
 
 _Pull = tuple[int, int, int, Bucket]
 """(server, worker, incarnation, bucket)"""
@@ -55,10 +55,12 @@ class Meter:
         """Note which pulls a shard has parked and released by handling this event."""
         asked: Push | Pull | None = None
         asker, parked = -1, self._parked
-        if type(event) is Received and type(event.message) in _REQUESTS:
-            asked, asker = event.message, event.source.number  # type: ignore[assignment]
+        if type(event) is Received:
+            kind = type(event.message)
+            if kind is Push or kind is Pull:
+                asked, asker = event.message, event.source.number  # type: ignore[assignment]
         for effect in effects:
-            if type(effect) is Send and type(effect.message) in ANSWERS:
+            if type(effect) is Send and (type(effect.message) is Params or type(effect.message) in ANSWERS):
                 answer: Answer = effect.message  # type: ignore[assignment]
                 worker = effect.to.number
                 if worker == asker and asked is not None and answer.bucket == asked.bucket:
@@ -104,6 +106,3 @@ class Meter:
         waiting.count -= 1
         if waiting.count == 0:
             self._waited(worker, waiting.since, now)
-
-
-_REQUESTS = frozenset({Push, Pull})

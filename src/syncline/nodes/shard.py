@@ -28,22 +28,26 @@ class Tally:
     def __init__(self) -> None:
         self.updates = 0
         self.dropped = 0
-        self._counted: dict[int, tuple[int, int]] = {}
-        self._dropped: dict[int, tuple[int, int]] = {}
+        self._counted: dict[int, Push] = {}
+        self._dropped: dict[int, Push] = {}
 
     def take(self, worker: int, push: Push) -> None:
-        update = (push.incarnation, push.progress)
-        if self._counted.get(worker) != update:
-            self._counted[worker] = update
+        last = self._counted.get(worker)
+        if last is None or last.progress != push.progress or last.incarnation != push.incarnation:
+            self._counted[worker] = push
             self.updates += 1
 
     def drop(self, worker: int, push: Push) -> None:
-        update = (push.incarnation, push.progress)
-        if self._dropped.get(worker) != update:
-            self._dropped[worker] = update
+        if not _of_one_update(self._dropped.get(worker), push):
+            self._dropped[worker] = push
             self.dropped += 1
-            self.updates -= self._counted.get(worker) == update
-            self._counted[worker] = update
+            self.updates -= _of_one_update(self._counted.get(worker), push)
+            self._counted[worker] = push
+
+
+def _of_one_update(last: Push | None, push: Push) -> bool:
+    """Are these of the same incarnation and iteration of a worker?"""
+    return last is not None and (last.incarnation, last.progress) == (push.incarnation, push.progress)
 
 
 class Shard:
@@ -90,9 +94,9 @@ class Shard:
         if bucket is None:
             moved = Moved(terms.view, message.incarnation, message.progress, message.bucket)
             out.append(Send(source, moved))
-        elif type(message) is Pull:
+        elif type(message) is not Push:
             bucket.pull(event, message, now, out)  # type: ignore[arg-type]
-        elif type(message) is Push:
+        else:
             taken = bucket.push(event, message, now, out)  # type: ignore[arg-type]
             if taken:
                 self.tally.take(source.number, message)

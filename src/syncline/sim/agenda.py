@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
+from itertools import repeat
 from typing import Any
 
 Action = Callable[[Any, Any], None]
@@ -57,7 +58,7 @@ class Agenda:
     def run(self, most: int) -> bool:
         """Let so many events happen, unless it is over before; False if nothing is left to happen."""
         soon, later = self._soon, self._later
-        for _ in range(most):
+        for _ in repeat(None, most):
             if soon and (not later or later[0][0] > self.now or soon[0] < later[0]):
                 _, _, _, action, whom, what = heappop(soon)
             elif later:

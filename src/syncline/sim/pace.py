@@ -56,20 +56,20 @@ class Clocked:
         self._ended: Action = self._computed
 
     def begin(self, client: Client) -> None:
-        agenda, place = self._agenda, client.iteration - client.block_start
-        if not 0 <= place < len(client.block):
-            place = self._plan(client)
+        agenda, iteration = self._agenda, client.iteration
+        if iteration >= client.block_stop:
+            self._plan(client)
         client.step = step = client.step + 1
         client.step_start = now = agenda.now
-        client.step_stop = stop = now + client.block[place] * client.factor
+        client.step_stop = stop = now + client.block[iteration - client.block_start] * client.factor
         agenda.at(stop, client.number, self._ended, client, step)
 
-    def _plan(self, client: Client) -> int:
-        """Draw the seconds of the block that holds the client's present iteration; its place in there."""
-        number, place = divmod(client.iteration, BLOCK)
-        client.block_start = number * BLOCK
+    def _plan(self, client: Client) -> None:
+        """Draw the seconds of the block that holds the client's present iteration; it never comes to an earlier one."""
+        number = client.iteration // BLOCK
         client.block = self._compute.block(client.number, number, self._world.draw)
-        return place
+        client.block_start = number * BLOCK
+        client.block_stop = client.block_start + BLOCK
 
     def postpone(self, client: Client, seconds: float) -> None:
         client.step += 1

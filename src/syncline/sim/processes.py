@@ -37,8 +37,9 @@ class Client:
     step_start: float = 0.0
     step_stop: float = -inf
     block: Sequence[float] = ()
-    """The seconds of its iterations from `block_start` on, as far as they are drawn."""
+    """The seconds of its iterations from `block_start` to before `block_stop`, as far as there are any."""
     block_start: int = 0
+    block_stop: int = 0
 
     number: int = field(init=False)
     id: NodeId = field(init=False)

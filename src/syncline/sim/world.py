@@ -158,9 +158,10 @@ class World:
 
     def train(self, client: Client) -> None:
         """Compute one update for real, and hand it over bucket by bucket, last layers first."""
+        node, now = client.node, self.agenda.now
         updates = client.replica.update(self.mode, client.number, client.iteration)
         for place, bucket in self._backwards:
-            self.perform(client.id, client.node.handle(Ready(bucket, updates[place]), self.agenda.now))
+            self.perform(client.id, node.handle(Ready(bucket, updates[place]), now))
 
     # Effects.
 
@@ -177,30 +178,28 @@ class World:
                 self._set_timer(self.clients[source.number], effect)  # type: ignore[arg-type]
 
     def _send(self, source: NodeId, send: Send) -> None:
-        to, message, payload, size = send.to, send.message, send.payload, 0
-        kind = type(message)
-        arrive: Action
+        to, message, agenda = send.to, send.message, self.agenda
+        payload, size, kind = send.payload, 0, type(message)
         whom: int | Server | Coordinator
         if kind is Params:
             cargo = self._cargo[message.bucket]  # type: ignore[union-attr]
             if cargo.version != message.version:  # type: ignore[union-attr]
                 cargo.version, cargo.snapshot = message.version, payload.copy()  # type: ignore[union-attr]
-            payload, size, worker = cargo.snapshot, cargo.pulled, to.number
-            arrive, whom = self._to_worker, worker
+            payload, size, arrive = cargo.snapshot, cargo.pulled, self._to_worker
+            whom = worker = to.number
         elif kind is Push:
             if payload is not None:
                 size = self._cargo[message.bucket].pushed  # type: ignore[union-attr]
             worker, arrive, whom = source.number, self._to_server, self.servers[to.number]
         else:
             worker, arrive, whom = self._arrival(source, to)
-        event = Received(source, message, payload)
-        agenda = self.agenda
         if self.recording:
             record = self._record
             record((agenda.now, source, to, message, size))
         if self.network is None:
-            agenda.at_once(worker, arrive, whom, event)
+            agenda.at_once(worker, arrive, whom, Received(source, message, payload))
         else:
+            event = Received(source, message, payload)
             self.network.send(Transfer(source, to, worker, size, arrive, whom, event))
 
     def _arrival(self, source: NodeId, to: NodeId) -> tuple[int, Action, int | Server | Coordinator]:
@@ -214,19 +213,20 @@ class World:
 
     def _deliver(self, client: Client, deliver: Deliver) -> None:
         client.replica.fresh(self.mode, self._cargo[deliver.bucket].place, deliver.payload)
-        if deliver.next is None or not self.recording:
+        following = deliver.next
+        if following is None or not self.recording:
             return
         self.last_answer = self.agenda.now
         if client.joining:
             if self._of_means:
-                self.handover.ask(client, deliver.next)
+                self.handover.ask(client, following)
             else:
-                self.go_on(client, deliver.next)
+                self.go_on(client, following)
             return
         self.iterations_done += 1
         if self._of_means:
             client.replica.whole()
-        self.go_on(client, deliver.next)
+        self.go_on(client, following)
         if self.handover.waiting:
             self.handover.serve(client)
 
