@@ -58,7 +58,7 @@ class Handover:
             world.trace.record((world.agenda.now, donor.id, joiner.id, message, size))
         replica = (joiner.step, twin)
         if world.network is None:
-            world.agenda.at_once(joiner.number, self._arrive, joiner, replica)
+            world.agenda.at_once((joiner.number, self._arrive, joiner, replica))
         else:
             world.network.send(Transfer(donor.id, joiner.id, joiner.number, size, self._arrive, joiner, replica))
 

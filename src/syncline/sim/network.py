@@ -60,7 +60,8 @@ class Network:
 
     def send(self, transfer: Transfer) -> None:
         """Put a message on its way."""
-        self._agenda.at_once(transfer.worker, self._requested, self._out[transfer.sender], transfer)
+        at_once = self._agenda.at_once
+        at_once((transfer.worker, self._requested, self._out[transfer.sender], transfer))
 
     def forget(self, node: NodeId) -> None:
         """Lose what this node has queued but not begun to send."""

@@ -110,7 +110,8 @@ class World:
     def add_client(self, number: int, incarnation: int, view: View) -> Client:
         """A worker process starts; it must join unless the view names it."""
         node = Worker(number, incarnation, self._parts, view)
-        client = Client(node, Replica(self.problem, self._initial, steps=self._steps), joining=node.phase is Phase.JOINING)
+        replica = Replica(self.problem, self._initial, steps=self._steps)
+        client = Client(node, replica, joining=node.phase is Phase.JOINING)
         self.clients[number] = client
         self.awaited += 1
         return client
@@ -197,7 +198,8 @@ class World:
             record = self._record
             record((agenda.now, source, to, message, size))
         if self.network is None:
-            agenda.at_once(worker, arrive, whom, Received(source, message, payload))
+            at_once = agenda.at_once
+            at_once((worker, arrive, whom, Received(source, message, payload)))
         else:
             event = Received(source, message, payload)
             self.network.send(Transfer(source, to, worker, size, arrive, whom, event))
