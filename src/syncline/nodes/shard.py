@@ -14,14 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
-import numpy as np
-
 from syncline.effects import Change, Effect, Event, Received, Send
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Values
 from syncline.messages import COORDINATOR, Gone, Moved, Pull, Push, Report, View
 from syncline.nodes.bucket import HeldBucket
-from syncline.nodes.terms import WHOLE, Terms
+from syncline.nodes.terms import Terms
 
 
 class Tally:
@@ -30,22 +28,26 @@ class Tally:
     def __init__(self) -> None:
         self.updates = 0
         self.dropped = 0
-        self._counted: dict[int, tuple[int, int]] = {}
-        self._dropped: dict[int, tuple[int, int]] = {}
+        self._counted: dict[int, Push] = {}
+        self._dropped: dict[int, Push] = {}
 
     def take(self, worker: int, push: Push) -> None:
-        update = (push.incarnation, push.progress)
-        if self._counted.get(worker) != update:
-            self._counted[worker] = update
+        last = self._counted.get(worker)
+        if last is None or last.progress != push.progress or last.incarnation != push.incarnation:
+            self._counted[worker] = push
             self.updates += 1
 
     def drop(self, worker: int, push: Push) -> None:
-        update = (push.incarnation, push.progress)
-        if self._dropped.get(worker) != update:
-            self._dropped[worker] = update
+        if not _of_one_update(self._dropped.get(worker), push):
+            self._dropped[worker] = push
             self.dropped += 1
-            self.updates -= self._counted.get(worker) == update
-            self._counted[worker] = update
+            self.updates -= _of_one_update(self._counted.get(worker), push)
+            self._counted[worker] = push
+
+
+def _of_one_update(last: Push | None, push: Push) -> bool:
+    """Are these of the same incarnation and iteration of a worker?"""
+    return last is not None and (last.incarnation, last.progress) == (push.incarnation, push.progress)
 
 
 class Shard:
@@ -57,7 +59,7 @@ class Shard:
         self.terms = terms
         self.tally = Tally()
         self._deferred: list[Received] = []
-        self._set_members(view)
+        terms.adopt(view)
         self.buckets = {name: HeldBucket(name, params, terms) for name, params in pieces.items()}
 
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -79,22 +81,22 @@ class Shard:
         return out
 
     def _request(self, event: Received, message: Push | Pull, now: float, out: list[Effect]) -> None:
-        if message.view > self.terms.view:
+        terms, source = self.terms, event.source
+        if message.view > terms.view:
             self._deferred.append(event)
             return
-        source = event.source
-        member = self.terms.members.get(source.number)
+        member = terms.members.get(source.number)
         if member is None or member.incarnation != message.incarnation:
-            answer = Gone(self.terms.view, message.incarnation, message.progress, message.bucket)
+            answer = Gone(terms.view, message.incarnation, message.progress, message.bucket)
             out.append(Send(source, answer))
             return
         bucket = self.buckets.get(message.bucket)
         if bucket is None:
-            moved = Moved(self.terms.view, message.incarnation, message.progress, message.bucket)
+            moved = Moved(terms.view, message.incarnation, message.progress, message.bucket)
             out.append(Send(source, moved))
-        elif type(message) is Pull:
+        elif type(message) is not Push:
             bucket.pull(event, message, now, out)  # type: ignore[arg-type]
-        elif type(message) is Push:
+        else:
             taken = bucket.push(event, message, now, out)  # type: ignore[arg-type]
             if taken:
                 self.tally.take(source.number, message)
@@ -107,7 +109,7 @@ class Shard:
         if view.view <= self.terms.view:
             return
         before = self.terms.members
-        self._set_members(view)
+        self.terms.adopt(view)
         for worker, member in before.items():
             after = self.terms.members.get(worker)
             if after is None or after.incarnation != member.incarnation:
@@ -119,11 +121,6 @@ class Shard:
         waiting, self._deferred = self._deferred, []
         for event in waiting:
             self._request(event, event.message, now, out)  # type: ignore[arg-type]
-
-    def _set_members(self, view: View) -> None:
-        self.terms.view = view.view
-        self.terms.members = {member.worker: member for member in view.members if member.first is not None}
-        self.terms.share = WHOLE if self.terms.rule.of_gradients else np.array(len(self.terms.members), np.float32)
 
     def _heed_joiners(self, view: View, out: list[Effect]) -> None:
         self.terms.limit = inf
