@@ -105,7 +105,8 @@ class Holding:
         terms = Terms(strategy.sync[number], strategy.rule, strategy.codec, draw, strategy.release)
         self._shard = Shard(number, self._pieces, terms, begin.view)
         for bucket, memory in self._remembered.items():
-            self._shard.buckets[bucket].memory.update(memory)
+            for name, values in memory.items():
+                self._shard.buckets[bucket].memory[name][:] = values
         self._remembered.clear()
         views, self._views = self._views, []
         for view in views:
