@@ -8,6 +8,7 @@ every frame that it sends and receives:
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import socket
@@ -329,8 +330,9 @@ class Victim:
         self._children: list[subprocess.Popen[bytes]] = []
         self._wiring = Wiring(run=self.run, lane="tcp", listen="127.0.0.1")
         self._log = (directory / "log").open("wb")
+        settings = {"sync": sync, "bucket": "1KiB", "mode": "changes"}
         self.coordinator = self._spawn(
-            ["-m", "syncline.engines.coordinator", "2", "2", f"sync={sync}", "bucket=1KiB", "mode=changes"],
+            ["-m", "syncline.engines.coordinator", "2", "2", json.dumps({"a test": settings})],
             stdout=subprocess.PIPE,
         )
         assert self.coordinator.stdout is not None

@@ -59,7 +59,7 @@ class Changes(Exchange):
                 now = parameter if slot.direct else parameter.to("cpu", torch.float32)
                 torch.sub(now, slot.update, out=slot.update)
                 if self._gated and slot.direct:
-                    parameter -= slot.update  # where nothing is fetched, the replica adds it itself
+                    parameter.sub_(slot.update)  # where nothing is fetched, the replica adds it itself
             if self.usable(slot):
                 self.replica.give(slot.name)
         self._finish()
