@@ -1,7 +1,8 @@
 """Text <-> parts: `parse("sync", "ssp:3") == Ssp(3)` and `parse(kind, str(part)) == part`.
 
 A part is written `name`, `name:value,...` or `name:key=value,...`. A name with a dot is a class of your own:
-`mypackage.models.Patient:3`. Only edges call this module: the command line, files, `distribute(sync="ssp:3")`.
+`mypackage.models.Patient:3`, or, for a placement, a function: `mypackage.models.by_size`. Only edges call this module:
+the command line, files, `distribute(sync="ssp:3")`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import Field, fields, is_dataclass
 from difflib import get_close_matches
 from importlib import import_module
+from types import FunctionType
 from typing import Any
 
 from syncline import codecs, gates, placement, rules, sync
@@ -30,6 +32,10 @@ _KINDS: Mapping[str, tuple[tuple[type[Part], ...], type]] = {
 def parse(kind: str, words: str, option: str | None = None) -> Any:
     """The part of this kind that the text names; `option` is what an error calls it (the kind, if left out)."""
     shipped, protocol = _KINDS[kind]
+    if kind == "placement" and "." in words and ":" not in words:
+        found = _own(words.strip(), option or kind)
+        if callable(found) and not isinstance(found, type):
+            return placement.Own(found)
     return parse_among(shipped, protocol, words, option or kind)
 
 
@@ -55,6 +61,10 @@ def write(part: object) -> str:
     """The text of a part, shipped or of your own: `parse` reads it back."""
     if isinstance(part, Part):
         return str(part)
+    if isinstance(part, placement.Own):
+        part = part.assign
+    if isinstance(part, FunctionType):
+        return f"{part.__module__}.{part.__qualname__}"
     name = f"{type(part).__module__}.{type(part).__qualname__}"
     return text(part, name) if is_dataclass(part) else name
 
@@ -79,16 +89,20 @@ def _class(shipped: tuple[type[Part], ...], name: str, option: str) -> type:
 
 
 def _own_class(name: str, option: str) -> type:
+    found = _own(name, option)
+    if not isinstance(found, type):
+        raise UsageError(option, f"{name!r} is not a class")
+    return found
+
+
+def _own(name: str, option: str) -> object:
     module, _, attribute = name.rpartition(".")
     if not all(word.isidentifier() for word in name.split(".")):
         raise UsageError(option, f"{name!r} is no dotted path of a class, like mypackage.models.Patient")
     try:
-        found = getattr(import_module(module), attribute)
+        return getattr(import_module(module), attribute)  # type: ignore[no-any-return]
     except Exception as error:  # a module of the user's may fail in any way
         raise UsageError(option, f"cannot import {name!r}: {type(error).__name__}: {error}") from None
-    if not isinstance(found, type):
-        raise UsageError(option, f"{name!r} is not a class")
-    return found
 
 
 def _arguments(rest: str, option: str, words: str) -> tuple[list[str], dict[str, str]]:
