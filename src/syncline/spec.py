@@ -100,7 +100,7 @@ def _own(name: str, option: str) -> object:
     if not all(word.isidentifier() for word in name.split(".")):
         raise UsageError(option, f"{name!r} is no dotted path of a class, like mypackage.models.Patient")
     try:
-        return getattr(import_module(module), attribute)  # type: ignore[no-any-return]
+        return getattr(import_module(module), attribute)
     except Exception as error:  # a module of the user's may fail in any way
         raise UsageError(option, f"cannot import {name!r}: {type(error).__name__}: {error}") from None
 

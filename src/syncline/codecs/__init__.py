@@ -30,6 +30,15 @@ class Codec(Protocol):
         ...
 
 
+@runtime_checkable
+class Cutting(Protocol):
+    """A codec whose payloads can be cut, which a bucket needs that moves to another server in pieces."""
+
+    def cut(self, payload: Payload, where: slice) -> Payload:
+        """The payload of these values alone: decoded, it is that piece of the payload decoded."""
+        ...
+
+
 @dataclass(frozen=True)
 class Dense(Part):
     """float32 as it is, without a copy."""
@@ -48,6 +57,9 @@ class Dense(Part):
 
     def add_into(self, payload: Payload, out: Values) -> None:
         out += payload
+
+    def cut(self, payload: Payload, where: slice) -> Payload:
+        return payload[where]
 
 
 CODECS: tuple[type[Part], ...] = (Dense,)

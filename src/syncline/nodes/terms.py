@@ -9,7 +9,7 @@ import numpy as np
 
 from syncline.codecs import Codec
 from syncline.draw import Draw
-from syncline.layout import Values
+from syncline.layout import Values, Within, within
 from syncline.messages import Member
 from syncline.rules import Rule
 from syncline.sync import Adaptive, Release, SyncModel, applies_at_close
@@ -32,6 +32,8 @@ class Terms:
     """The live members whose first iteration is named, by worker number."""
     share: Values = field(default_factory=lambda: WHOLE)
     """By how much an update is divided on arrival: a change by the number of those members, a gradient not at all."""
+    within: Within = within
+    """Where a piece of a bucket lies in its arrays."""
     limit: float = inf
     """No round later than this one closes, for the sake of a joiner whose first iteration is not yet named."""
 
