@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from syncline.effects import Effect, Event, Received, Send
 from syncline.layout import Bucket
-from syncline.messages import ANSWERS, Answer, Pull, Push
+from syncline.messages import ANSWERS, Answer, Handover, Moved, Pull, Push
 
-_Pull = tuple[int, int, int, Bucket]
-"""(server, worker, incarnation, bucket)"""
+_Pull = tuple[int, int, Bucket]
+"""(worker, incarnation, bucket)"""
 
 
 class Span(NamedTuple):
@@ -45,6 +45,8 @@ class Meter:
         self._parked: dict[_Pull, _Waiting] = {}
         self._last_delayed: dict[tuple[int, int], tuple[int, int]] = {}
         self._waiting: dict[tuple[int, int], _Waiting] = {}
+        self._cut = False
+        """A bucket has moved, so that a pull may be answered piece by piece."""
 
     def computed(self, worker: int, start: float, stop: float) -> None:
         self.compute_seconds += stop - start
@@ -61,8 +63,10 @@ class Meter:
                 answer: Answer = effect.message  # type: ignore[assignment]
                 if asked is not None and effect.to == source and answer.bucket == asked.bucket:  # type: ignore[union-attr]
                     asked = None
-                if self._parked:
-                    self._release((server, effect.to.number, answer.incarnation, answer.bucket), now)
+                if self._parked and type(answer) is not Moved:
+                    self._release((effect.to.number, answer.incarnation, answer.bucket), now)
+            elif type(effect) is Send and type(effect.message) is Handover:
+                self._cut = True
         if asked is not None and source is not None:
             self._park(server, source.number, asked, now)  # type: ignore[arg-type]
 
@@ -80,8 +84,8 @@ class Meter:
             self.spans.append(Span(worker, since, now, "wait"))
 
     def _park(self, server: int, worker: int, asked: Push | Pull, now: float) -> None:
-        key = (server, worker, asked.incarnation, asked.bucket)
-        if key in self._parked:
+        key = (worker, asked.incarnation, asked.bucket)
+        if key in self._parked or (self._cut and self._parked_whole(key) is not None):
             return
         who, iteration = (server, worker), (asked.incarnation, asked.progress)
         if self._last_delayed.get(who) != iteration:
@@ -97,10 +101,33 @@ class Meter:
 
     def _release(self, key: _Pull, now: float) -> None:
         waiting = self._parked.pop(key, None)
+        if waiting is None and self._cut:
+            waiting = self._take_piece(key)
         if waiting is not None:
             waiting.count -= 1
             if waiting.count == 0:
-                self._waited(key[1], waiting.since, now)
+                self._waited(key[0], waiting.since, now)
+
+    def _parked_whole(self, key: _Pull) -> _Pull | None:
+        """The parked pull that this one is a piece of."""
+        worker, incarnation, piece = key
+        for other in self._parked:
+            whole = other[2]
+            if other[:2] == (worker, incarnation) and whole.start <= piece.start and piece.stop <= whole.stop:
+                return other
+        return None
+
+    def _take_piece(self, key: _Pull) -> _Waiting | None:
+        """Park what is left of a pull by itself, if a piece of it is answered."""
+        other = self._parked_whole(key)
+        if other is None:
+            return None
+        waiting, whole, piece = self._parked.pop(other), other[2], key[2]
+        for rest in (Bucket(whole.start, piece.start), Bucket(piece.stop, whole.stop)):
+            if rest.size:
+                self._parked[*key[:2], rest] = waiting
+                waiting.count += 1
+        return waiting
 
 
 _REQUESTS = frozenset({Push, Pull})

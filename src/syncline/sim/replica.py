@@ -18,13 +18,15 @@ _CHANGES, _GRADIENTS = Mode.CHANGES, Mode.GRADIENTS  # a member of an enum is sl
 class Replica:
     """The parameters as one worker holds them, piece by piece, with its optimizer's memory."""
 
-    __slots__ = ("_changes", "_means", "_memory", "_problem", "pieces")
+    __slots__ = ("_changes", "_means", "_memory", "_parts", "_problem", "pieces")
 
     def __init__(self, problem: Problem, pieces: Sequence[Values], memory: list[Memory] | None = None) -> None:
         self._problem = problem
         self.pieces = list(pieces)
         self._memory = memory
         self._means: dict[int, Values] = {}
+        self._parts: dict[int, list[tuple[slice, Values]]] = {}
+        """Means of parts of a piece, where it was cut."""
         self._changes: list[Values] = []
 
     def update(self, mode: Mode, worker: int, iteration: int) -> list[Values]:
@@ -48,11 +50,20 @@ class Replica:
         else:
             self.pieces[place] = payload
 
+    def fresh_part(self, mode: Mode, place: int, where: slice, payload: Values | None) -> None:
+        """The same for a part of a piece, whose bucket was cut."""
+        if mode is _GRADIENTS:
+            if payload is not None:
+                self._parts.setdefault(place, []).append((where, payload))
+        elif payload is not None or self._changes:
+            piece = self.pieces[place] = self.pieces[place].copy()
+            piece[where] = piece[where] + self._changes[place][where] if payload is None else payload
+
     def whole(self) -> None:
         """In `gradients` mode: every bucket's mean is there, and the worker's optimizer takes its step."""
-        if self._means:
+        if self._means or self._parts:
             self.pieces = self._stepped([self._means.get(place) for place in range(len(self.pieces))])
-            self._means = {}
+            self._means, self._parts = {}, {}
 
     def twin(self) -> Replica:
         """A copy that a joiner can go on with: parameters and optimizer state."""
@@ -68,8 +79,12 @@ class Replica:
         if self._memory is None:
             self._memory = [rule.start(piece) for piece in self.pieces]
         after = []
-        for piece, update, memory in zip(self.pieces, gradient, self._memory, strict=True):
-            if update is not None:
+        for place, (piece, update, memory) in enumerate(zip(self.pieces, gradient, self._memory, strict=True)):
+            if place in self._parts:
+                piece = piece.copy()
+                for where, part in self._parts[place]:
+                    rule.apply(piece[where], part, {name: each[where] for name, each in memory.items()}, 0, None)
+            elif update is not None:
                 piece = piece.copy()
                 rule.apply(piece, update, memory, 0, None)
             after.append(piece)

@@ -7,6 +7,7 @@ worker computes, accidents.py what befalls it, outcome.py what a run has come to
 from __future__ import annotations
 
 import gc
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from math import inf
@@ -14,10 +15,10 @@ from math import inf
 import numpy as np
 
 from syncline.draw import Draw
-from syncline.effects import Deliver, Effect, Event, Fail, Fetch, Ready, Received, Send, SetTimer, Timer
+from syncline.effects import Admit, Deliver, Effect, Event, Fail, Fetch, Ready, Received, Send, SetTimer, Timer
 from syncline.errors import GoneError, RunError, UsageError
 from syncline.layout import VALUE_BYTES, Bucket, Payload, Values, buckets
-from syncline.messages import COORDINATOR, AnyMessage, Member, NodeId, Params, Push, View
+from syncline.messages import COORDINATOR, AnyMessage, Handover, Member, NodeId, Params, Push, View
 from syncline.nodes.coordinator import Coordinator
 from syncline.nodes.meter import Meter
 from syncline.nodes.shard import Shard
@@ -26,7 +27,8 @@ from syncline.nodes.worker import Phase, Worker, WorkerParts
 from syncline.placement import checked
 from syncline.sim.accidents import Accidents
 from syncline.sim.agenda import NO_WORKER, Agenda
-from syncline.sim.handover import Handover
+from syncline.sim.handover import Handover as ReplicaHandover
+from syncline.sim.moves import check_placements, handover_bytes, replacing, ruler
 from syncline.sim.network import Arrive, Network
 from syncline.sim.outcome import Outcome, gap, judge, server_pieces
 from syncline.sim.pace import Pace, pace_of
@@ -36,6 +38,7 @@ from syncline.sim.replica import Replica
 from syncline.sim.scenario import Scenario
 from syncline.sim.trace import TraceLog
 from syncline.strategy import Mode
+from syncline.sync import Release, SyncModel
 
 MOST_BUCKETS = 100_000
 """Beyond that a simulation would hardly end."""
@@ -68,7 +71,7 @@ class World:
         """None: messages take no time."""
         self.pace: Pace = pace_of(self)
         self.accidents = Accidents(self)
-        self.handover = Handover(self)
+        self.handover = ReplicaHandover(self)
         self._snapshots: dict[Bucket, tuple[int, Values]] = {}
         self._arrive_at_server = self._queue_at_server if scenario.cluster.apply else self.at_server
         self._build()
@@ -83,25 +86,43 @@ class World:
         self.buckets = tuple(sorted(bucket for each in held for bucket in each))
         self._place = {bucket: place for place, bucket in enumerate(self.buckets)}
         self._backwards = list(enumerate(self.buckets))[::-1]
-        self._push_bytes = {bucket: strategy.codec.size(bucket.size) for bucket in self.buckets}
-        self._pull_bytes = {bucket: bucket.size * VALUE_BYTES for bucket in self.buckets}
+        self._push_bytes = _Sizes(strategy.codec.size)
+        self._pull_bytes = _Sizes(lambda values: values * VALUE_BYTES)
         self._initial = self.problem.start(self.buckets)
+        self._within = ruler(self.buckets, self._initial)
+        replace = replacing(strategy.placement, layout)
+        check_placements(self.scenario, replace, held)
         members = tuple(Member(worker, 0, 0) for worker in range(self.scenario.cluster.workers))
         view = View(0, members, held)
-        self.coordinator = Coordinator(view)
-        self.servers = [Server(self._shard(number, view)) for number in range(strategy.servers)]
+        self.coordinator = Coordinator(view, replace)
+        self.servers = [
+            Server(self._shard(number, view, strategy.sync[number], strategy.release))
+            for number in range(strategy.servers)
+        ]
         self._parts = WorkerParts(
-            layout, self.draw, strategy.codec, strategy.gate, finite=not self.problem.always_finite
+            layout,
+            self.draw,
+            strategy.codec,
+            strategy.gate,
+            finite=not self.problem.always_finite,
+            within=self._within,
         )
         self.clients: dict[int, Client] = {}
         for member in members:
             self.add_client(member.worker, 0, view)
 
-    def _shard(self, number: int, view: View) -> Shard:
+    def _shard(self, number: int, view: View, model: SyncModel, release: Release) -> Shard:
         strategy = self.scenario.strategy
-        terms = Terms(strategy.sync[number], strategy.rule, strategy.codec, self.draw, strategy.release)
-        pieces = {bucket: self._initial[self._place[bucket]].copy() for bucket in view.holders[number]}
+        terms = Terms(model, strategy.rule, strategy.codec, self.draw, release, within=self._within)
+        held = view.holders[number] if number < len(view.holders) else ()
+        pieces = {bucket: self._initial[self._place[bucket]].copy() for bucket in held}
         return Shard(number, pieces, terms, view)
+
+    def add_server(self) -> None:
+        """A server process starts, and is admitted; it has the sync model of the others."""
+        number, others = len(self.servers), self.servers[min(self.coordinator.servers)].shard.terms
+        self.servers.append(Server(self._shard(number, self.coordinator.view, others.model, others.release)))
+        self.to_coordinator(Admit(number))
 
     def add_client(self, number: int, incarnation: int, view: View) -> Client:
         """A worker process starts; it must join unless the view names it."""
@@ -150,7 +171,11 @@ class World:
     def stop_awaiting(self, client: Client) -> None:
         self.awaited -= client.awaited
         client.awaited = False
-        self.agenda.over = self.finished > 0 and self.awaited == 0
+        self._end_if_all_done()
+
+    def _end_if_all_done(self) -> None:
+        """The run is over when nobody is awaited any more, and nothing of the model is on its way."""
+        self.agenda.over = self.finished > 0 and self.awaited == 0 and not self.coordinator.moving
 
     def train(self, client: Client) -> None:
         """Compute one update for real, and hand it over bucket by bucket, last layers first."""
@@ -186,7 +211,9 @@ class World:
             arrive, args = self._arrive_at_server, (self.servers[number], Received(source, message, payload), size)
             number = source.number
         else:
-            arrive, args, number = self._arrival(source, to, message)
+            if kind is Handover:
+                size = handover_bytes(message, self._push_bytes[message.bucket])  # type: ignore[union-attr, arg-type]
+            arrive, args, number = self._arrival(source, to, message, payload)
         if self.recording:
             self.trace.record((self.agenda.now, source, to, message, size))
         if self.network is None:
@@ -194,9 +221,11 @@ class World:
         else:
             self.network.send((source, to, number), size, arrive, args)
 
-    def _arrival(self, source: NodeId, to: NodeId, message: AnyMessage) -> tuple[Arrive, tuple[object, ...], int]:
-        """What happens when a message without a payload arrives, and the number of the worker at either end."""
-        event = Received(source, message)
+    def _arrival(
+        self, source: NodeId, to: NodeId, message: AnyMessage, payload: Payload | None
+    ) -> tuple[Arrive, tuple[object, ...], int]:
+        """What happens when any other message arrives, and the number of the worker at either end."""
+        event = Received(source, message, payload)
         if to.role == "worker":
             return self.to_worker, (to.number, event), to.number
         if to.role == "server":
@@ -213,7 +242,11 @@ class World:
         return known[1]
 
     def _deliver(self, client: Client, deliver: Deliver) -> None:
-        client.replica.fresh(self.mode, self._place[deliver.bucket], deliver.payload)
+        place = self._place.get(deliver.bucket)
+        if place is None:
+            self._deliver_part(client, deliver)
+        else:
+            client.replica.fresh(self.mode, place, deliver.payload)
         if deliver.next is None or not self.recording:
             return
         self.last_answer = self.agenda.now
@@ -229,6 +262,12 @@ class World:
         self.go_on(client, deliver.next)
         if self.handover.waiting:
             self.handover.serve(client)
+
+    def _deliver_part(self, client: Client, deliver: Deliver) -> None:
+        """A piece of a bucket: replicas stay in the buckets of the start."""
+        place = bisect_right(self.buckets, deliver.bucket.start, key=lambda bucket: bucket.start) - 1
+        where = self._within(self.buckets[place], deliver.bucket)
+        client.replica.fresh_part(self.mode, place, where, deliver.payload)
 
     def _fail(self, client: Client, fail: Fail) -> None:
         if not isinstance(fail.error, GoneError):
@@ -272,7 +311,10 @@ class World:
             self.finish(client)  # it joined when all had been done
 
     def to_coordinator(self, event: Event) -> None:
+        was_moving = self.coordinator.moving
         self.perform(COORDINATOR, self.coordinator.handle(event, self.agenda.now))
+        if was_moving:
+            self._end_if_all_done()
 
     # The end.
 
@@ -301,6 +343,18 @@ class World:
         for client in members:
             if client.alive and gap(client.replica.pieces, final):
                 raise RunError(f"worker {client.number} ended without the final parameters")
+
+
+class _Sizes(dict[Bucket, int]):
+    """Bytes of a bucket's payload, each found once."""
+
+    def __init__(self, size: Callable[[int], int]) -> None:
+        super().__init__()
+        self._size = size
+
+    def __missing__(self, bucket: Bucket) -> int:
+        self[bucket] = self._size(bucket.size)
+        return self[bucket]
 
 
 @contextmanager
