@@ -57,6 +57,7 @@ from syncline.messages import (
 )
 from syncline.nodes.bucket import HeldBucket
 from syncline.nodes.coordinator import Coordinator
+from syncline.nodes.cutting import cut_of
 from syncline.nodes.shard import Shard
 from syncline.nodes.terms import Terms
 from syncline.nodes.worker import Phase, Worker, WorkerParts
@@ -264,6 +265,8 @@ class Process:
     borrowed: list[Payload] = field(default_factory=list)
     sent: dict[Bucket, tuple[int, Payload]] = field(default_factory=dict)
     empty: set[tuple[Bucket, int]] = field(default_factory=set)
+    given: set[tuple[Bucket, int]] = field(default_factory=set)
+    """The updates that the application has handed in."""
     iteration: int = 0
     pulled: int | None = None
     alive: bool = True
@@ -405,6 +408,7 @@ class Schedule:
         buffer.fill(0)
         buffer[self._own(bucket, node, node.progress)] = 1
         process.filled[bucket] = node.progress
+        process.given.add((bucket, node.progress))
         process.sent = {name: sent for name, sent in process.sent.items() if not contains(bucket, name)}
         self._tell(process, Ready(bucket, buffer))
 
@@ -595,6 +599,24 @@ class Schedule:
         for process in self.processes.values():
             self._check_end(process)
         self._check_placement()
+        for process in self.processes.values():
+            self._check_given(process)
+
+    def _check_given(self, process: Process) -> None:
+        """All updates of a worker that has finished are in the parameters, wait for their round, or are held back."""
+        node = process.node
+        if not process.finished or any(key[:2] == (node.number, node.incarnation) for key in self.books.dropped):
+            return
+        accounts = {name: account for ledger in self.ledgers for name, account in ledger.accounts.items()}
+        for bucket, i in process.given:
+            for piece in cut_of(self.coordinator.view.holders).inside(bucket):
+                account, mine = accounts[piece], self._own(piece, node, i)
+                there = account.expected.copy()
+                for coordinates in account.kept.values():
+                    there[coordinates] += 1
+                if piece in node._held:
+                    there += node._held[piece][0] != 0
+                assert (there[mine] == 1).all(), f"{process.name}: the update of iteration {i} is lost in {piece}"
 
     def _check_placement(self) -> None:
         """All that was asked for has moved, and every server holds what the last view gives to it."""

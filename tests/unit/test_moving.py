@@ -30,14 +30,16 @@ from syncline.messages import (
     server_id,
     worker_id,
 )
+from syncline.nodes.bucket import HeldBucket
 from syncline.nodes.coordinator import Coordinator
 from syncline.nodes.meter import Meter
+from syncline.nodes.moving import pack, unpack
 from syncline.nodes.shard import Shard
 from syncline.nodes.terms import Terms
 from syncline.nodes.worker import Worker, WorkerParts
 from syncline.placement import Elastic, replaced
 from syncline.rules import Momentum, Rule
-from syncline.sync import Asp, Bsp, Ssp, SyncModel
+from syncline.sync import Asp, Bsp, Dsps, Ssp, SyncModel
 
 SIZE = 40
 B = Bucket(0, SIZE)
@@ -223,6 +225,23 @@ def test_version_v_and_the_memory_of_the_rule_go_along() -> None:
         push(calm, 1, i)
     together = np.concatenate([node.buckets[LEFT].params, piece.params])
     assert together.tobytes() == calm.buckets[B].params.tobytes()
+
+
+def test_what_an_adaptive_model_and_a_change_of_model_have_left_goes_along() -> None:
+    terms = Terms(Dsps(1, 4), Count(), Dense(), Draw(0), view=1, members={0: TWO[0], 1: TWO[1]})
+    whole = HeldBucket(B, np.zeros(SIZE, np.float32), terms)
+    out: list[Effect] = []
+    for i in range(3):
+        for worker, pace in ((0, 1.0), (1, 3.0)):
+            request = Received(worker_id(worker), Push(1, 0, i, B, 0), np.ones(SIZE, np.float32))
+            whole.push(request, request.message, i * pace, out)
+    whole.pull(Received(worker_id(1), Pull(1, 0, 2, B)), Pull(1, 0, 2, B), 9.0, out)
+    whole._unruly, whole._round_applied = 5, 2
+    piece = unpack(*pack(whole, RIGHT, terms), terms)
+    for name in ("bound", "missing", "version", "v", "_unruly", "_round_applied", "_pulled", "_seen", "_pushed"):
+        assert getattr(piece, name) == getattr(whole, name), name
+    assert piece.bound == 3
+    assert piece.step_seconds() == whole.step_seconds() == [1.0, 3.0]
 
 
 def test_a_bucket_that_nobody_awaits_is_refused() -> None:
