@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from syncline.draw import Draw
+from syncline.layout import Table
 from syncline.sync import State
 
 
@@ -55,3 +56,8 @@ class Moody:
 
     def may_close(self, state: State) -> bool:
         return state.missing == 0
+
+
+def by_turns(tables: tuple[Table, ...], servers: int) -> list[list[str]]:
+    """A placement as a function: tables in turn."""
+    return [[table.name for table in tables[server::servers]] for server in range(servers)]

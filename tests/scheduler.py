@@ -1,30 +1,33 @@
 """Random schedules without time: real nodes, a bag of messages in flight, and a script that decides what happens next.
 
 What the transport may do to a message: deliver it after any other, deliver it twice, and, if workers have patience,
-lose a push, a pull or an answer. What it may not do: lose a view, a report, a join or a leave, or hand the coordinator
-the messages of one worker (the news of its death included) in another order than they were sent.
+lose a push, a pull or an answer. What it may not do: lose a view, a report, a join, a leave or a handover, or hand the
+coordinator the messages of one node (the news of a worker's death included) in another order than they were sent.
 
-How exactly-once is seen: each (worker, incarnation, iteration) owns a coordinate, its update is one-hot there, and the
-rule `Count` adds 1 wherever an update is not zero. `Ledger` follows one shard from outside (what came in, what went
-out) and knows at each step what every parameter must be. As soon as a push is answered its memory is filled with NaN.
+How exactly-once is seen: each (worker, incarnation, iteration) owns a coordinate of every block, its update is 1 there
+and 0 elsewhere, and the rule `Count` adds 1 wherever an update is not zero. `Ledger` follows one shard from outside
+(what came in, what went out) and knows at each step what every parameter must be. As soon as a push is answered its
+memory is filled with NaN.
+
+The application of a worker goes on in the buckets that it has begun with, whatever moves.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import inf
 
 import numpy as np
 
+from ledger import Books, Ledger, contains, was_dropped
 from syncline.codecs import Dense
 from syncline.draw import Draw
 from syncline.effects import (
+    Admit,
     Change,
     Deliver,
     Depart,
-    Effect,
+    Dismiss,
     Enter,
     Event,
     Fail,
@@ -36,7 +39,7 @@ from syncline.effects import (
     Timer,
 )
 from syncline.gates import Always, Gate
-from syncline.layout import Bucket, Layout, Payload, Values
+from syncline.layout import Bucket, Layout, Payload, Values, buckets, within
 from syncline.messages import (
     COORDINATOR,
     AnyMessage,
@@ -52,19 +55,20 @@ from syncline.messages import (
     server_id,
     worker_id,
 )
+from syncline.nodes.bucket import HeldBucket
 from syncline.nodes.coordinator import Coordinator
+from syncline.nodes.cutting import cut_of
 from syncline.nodes.shard import Shard
 from syncline.nodes.terms import Terms
 from syncline.nodes.worker import Phase, Worker, WorkerParts
+from syncline.placement import Elastic, Placement, checked, replaced
 from syncline.rules import Memory
-from syncline.sync import Bsp, Drop, Dsps, Pssp, Release, Ssp, SyncModel
+from syncline.sync import Bsp, Release, SyncModel
 
 WORKERS = 6
 INCARNATIONS = 3
+MOST_SERVERS = 5
 PATIENCE_LIMIT = 20_000
-
-Key = tuple[int, int, int, Bucket]
-"""Which request: (worker, incarnation, progress, bucket)."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,10 @@ class Setup:
     gate: Gate = field(default_factory=Always)
     patience: float | None = 1.0
     seed: int = 0
+    blocks: int = 1
+    """How often a bucket repeats the coordinates: in a piece of it that is no shorter than a block all can be seen."""
+    placement: Placement | None = None
+    """None: the buckets are dealt in turn, and if servers come or go, elastic takes over."""
 
 
 # Actions: what a script is made of. Numbers are taken modulo what there is, so any script can be played.
@@ -199,8 +207,35 @@ class Switch:
     release: Release | None = None
 
 
+@dataclass(frozen=True)
+class Grow:
+    """A new server is admitted; it has the model of the first one there."""
+
+
+@dataclass(frozen=True)
+class Shrink:
+    """The k-th server is dismissed, unless it is the last."""
+
+    k: int
+
+
 Action = (
-    Arrive | Repeat | Lose | Work | Rush | Tick | Crash | Freeze | Wake | Declare | Restart | Enlist | Quit | Switch
+    Arrive
+    | Repeat
+    | Lose
+    | Work
+    | Rush
+    | Tick
+    | Crash
+    | Freeze
+    | Wake
+    | Declare
+    | Restart
+    | Enlist
+    | Quit
+    | Switch
+    | Grow
+    | Shrink
 )
 
 
@@ -225,9 +260,13 @@ class Process:
     timers: list[Timer] = field(default_factory=list)
     inbox: list[Flight] = field(default_factory=list)
     delivered: set[tuple[Bucket, int]] = field(default_factory=set)
+    left: int = 0
+    """Values that are still to be delivered before the iteration is whole."""
     borrowed: list[Payload] = field(default_factory=list)
-    sent: dict[Bucket, Payload] = field(default_factory=dict)
+    sent: dict[Bucket, tuple[int, Payload]] = field(default_factory=dict)
     empty: set[tuple[Bucket, int]] = field(default_factory=set)
+    given: set[tuple[Bucket, int]] = field(default_factory=set)
+    """The updates that the application has handed in."""
     iteration: int = 0
     pulled: int | None = None
     alive: bool = True
@@ -252,242 +291,49 @@ class Process:
         return f"worker {self.node.number}.{self.node.incarnation}"
 
 
-class Ledger:
-    """What one shard must do, followed from outside; every step of the shard is checked against it."""
-
-    def __init__(self, shard: Shard, view: View, coordinates: Callable[[Payload], list[int]], draw: Draw) -> None:
-        self.shard = shard
-        self.view = view
-        self.limit = inf
-        self.deferred: list[Received] = []
-        self.taken: set[Key] = set()
-        self.dropped: set[Key] = set()
-        self._draw = draw
-        self._coordinates = coordinates
-        self._last: dict[tuple[Bucket, int, int], int] = {}
-        self._open: set[Key] = set()
-        self._pushed: dict[tuple[Bucket, int], set[tuple[int, int]]] = {}
-        self._kept: dict[Bucket, dict[int, list[int]]] = {name: {} for name in shard.buckets}
-        self._expected = {name: np.zeros_like(bucket.params) for name, bucket in shard.buckets.items()}
-
-    @property
-    def members(self) -> dict[int, Member]:
-        return {member.worker: member for member in self.view.members if member.first is not None}
-
-    def step(self, event: Event, now: float) -> list[Effect]:
-        """Let the shard handle an event, and check all that follows."""
-        before = {name: bucket.v for name, bucket in self.shard.buckets.items()}
-        carried = self._carried(event)
-        judged = self._judged(event, before)
-        at_close = self.shard.terms.model.at_close
-        effects = self.shard.handle(event, now)
-        if isinstance(event, Change):
-            if not self.shard.terms.model.at_close:
-                self._settle_all()
-            at_close = self.shard.terms.model.at_close
-        answers = self._answers(effects)
-        repeats = self._judge(judged, carried, answers, at_close, before)
-        self._check_answers(answers, repeats)
-        self._check_rounds(before)
-        self._check_params()
-        self._check_versions(effects)
-        return effects
-
-    # What the event was.
-
-    def _carried(self, event: Event) -> dict[int, list[int]]:
-        """The coordinates in each push that may be judged now, read before anything is answered."""
-        events = [*self.deferred, event]
-        pushes = [each for each in events if isinstance(each, Received) and isinstance(each.message, Push)]
-        return {id(each): [] if each.payload is None else self._coordinates(each.payload) for each in pushes}
-
-    def _judged(self, event: Event, before: dict[Bucket, int]) -> list[Received]:
-        if not isinstance(event, Received):
-            return []
-        if isinstance(event.message, View):
-            if event.message.view <= self.view.view:
-                return []
-            self.view = event.message
-            joiner = any(member.first is None for member in self.view.members)
-            self.limit = max(before.values()) if joiner else inf
-            judged = [each for each in self.deferred if each.message.view <= self.view.view]
-            self.deferred = [each for each in self.deferred if each.message.view > self.view.view]
-            return judged
-        if event.message.view > self.view.view:
-            self.deferred.append(event)
-            return []
-        return [event]
-
-    def _judge(
-        self,
-        judged: list[Received],
-        carried: dict[int, list[int]],
-        answers: list[tuple[Key, Params | Taken | Gone]],
-        at_close: bool,
-        before: dict[Bucket, int],
-    ) -> Counter[Key]:
-        """Enter what was judged; count the requests that may be answered although they are not open."""
-        late = {key for key, answer in answers if not isinstance(answer, Gone) and answer.late}
-        repeats: Counter[Key] = Counter()
-        for each in judged:
-            worker, message = each.source.number, each.message
-            key = (worker, message.incarnation, message.progress, message.bucket)
-            member = self.members.get(worker)
-            if member is None or member.incarnation != message.incarnation:
-                repeats[key] += 1
-                assert any(other == key and isinstance(answer, Gone) for other, answer in answers), "no Gone"
-                continue
-            mark = (message.bucket, worker, message.incarnation)
-            if message.progress <= self._last.get(mark, -1):
-                if key in self._open:
-                    assert len(judged) > 1 or not answers, f"the repeat of a parked push was answered: {key}"
-                else:
-                    assert any(other == key for other, _ in answers), f"an answered push was not answered again: {key}"
-                repeats[key] += 1
-                continue
-            self._last[mark] = message.progress
-            self._open.add(key)
-            if isinstance(message, Push):
-                self._enter(key, carried[id(each)], key in late, at_close, before[message.bucket])
-        return repeats
-
-    def _enter(self, key: Key, coordinates: list[int], late: bool, at_close: bool, v: int) -> None:
-        worker, incarnation, i, bucket = key
-        if late:
-            assert at_close, f"{key} is too late under a model that applies on arrival"
-            assert i < self.shard.buckets[bucket].v, f"{key} is not too late"
-            self.dropped.add(key)
-            return
-        assert not at_close or i >= v, f"{key} is too late"
-        self.taken.add(key)
-        self._pushed.setdefault((bucket, i), set()).add((worker, incarnation))
-        if at_close:
-            self._kept[bucket].setdefault(i, []).extend(coordinates)
-        else:
-            self._expected[bucket][coordinates] += 1
-
-    def _settle_all(self) -> None:
-        for bucket, kept in self._kept.items():
-            for coordinates in kept.values():
-                self._expected[bucket][coordinates] += 1
-            kept.clear()
-
-    # What the shard did.
-
-    def _answers(self, effects: Sequence[Effect]) -> list[tuple[Key, Params | Taken | Gone]]:
-        found = []
-        for effect in effects:
-            assert isinstance(effect, Send), effect
-            if effect.to.role == "worker":
-                answer = effect.message
-                assert not isinstance(answer, Moved)
-                found.append(((effect.to.number, answer.incarnation, answer.progress, answer.bucket), answer))
-        return found
-
-    def _check_answers(self, answers: list[tuple[Key, Params | Taken | Gone]], repeats: Counter[Key]) -> None:
-        for key, answer in answers:
-            if key in self._open:
-                self._open.discard(key)
-                if not isinstance(answer, Gone):
-                    assert answer.late == (key in self.dropped)
-                    self._check_lead(key, answer)
-            else:
-                assert repeats[key] > 0, f"{key} was answered twice"
-                repeats[key] -= 1
-        for key in self._open:
-            known = any(key[:2] == (each.worker, each.incarnation) for each in self.members.values())
-            assert known, f"{key} of a non-member was left parked"
-
-    def _check_lead(self, key: Key, answer: Params | Taken) -> None:
-        """Nobody is further ahead than the model allows."""
-        worker, _, i, bucket = key
-        model, lead = self.shard.terms.model, i - answer.v
-        soft = self.shard.terms.release is Release.SOFT
-        if answer.late or (soft and isinstance(model, Pssp)):
-            return
-        match model:
-            case Bsp() | Drop():
-                assert lead < 0, f"{key} answered at V = {answer.v}"
-            case Ssp(s) | Dsps(_, s):
-                assert lead < s, f"{key} answered at V = {answer.v}"
-            case Pssp(s) if model.alpha != "significance":
-                lucky = self._draw.uniform("pssp", worker, i) >= model.probability(self.shard.buckets[bucket], lead)
-                assert lead < s or lucky, f"{key} answered at V = {answer.v}"
-
-    def _check_rounds(self, before: dict[Bucket, int]) -> None:
-        for name, bucket in self.shard.buckets.items():
-            assert bucket.v >= before[name], "V went back"
-            for i in range(before[name], bucket.v):
-                assert self.members, "a round closed while nobody lives"
-                assert i <= self.limit, f"{name}: round {i} closed past the limit {self.limit}"
-                assert self._may_close(name, i), f"{name}: round {i} closed too early"
-            open_for_no_reason = self.members and bucket.v <= self.limit and self._may_close(name, bucket.v)
-            assert not open_for_no_reason, f"{name}: round {bucket.v} should have been closed"
-
-    def _may_close(self, bucket: Bucket, i: int) -> bool:
-        pushed = self._pushed.get((bucket, i), set())
-        model = self.shard.terms.model
-        if isinstance(model, Drop) and len(pushed) >= model.k:
-            return True
-        return all(
-            (worker, member.incarnation) in pushed for worker, member in self.members.items() if member.first <= i
-        )
-
-    def _check_params(self) -> None:
-        for name, bucket in self.shard.buckets.items():
-            kept = self._kept[name]
-            for i in [i for i in kept if i < bucket.v]:
-                self._expected[name][kept.pop(i)] += 1
-            assert np.array_equal(bucket.params, self._expected[name]), (
-                f"{name}: parameters {np.flatnonzero(bucket.params != self._expected[name])} are "
-                f"{bucket.params[bucket.params != self._expected[name]]}, not as taken"
-            )
-            assert self._expected[name].max() <= 1
-
-    def _check_versions(self, effects: Sequence[Effect]) -> None:
-        """A payload is the parameters of the version that its header names."""
-        for effect in effects:
-            if isinstance(effect, Send) and isinstance(effect.message, Params):
-                bucket = self.shard.buckets[effect.message.bucket]
-                fresh = effect.message.version == bucket.version
-                assert fresh or not np.shares_memory(effect.payload, bucket.params), (
-                    f"{effect.message} carries the parameters of version {bucket.version}"
-                )
-                assert not fresh or np.array_equal(effect.payload, bucket.params)
-
-
 class Schedule:
     """Nodes, messages in flight, and the actions on them."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.now = 0.0
-        size = WORKERS * INCARNATIONS * setup.target
+        self.block = WORKERS * INCARNATIONS * setup.target
+        size = self.block * setup.blocks
         shards = len(setup.models)
         names = [Bucket(size * n, size * (n + 1)) for n in range(shards * setup.buckets)]
+        layout = Layout.of([(f"t{n}", (size,)) for n in range(len(names))])
         holders = tuple(tuple(names[n::shards]) for n in range(shards))
+        if setup.placement is not None:
+            ranges = checked(setup.placement, layout, shards)
+            holders = tuple(buckets(layout, each, size) for each in ranges)
+            names = sorted(bucket for each in holders for bucket in each)
         view = View(1, tuple(Member(n, 0, 0) for n in range(setup.workers)), holders)
         draw = Draw(setup.seed)
-        layout = Layout.of([(f"t{n}", (size,)) for n in range(len(names))])
         self.parts = WorkerParts(layout, draw, gate=setup.gate, patience=setup.patience)
         self.names = names
-        self.coordinator = Coordinator(view)
-        self.ledgers = [self._shard(number, view, draw) for number in range(shards)]
+        placement = setup.placement or Elastic()
+        self.coordinator = Coordinator(view, lambda held, servers: replaced(placement, layout, held, servers))
+        self.books = Books()
+        self.ledgers = [self._shard(number, view, setup.models[number], setup.release) for number in range(shards)]
         self.flights: list[Flight] = []
         self.processes: dict[tuple[int, int], Process] = {}
         self.latest: dict[int, Process] = {}
         for number in range(setup.workers):
             self._start(number, 0, view)
 
-    def _shard(self, number: int, view: View, draw: Draw) -> Ledger:
-        pieces = {name: np.zeros(name.size, np.float32) for name in view.holders[number]}
-        terms = Terms(self.setup.models[number], Count(), Dense(), draw, self.setup.release)
-        shard = Shard(number, pieces, terms, view)
-        return Ledger(shard, view, lambda payload: [int(c) for c in np.flatnonzero(payload)], draw)
+    def _shard(self, number: int, view: View, model: SyncModel, release: Release) -> Ledger:
+        held = view.holders[number] if number < len(view.holders) else ()
+        pieces = {name: np.zeros(name.size, np.float32) for name in held}
+        shard = Shard(number, pieces, Terms(model, Count(), Dense(), self.parts.draw, release), view)
+        return Ledger(shard, view, self.books, self.parts.draw)
+
+    @property
+    def held(self) -> list[HeldBucket]:
+        return [bucket for ledger in self.ledgers for bucket in ledger.shard.buckets.values()]
 
     def _start(self, number: int, incarnation: int, view: View) -> Process:
         buffers = {name: np.full(name.size, np.nan, np.float32) for name in self.names}
-        process = Process(Worker(number, incarnation, self.parts, view), buffers)
+        process = Process(Worker(number, incarnation, self.parts, view), buffers, left=self.parts.layout.size)
         self.processes[number, incarnation] = self.latest[number] = process
         if process.node.phase is Phase.RUNNING:
             process.todo = list(self.names)
@@ -514,10 +360,21 @@ class Schedule:
                 self.flights.remove(self._uncertain()[k % len(self._uncertain())])
             case Switch(number, model, release):
                 self._at_shard(self.ledgers[number % len(self.ledgers)], Change(model, release))
+            case Grow() if len(self.coordinator.servers) < MOST_SERVERS:
+                self._grow()
+            case Shrink(k) if len(self.coordinator.servers) > 1:
+                servers = sorted(self.coordinator.servers)
+                self._at_coordinator(Dismiss(servers[k % len(servers)]))
             case Enlist() if len(self.latest) < WORKERS:
                 self._start(max(self.latest) + 1, 0, self.coordinator.view)
             case Work() | Rush() | Tick() | Crash() | Freeze() | Wake() | Declare() | Restart() | Quit():
                 self._befall(self.latest[action.worker % len(self.latest)], action)
+
+    def _grow(self) -> None:
+        terms = self.ledgers[min(self.coordinator.servers)].shard.terms
+        number = len(self.ledgers)
+        self.ledgers.append(self._shard(number, self.coordinator.view, terms.model, terms.release))
+        self._at_coordinator(Admit(number))
 
     def _befall(self, process: Process, action: Action) -> None:
         match action:
@@ -549,13 +406,17 @@ class Schedule:
         bucket = process.todo.pop(k % len(process.todo))
         buffer = process.buffers[bucket]
         buffer.fill(0)
-        buffer[self.coordinate(node.number, node.incarnation, node.progress)] = 1
+        buffer[self._own(bucket, node, node.progress)] = 1
         process.filled[bucket] = node.progress
+        process.given.add((bucket, node.progress))
+        process.sent = {name: sent for name, sent in process.sent.items() if not contains(bucket, name)}
         self._tell(process, Ready(bucket, buffer))
 
-    def coordinate(self, worker: int, incarnation: int, i: int) -> int:
+    def _own(self, bucket: Bucket, node: Worker, i: int) -> slice:
+        """Where in this bucket the coordinate of a worker's iteration lies."""
         assert i < self.setup.target
-        return (worker * INCARNATIONS + incarnation) * self.setup.target + i
+        coordinate = (node.number * INCARNATIONS + node.incarnation) * self.setup.target + i
+        return slice((coordinate - bucket.start) % self.block, None, self.block)
 
     def _rush(self, process: Process, steps: int) -> None:
         me = worker_id(process.node.number)
@@ -594,7 +455,7 @@ class Schedule:
 
     def _uncertain(self) -> list[Flight]:
         """What may be lost or come twice."""
-        return [each for each in self.flights if isinstance(each.message, Push | Pull | Params | Taken | Gone)]
+        return [each for each in self.flights if isinstance(each.message, Push | Pull | Params | Taken | Gone | Moved)]
 
     def _copy(self, flight: Flight) -> Payload | None:
         """An answer's payload is a snapshot, a push's payload is the worker's memory."""
@@ -637,7 +498,8 @@ class Schedule:
             self._send(COORDINATOR, effect)
         for member in self.coordinator.view.members:
             if member.first is not None and before.get(member.worker, member).first is None:
-                highest = max(bucket.v for ledger in self.ledgers for bucket in ledger.shard.buckets.values())
+                away = [account.v for account in self.books.transit.values()]
+                highest = max([*away, *(bucket.v for bucket in self.held)])
                 assert member.first >= highest, f"{member} starts in a closed round, V is {highest}"
 
     def _at_shard(self, ledger: Ledger, event: Event) -> None:
@@ -645,17 +507,17 @@ class Schedule:
         for effect in ledger.step(event, self.now):
             assert isinstance(effect, Send)
             self._send(server_id(ledger.shard.number), effect)
-            if effect.to.role == "worker":
+            if effect.to.role == "worker" and not isinstance(effect.message, Moved):
                 self._give_back(effect.to.number, effect.message)
 
     def _give_back(self, worker: int, answer: AnyMessage) -> None:
         """A push was answered: its memory is the worker's again, which writes something else there at once."""
         process = self.processes[worker, answer.incarnation]
-        if process.filled.get(answer.bucket) == answer.progress:
-            process.buffers[answer.bucket].fill(np.nan)
-            del process.filled[answer.bucket]
-            if answer.bucket in process.sent:
-                process.sent.pop(answer.bucket).fill(np.nan)
+        memory = [(name, i, process.buffers[name]) for name, i in process.filled.items()]
+        memory += [(name, *sent) for name, sent in process.sent.items()]
+        for name, i, values in memory:
+            if i == answer.progress and contains(name, answer.bucket):
+                values[within(name, answer.bucket)].fill(np.nan)
 
     def _tell(self, process: Process, event: Event) -> None:
         self.now += 1
@@ -671,7 +533,7 @@ class Schedule:
                 case Send(message=message, payload=payload):
                     self._send(worker_id(process.node.number), effect)
                     if isinstance(message, Push) and payload is not None:
-                        process.sent[message.bucket] = payload
+                        process.sent[message.bucket] = (message.progress, payload)
                     elif isinstance(message, Push):
                         process.empty.add((message.bucket, message.progress))
                 case SetTimer(key):
@@ -685,17 +547,21 @@ class Schedule:
     def _deliver(self, process: Process, deliver: Deliver) -> None:
         node, i = process.node, process.iteration
         mark = (deliver.bucket, i)
-        assert mark not in process.delivered, f"{process.name}: {mark} was delivered twice"
+        assert not any(
+            j == i and other.start < deliver.bucket.stop and deliver.bucket.start < other.stop
+            for other, j in process.delivered
+        ), f"{process.name}: {mark} was delivered twice"
         process.delivered.add(mark)
+        process.left -= deliver.bucket.size
         if deliver.payload is not None:
             assert np.isfinite(deliver.payload).all(), "a payload was delivered after it had been given back"
             self._check_own(process, deliver, i)
             process.borrowed.append(deliver.payload)
         if deliver.next is not None:
-            key = (node.number, node.incarnation, i)
-            late = any((*key, bucket) in ledger.dropped for ledger in self.ledgers for bucket in self.names)
+            late = any(key[:3] == (node.number, node.incarnation, i) for key in self.books.dropped)
             assert deliver.next == i + 1 or (late and deliver.next > i)
-            assert all((name, i) in process.delivered for name in self.names), "an iteration is whole without a bucket"
+            assert process.left == 0, "an iteration is whole without a bucket"
+            process.left = self.parts.layout.size
             process.iteration = deliver.next
             process.finished = deliver.next >= self.setup.target
             process.todo = [] if process.finished or node.phase is not Phase.RUNNING else list(self.names)
@@ -704,9 +570,17 @@ class Schedule:
         """Whoever is answered with parameters finds its own update in them, if it was taken and held back nowhere."""
         node = process.node
         key = (node.number, node.incarnation, i, deliver.bucket)
-        taken = any(key in ledger.taken for ledger in self.ledgers) and (deliver.bucket, i) not in process.empty
-        if taken and isinstance(self.setup.gate, Always):
-            assert deliver.payload[self.coordinate(node.number, node.incarnation, i)] == 1, f"{key} reads no own update"
+        empty = any(j == i and contains(name, deliver.bucket) for name, j in process.empty)
+        if self._was_taken(*key) and not empty and isinstance(self.setup.gate, Always):
+            mine = deliver.payload[self._own(deliver.bucket, node, i)]
+            assert (mine == 1).all(), f"{key} reads no own update"
+
+    def _was_taken(self, worker: int, incarnation: int, i: int, bucket: Bucket) -> bool:
+        """Was this push, or one that it is a piece of, taken?"""
+        asked = (worker, incarnation, i)
+        return (*asked, bucket) in self.books.taken or any(
+            key[:3] == asked and contains(key[3], bucket) for key in self.books.taken
+        )
 
     # The end.
 
@@ -724,6 +598,35 @@ class Schedule:
             raise AssertionError("the schedule never gets quiet")
         for process in self.processes.values():
             self._check_end(process)
+        self._check_placement()
+        for process in self.processes.values():
+            self._check_given(process)
+
+    def _check_given(self, process: Process) -> None:
+        """All updates of a worker that has finished are in the parameters, wait for their round, or are held back."""
+        node = process.node
+        if not process.finished or any(key[:2] == (node.number, node.incarnation) for key in self.books.dropped):
+            return
+        accounts = {name: account for ledger in self.ledgers for name, account in ledger.accounts.items()}
+        for bucket, i in process.given:
+            for piece in cut_of(self.coordinator.view.holders).inside(bucket):
+                account, mine = accounts[piece], self._own(piece, node, i)
+                there = account.expected.copy()
+                for coordinates in account.kept.values():
+                    there[coordinates] += 1
+                if piece in node._held:
+                    there += node._held[piece][0] != 0
+                assert (there[mine] == 1).all(), f"{process.name}: the update of iteration {i} is lost in {piece}"
+
+    def _check_placement(self) -> None:
+        """All that was asked for has moved, and every server holds what the last view gives to it."""
+        view = self.coordinator.view
+        assert not self.coordinator.moving
+        assert not self.books.transit
+        assert {n for n, held in enumerate(view.holders) if held} == self.coordinator.servers
+        for number, ledger in enumerate(self.ledgers):
+            given = view.holders[number] if number < len(view.holders) else ()
+            assert set(ledger.shard.buckets) == set(given)
 
     def _move(self) -> bool:
         if self.flights:
@@ -755,7 +658,7 @@ class Schedule:
     def _mark(self) -> tuple[object, ...]:
         delivered = sum(len(process.delivered) for process in self.processes.values())
         gone = sum(process.gone for process in self.processes.values())
-        rounds = tuple(bucket.v for ledger in self.ledgers for bucket in ledger.shard.buckets.values())
+        rounds = tuple(bucket.v for bucket in self.held)
         return delivered, gone, self.coordinator.view.view, rounds
 
     def _is_at_rest(self, process: Process) -> bool:
@@ -770,9 +673,9 @@ class Schedule:
         node = process.node
         assert self._is_at_rest(process), (
             f"{process.name} is stuck at iteration {node.progress} ({node.phase.name.lower()}); "
-            f"V = {[bucket.v for ledger in self.ledgers for bucket in ledger.shard.buckets.values()]}"
+            f"V = {[bucket.v for bucket in self.held]}"
         )
         for bucket, i in process.delivered:
             key = (node.number, node.incarnation, i, bucket)
-            known = any(key in ledger.taken or key in ledger.dropped for ledger in self.ledgers)
+            known = self._was_taken(*key) or was_dropped(self.books, key)
             assert known or i == process.pulled, f"{key} was answered but never judged"

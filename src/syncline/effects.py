@@ -71,6 +71,18 @@ class Lost(msgspec.Struct, frozen=True):
     incarnation: int
 
 
+class Admit(msgspec.Struct, frozen=True):
+    """The engine has started a server, which is to hold its share from now on; its number was never used before."""
+
+    server: int
+
+
+class Dismiss(msgspec.Struct, frozen=True):
+    """The engine wants this server to hand over all that it holds."""
+
+    server: int
+
+
 class Change(msgspec.Struct, frozen=True):
     """The engine wants the shard to go on under another sync model (or release)."""
 
@@ -84,7 +96,7 @@ class Timer(msgspec.Struct, frozen=True):
     key: tuple[object, ...]
 
 
-Event = Received | Ready | Enter | Fetch | Depart | Lost | Change | Timer
+Event = Received | Ready | Enter | Fetch | Depart | Lost | Admit | Dismiss | Change | Timer
 
 
 # Effects: what a node may ask for.

@@ -7,7 +7,7 @@ tables, or a piece of a large one, inside one shard; it is named by its range, s
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -43,6 +43,15 @@ class Bucket(msgspec.Struct, frozen=True, order=True, array_like=True, cache_has
 
     def __str__(self) -> str:
         return f"values {self.start}..{self.stop}"
+
+
+Within = Callable[[Bucket, Bucket], slice]
+"""Where the values of a piece lie in the array of the bucket that it is cut from."""
+
+
+def within(whole: Bucket, piece: Bucket) -> slice:
+    """Value for value, as in every real model."""
+    return slice(piece.start - whole.start, piece.stop - whole.start)
 
 
 @dataclass(frozen=True, slots=True)

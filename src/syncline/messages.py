@@ -98,7 +98,7 @@ class Gone(Message, frozen=True, tag="gone", gc=False):
 
 
 class Moved(Message, frozen=True, tag="moved", gc=False):
-    """Shard to worker: this bucket is held elsewhere in view `view`."""
+    """Shard to worker: this bucket is held elsewhere, or in pieces, in view `view`."""
 
     incarnation: int
     progress: int
@@ -114,7 +114,10 @@ class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class View(Message, frozen=True, tag="view"):
-    """Coordinator to all: who lives, and which server holds which buckets."""
+    """Coordinator to all: who lives, and which server holds which buckets.
+
+    `holders` is indexed by the server's number; one that has left, or was never there, holds nothing.
+    """
 
     members: tuple[Member, ...]
     holders: tuple[tuple[Bucket, ...], ...]
@@ -138,6 +141,60 @@ class Report(Message, frozen=True, tag="report", gc=False):
     largest: int
 
 
+class KeptUpdate(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An update that waits for the close of round `i`; if it is not empty, its payload is in the handover's."""
+
+    i: int
+    worker: int
+    incarnation: int
+    read: int
+    lr: float | None
+    empty: bool
+
+
+class ParkedPull(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A request that is answered at the close of round `under`; if it is a push, its update was taken already."""
+
+    worker: int
+    under: int
+    request: Push | Pull
+
+
+class Handover(Message, frozen=True, tag="handover"):
+    """Server to server: all that is known of a bucket, which is the receiver's in view `view`.
+
+    The payload holds its arrays one after another: parameters, the rule's memory, the kept updates that are not empty.
+    """
+
+    bucket: Bucket
+    version: int
+    v: int
+    model: str
+    """Sync model and release in force."""
+    bound: int
+    applied: int
+    """The last round that was applied at its close."""
+    unruly: int
+    pushed: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+    """Of each open round: the (worker, incarnation) that have pushed."""
+    seen: tuple[tuple[int, int, int, bool], ...]
+    """Of each worker's last push: worker, incarnation, progress, whether it was too late."""
+    pulled: tuple[tuple[int, int, int], ...]
+    """Of each worker's last pull without a push that was answered: worker, incarnation, progress."""
+    steps: tuple[tuple[int, tuple[float, ...]], ...]
+    """The last steps of each worker, in seconds."""
+    parked: tuple[ParkedPull, ...]
+    kept: tuple[KeptUpdate, ...]
+    memory: tuple[str, ...]
+    """What the arrays of the rule's memory are called."""
+    arrays: tuple[tuple[str, int], ...]
+    """Type and length of each array in the payload."""
+
+
+class Settled(Message, frozen=True, tag="settled", gc=False):
+    """Server to coordinator: I hold all that view `view` gives to me, and have handed over the rest."""
+
+
 class ReplicaState(Message, frozen=True, tag="state", gc=False):
     """Worker to worker: parameters and optimizer state, for a joiner that starts with iteration `progress`."""
 
@@ -149,4 +206,6 @@ Answer = Params | Taken | Gone | Moved
 ANSWERS = frozenset({Params, Taken, Gone, Moved})
 """The same as a set of types, for the paths that every message takes."""
 
-AnyMessage = Push | Pull | Params | Taken | Gone | Moved | View | Join | Leave | Report | ReplicaState
+AnyMessage = (
+    Push | Pull | Params | Taken | Gone | Moved | View | Join | Leave | Report | Handover | Settled | ReplicaState
+)

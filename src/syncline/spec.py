@@ -1,10 +1,10 @@
 """Text <-> parts: `parse("sync", "ssp:3") == Ssp(3)` and `parse(kind, str(part)) == part`.
 
 A part is written `name`, `name:value,...` or `name:key=value,...`. A name with a dot is a class of your own:
-`mypackage.models.Patient:3`. A value may be a part itself, in brackets if its text has more than a name and a value:
-`by_size:1000,large=[topk:ratio=0.01,momentum=0.9]`; or pairs, always in brackets: `per_table:[*.bias=dense]`. A chain
-is written with a plus: `topk:0.01+fp16`. Only edges call this module: the command line, files,
-`distribute(sync="ssp:3")`.
+`mypackage.models.Patient:3`, or, for a placement, a function: `mypackage.models.by_size`. A value may be a part itself,
+in brackets if its text has more than a name and a value: `by_size:1000,large=[topk:ratio=0.01,momentum=0.9]`; or pairs,
+always in brackets: `per_table:[*.bias=dense]`. A chain is written with a plus: `topk:0.01+fp16`. Only edges call this
+module: the command line, files, `distribute(sync="ssp:3")`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import Field, fields, is_dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from itertools import accumulate
+from types import FunctionType
 from typing import Any
 
 from syncline import codecs, gates, placement, rules, sync
@@ -34,6 +35,10 @@ _KINDS: Mapping[str, tuple[tuple[type[Part], ...], type]] = {
 def parse(kind: str, words: str, option: str | None = None) -> Any:
     """The part of this kind that the text names; `option` is what an error calls it (the kind, if left out)."""
     shipped, protocol = _KINDS[kind]
+    if kind == "placement" and "." in words and ":" not in words:
+        found = _own(words.strip(), option or kind)
+        if callable(found) and not isinstance(found, type):
+            return placement.Own(found)
     return parse_among(shipped, protocol, words, option or kind)
 
 
@@ -67,6 +72,10 @@ def _made(found: type, positional: list[str], named: dict[str, str], words: str,
 
 def write(part: object) -> str:
     """The text of a part, shipped or of your own: `parse` reads it back."""
+    if isinstance(part, placement.Own):
+        part = part.assign
+    if isinstance(part, FunctionType):
+        return f"{part.__module__}.{part.__qualname__}"
     return written(part)
 
 
@@ -90,16 +99,20 @@ def _class(shipped: tuple[type[Part], ...], name: str, option: str) -> type:
 
 
 def _own_class(name: str, option: str) -> type:
+    found = _own(name, option)
+    if not isinstance(found, type):
+        raise UsageError(option, f"{name!r} is not a class")
+    return found
+
+
+def _own(name: str, option: str) -> object:
     module, _, attribute = name.rpartition(".")
     if not all(word.isidentifier() for word in name.split(".")):
         raise UsageError(option, f"{name!r} is no dotted path of a class, like mypackage.models.Patient")
     try:
-        found = getattr(import_module(module), attribute)
+        return getattr(import_module(module), attribute)
     except Exception as error:  # a module of the user's may fail in any way
         raise UsageError(option, f"cannot import {name!r}: {type(error).__name__}: {error}") from None
-    if not isinstance(found, type):
-        raise UsageError(option, f"{name!r} is not a class")
-    return found
 
 
 def _arguments(rest: str, option: str, words: str) -> tuple[list[str], dict[str, str]]:

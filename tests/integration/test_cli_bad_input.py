@@ -263,6 +263,12 @@ BAD_FAULTS: dict[str, tuple[str, ...]] = {
     'kind = "switch"\nat = 0.1\nsync = "bsp"\nserver = 1': ("faults[0].server", "no server 1"),
     'kind = "switch"\nat = 0.1\nsync = "bsp"\nrelease = "hard"': ("faults[0].release", "lazy", "soft"),
     'kind = "switch"\nat = 0.1\nsync = "bsp"\nworker = 1': ("faults[0].worker", "at, sync"),
+    'kind = "add_server"\nat = -1': ("faults[0].at", "at least 0"),
+    'kind = "add_server"\nat = 1\nserver = 1': ("faults[0].server", "no such key"),
+    'kind = "remove_server"\nat = 1': ("faults[0].server", "missing"),
+    'kind = "remove_server"\nat = 1\nserver = 0': ("faults[0].server", "last server"),
+    'kind = "remove_server"\nat = 1\nserver = 1': ("faults[0].server", "no server 1", "only 0"),
+    'kind = "remove_server"\nat = 1\nserver = "1"': ("faults[0].server", "whole number"),
 }
 
 ROW = "1,1,1,1\n"

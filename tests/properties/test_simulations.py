@@ -10,7 +10,7 @@ from syncline.draw import Draw
 from syncline.errors import RunError
 from syncline.sim import Cluster, MadeUp, Outcome, Scenario, World
 from syncline.sim.compute import Trace
-from syncline.sim.faults import Crash, Fault, Freeze, Join, Leave, Restart, Slow, Switch
+from syncline.sim.faults import AddServer, Crash, Fault, Freeze, Join, Leave, RemoveServer, Restart, Slow, Switch
 from syncline.sim.network import Links
 from syncline.strategy import Mode, ServerStrategy, settle_mode
 from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Release, Ssp, SyncModel
@@ -43,6 +43,22 @@ def faults(workers: int, mode: Mode) -> st.SearchStrategy[Fault]:
 
 
 @st.composite
+def moves(draw: st.DrawFn, servers: int, may_add: bool) -> list[Fault]:
+    """Servers that come and go, of which there are never more than five."""
+    there, following, found = set(range(servers)), servers, []
+    for at in sorted(draw(st.lists(st.floats(0, 10), max_size=6))):
+        if may_add and len(there) < 5 and draw(st.booleans()):
+            there.add(following)
+            following += 1
+            found.append(AddServer(at))
+        elif len(there) > 1:
+            gone = draw(st.sampled_from(sorted(there)))
+            there.discard(gone)
+            found.append(RemoveServer(at, gone))
+    return found
+
+
+@st.composite
 def scenarios(draw: st.DrawFn) -> Scenario:
     workers, iterations = draw(st.integers(1, 5)), draw(st.integers(1, 8))
     mode = draw(st.sampled_from([Mode.CHANGES, Mode.CHANGES, Mode.GRADIENTS]))
@@ -50,6 +66,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     accidents = draw(st.lists(faults(workers, mode), max_size=6))
     if draw(st.booleans()):
         accidents.append(Join(draw(st.floats(0, 10)), workers))
+    accidents += draw(moves(len(chosen), all(model == chosen[0] for model in chosen)))
     rows = draw(st.lists(st.lists(seconds, min_size=8, max_size=8), min_size=workers + 1, max_size=workers + 1))
     settled, rule = settle_mode(mode, None, chosen)
     strategy = ServerStrategy(
@@ -73,7 +90,8 @@ def check(scenario: Scenario) -> None:
         raise
     assert outcome.meter.waiting_seconds >= 0
     assert 0 <= outcome.train_progress <= scenario.iterations
-    assert outcome.updates <= scenario.worker_numbers * scenario.iterations * scenario.strategy.servers * 4
+    servers = scenario.strategy.servers + sum(isinstance(fault, AddServer) for fault in scenario.faults)
+    assert outcome.updates <= scenario.worker_numbers * scenario.iterations * servers * 4
     if scenario.strategy.mode is Mode.GRADIENTS:
         assert outcome.replica_gap == 0
     assert run(scenario).trace_sha256 == outcome.trace_sha256

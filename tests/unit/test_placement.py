@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncline.errors import UsageError
-from syncline.layout import Bucket, Layout
-from syncline.placement import PLACEMENTS, Elastic, Placement, Ranges, RoundRobin, checked
+from syncline.layout import Bucket, Layout, Table, buckets
+from syncline.placement import (
+    PLACEMENTS,
+    Balanced,
+    Elastic,
+    Own,
+    Placement,
+    Ranges,
+    RoundRobin,
+    Uniform,
+    checked,
+    placement_of,
+    replaced,
+)
+from syncline.spec import parse, write
 
 lengths = st.lists(st.integers(1, 60), min_size=1, max_size=10)
 
@@ -77,7 +91,7 @@ class Given:
         (((Bucket(0, 5),), (Bucket(6, 10),)), "leaves out values of table 't0'"),
         (((Bucket(1, 5),), (Bucket(5, 10),)), "leaves out values of table 't0'"),
         (((Bucket(0, 8),), (Bucket(7, 10),)), "gives twice values of table 't1'"),
-        (((Bucket(0, 5),), (Bucket(5, 9),)), "ends at value 9 of 10"),
+        (((Bucket(0, 5),), (Bucket(5, 9),)), "leaves out values of table 't1'"),
         (((Bucket(0, 5),), (Bucket(5, 11),)), "ends at value 11 of 10"),
         (((Bucket(0, 5),), (Bucket(5, 10), Bucket(10, 12))), "10"),
         (((Bucket(0, 10),), (Bucket(5, 5),)), "leaves server 1 of 2"),
@@ -86,3 +100,227 @@ class Given:
 def test_a_wrong_placement_is_refused(ranges: Ranges, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         checked(Given(ranges), layout_of(7, 3), 2)
+
+
+def test_uniform_splits_every_table_and_begins_with_another_server_each_time() -> None:
+    assert Uniform().place(layout_of(4, 3, 1), 2) == (
+        (Bucket(0, 2), Bucket(5, 7)),
+        (Bucket(2, 4), Bucket(4, 5), Bucket(7, 8)),
+    )
+
+
+@given(lengths, st.integers(1, 8))
+def test_uniform_gives_every_server_its_part_of_every_table(sizes: list[int], servers: int) -> None:
+    layout = layout_of(*sizes)
+    for held in Uniform().place(layout, servers):
+        for table in layout.tables:
+            there = sum(piece.size for piece in held if table.start <= piece.start < table.stop)
+            assert table.size // servers <= there <= -(-table.size // servers)
+
+
+def test_balanced_gives_the_largest_first_to_whoever_has_least() -> None:
+    assert Balanced().place(layout_of(3, 7, 2, 5, 4), 2) == (
+        (Bucket(0, 10),),
+        (Bucket(10, 21),),
+    )
+
+
+@given(lengths, st.integers(1, 8))
+def test_balanced_keeps_tables_whole_and_loads_close(sizes: list[int], servers: int) -> None:
+    """Whoever has most had least before it got its last table, which is no larger than the largest."""
+    layout = layout_of(*sizes)
+    ranges = Balanced().place(layout, servers)
+    for table in layout.tables:
+        assert any(piece.start <= table.start and table.stop <= piece.stop for held in ranges for piece in held)
+    assert max(loads(ranges)) - min(loads(ranges)) <= max(sizes)
+
+
+# A function of one's own.
+
+
+def halves(tables: tuple[Table, ...], servers: int) -> list[list[str]]:
+    """The first tables on the first server, and so on."""
+    return [
+        [table.name for table in tables[len(tables) * n // servers : len(tables) * (n + 1) // servers]]
+        for n in range(servers)
+    ]
+
+
+def forgets(tables: tuple[Table, ...], servers: int) -> list[list[str]]:
+    return [[tables[0].name], *[[table.name for table in tables[2:]]] * (servers - 1)]
+
+
+def gives_twice(tables: tuple[Table, ...], servers: int) -> list[list[str]]:
+    return [[table.name for table in tables], *[[tables[1].name]] * (servers - 1)]
+
+
+def invents(tables: tuple[Table, ...], servers: int) -> list[list[str]]:
+    return [["phantom"]] * servers
+
+
+def test_a_function_of_ones_own_is_a_placement() -> None:
+    placement = placement_of(halves)
+    assert placement == Own(halves)
+    assert checked(placement, layout_of(7, 3, 5), 2) == ((Bucket(0, 7),), (Bucket(7, 10), Bucket(10, 15)))
+
+
+def test_a_function_of_ones_own_travels_as_its_path() -> None:
+    import own_parts
+
+    assert write(Own(own_parts.by_turns)) == "own_parts.by_turns"
+    assert parse("placement", "own_parts.by_turns") == Own(own_parts.by_turns)
+
+
+def test_an_object_of_ones_own_is_taken_as_it_is() -> None:
+    own = Given(((Bucket(0, 10),),))
+    assert placement_of(own) is own
+
+
+@pytest.mark.parametrize("given", [3, Given, "elastic"])
+def test_what_is_no_placement_is_refused(given: object) -> None:
+    with pytest.raises(UsageError, match="neither an object with a method `place` nor a function"):
+        placement_of(given)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (forgets, "forgets leaves out values of table 't1'"),
+        (gives_twice, "gives_twice gives twice values of table 't1'"),
+        (invents, "invents names a table 'phantom'"),
+    ],
+)
+def test_a_function_that_errs_is_refused_and_the_table_named(function: object, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        checked(placement_of(function), layout_of(7, 3, 5), 2)
+
+
+# Servers come and go.
+
+
+def loads(ranges: Ranges) -> list[int]:
+    return [sum(piece.size for piece in held) for held in ranges if held]
+
+
+def owner(ranges: Ranges) -> dict[int, int]:
+    return {value: n for n, held in enumerate(ranges) for piece in held for value in range(piece.start, piece.stop)}
+
+
+def moved(before: Ranges, after: Ranges) -> int:
+    """How many values have another holder, found from borders alone."""
+    borders = sorted(
+        {edge for ranges in (before, after) for held in ranges for p in held for edge in (p.start, p.stop)}
+    )
+    holder = [{piece: n for n, held in enumerate(ranges) for piece in held} for ranges in (before, after)]
+    total = 0
+    for start, stop in pairwise(borders):
+        was, now = (
+            next(n for piece, n in each.items() if piece.start <= start and stop <= piece.stop) for each in holder
+        )
+        total += (stop - start) * (was != now)
+    return total
+
+
+sizes_of_any_kind = lengths | st.lists(st.integers(1, 100_000), min_size=1, max_size=10)
+
+
+@given(sizes_of_any_kind, st.integers(1, 6), st.integers(1, 5000))
+def test_adding_a_server_moves_no_more_than_its_share(sizes: list[int], servers: int, limit: int) -> None:
+    layout = layout_of(*sizes)
+    if layout.size <= servers:
+        return
+    held = tuple(buckets(layout, each, max(limit, layout.size // 200)) for each in Elastic().place(layout, servers))
+    after = replaced(Elastic(), layout, held, range(servers + 1))
+    assert moved(held, after) <= layout.size // (servers + 1) + 1
+    assert max(loads(after)) - min(loads(after)) <= max(1, layout.size / (servers + 1) / 100)
+
+
+def test_after_adding_one_to_four_no_more_than_a_fifth_has_moved() -> None:
+    layout = layout_of(*[999_983] * 7)
+    held = tuple(buckets(layout, each) for each in Elastic().place(layout, 4))
+    after = replaced(Elastic(), layout, held, range(5))
+    assert 0 < moved(held, after) <= layout.size / 5 + 1
+    assert max(loads(after)) - min(loads(after)) < layout.size / 5 / 100
+
+
+@given(sizes_of_any_kind, st.integers(2, 6), st.data())
+def test_removing_a_server_moves_only_what_it_held(sizes: list[int], servers: int, data: st.DataObject) -> None:
+    layout = layout_of(*sizes)
+    if layout.size < servers:
+        return
+    held = tuple(buckets(layout, each, max(3, layout.size // 200)) for each in Elastic().place(layout, servers))
+    gone = data.draw(st.integers(0, servers - 1))
+    after = replaced(Elastic(), layout, held, set(range(servers)) - {gone})
+    assert after[gone] == ()
+    assert moved(held, after) == sum(piece.size for piece in held[gone])
+    assert max(loads(after)) - min(loads(after)) <= max(1, layout.size / (servers - 1) / 100)
+
+
+@pytest.mark.parametrize("placement", [part() for part in PLACEMENTS] + [Own(halves)], ids=str)
+@given(
+    sizes=st.lists(st.integers(1, 60), min_size=6, max_size=10),
+    first=st.integers(1, 4),
+    steps=st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=8),
+)
+def test_whoever_comes_and_goes_nothing_is_lost_and_buckets_are_only_cut(
+    placement: Placement, sizes: list[int], first: int, steps: list[tuple[bool, int]]
+) -> None:
+    layout = layout_of(*sizes)
+    held = tuple(buckets(layout, each, 16) for each in checked(placement, layout, first))
+    servers = set(range(first))
+    for add, which in steps:
+        if add and len(servers) < 6:
+            servers.add(len(held))
+        elif len(servers) > 1:
+            servers.discard(sorted(servers)[which % len(servers)])
+        after = replaced(placement, layout, held, servers)
+        assert {n for n, pieces in enumerate(after) if pieces} == servers
+        assert sorted(owner(after)) == list(range(layout.size))
+        assert sum(loads(after)) == layout.size
+        before = [piece for pieces in held for piece in pieces]
+        for piece in (piece for pieces in after for piece in pieces):
+            assert any(old.start <= piece.start and piece.stop <= old.stop for old in before)
+        if placement == Elastic():
+            assert max(loads(after)) - min(loads(after)) <= max(1, layout.size / len(servers) / 100)
+        held = after
+
+
+@settings(max_examples=20)
+@given(st.lists(st.booleans(), min_size=30, max_size=30))
+def test_elastic_does_not_crumble(adds: list[bool]) -> None:
+    """However often servers come and go, pieces do not get tiny, and there are not ever more of them."""
+    layout = layout_of(10_000_000)
+    held = tuple(buckets(layout, each, 250_000) for each in Elastic().place(layout, 4))
+    servers = set(range(4))
+    for add in adds:
+        if add and len(servers) < 8:
+            servers.add(len(held))
+        elif len(servers) > 2:
+            servers.discard(max(servers))
+        held = replaced(Elastic(), layout, held, servers)
+    sizes = [piece.size for pieces in held for piece in pieces]
+    assert len(sizes) < 40 + 30 * 8
+    assert max(loads(held)) - min(loads(held)) <= layout.size / len(servers) / 100
+
+
+@dataclass(frozen=True)
+class ToTheDead:
+    """Gives values to a server that is not there."""
+
+    def place(self, layout: Layout, servers: int) -> Ranges:
+        return Elastic().place(layout, servers)
+
+    def replace(self, layout: Layout, held: Ranges, servers: object) -> Ranges:
+        return held
+
+
+def test_values_for_a_server_that_is_not_there_are_refused() -> None:
+    layout = layout_of(9)
+    with pytest.raises(UsageError, match="gives values to a server that is not there"):
+        replaced(ToTheDead(), layout, Elastic().place(layout, 3), {0, 1})
+
+
+def test_more_servers_than_values_are_refused() -> None:
+    layout = layout_of(2)
+    with pytest.raises(UsageError, match="leaves server 2 of 3 without a value"):
+        replaced(Elastic(), layout, Elastic().place(layout, 2), range(3))

@@ -89,6 +89,8 @@ PARTS: dict[str, dict[type, st.SearchStrategy[Any]]] = {
     "placement": {
         placement.Elastic: st.just(placement.Elastic()),
         placement.RoundRobin: st.just(placement.RoundRobin()),
+        placement.Uniform: st.just(placement.Uniform()),
+        placement.Balanced: st.just(placement.Balanced()),
     },
 }
 SHIPPED = {

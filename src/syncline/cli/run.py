@@ -46,7 +46,7 @@ def run(
     rule: Annotated[str | None, typer.Option(help="The servers' rule, e.g. sgd:0.1; selects mode rule.")] = None,
     gate: Annotated[str | None, typer.Option(help="always, or every:push=2,fetch=2.")] = None,
     on_nan: Annotated[str | None, typer.Option(help="An update with NaN: stop the run, or skip that step.")] = None,
-    placement: Annotated[str | None, typer.Option(help="elastic or roundrobin.")] = None,
+    placement: Annotated[str | None, typer.Option(help="elastic, uniform, roundrobin or balanced.")] = None,
     bucket: Annotated[str | None, typer.Option(help="The unit of transmission, e.g. 1MiB.")] = None,
     seed: Annotated[int | None, typer.Option(help="For everything that is random.")] = None,
     lane: Annotated[str | None, typer.Option(help="shm or tcp; left out: whichever fits the peer.")] = None,

@@ -12,6 +12,8 @@ from syncline.engines.frames import DECLARATION, PREFIX, pack
 from syncline.engines.settings import KEYS
 from syncline.errors import UsageError
 from syncline.layout import Layout, Values
+from syncline.placement import placement_of
+from syncline.spec import parse, write
 
 LONGEST_NAME = 4096
 """Characters."""
@@ -75,6 +77,17 @@ def _values(name: str, array: npt.ArrayLike) -> Values:
 def _word(key: str, wish: object) -> str:
     if key not in KEYS:
         raise UsageError(key, f"is no setting; there are {', '.join(KEYS)}")
+    if key == "placement" and not isinstance(wish, str):
+        return _placement(wish)
     if isinstance(wish, bool) or not isinstance(wish, str | int | np.integer):
         raise UsageError(key, f"{wish!r} is no word; write it as on the command line, e.g. sync='ssp:3' or seed=7")
     return str(wish)
+
+
+def _placement(wish: object) -> str:
+    """A placement as its text: the coordinator is another process, which reads it back."""
+    part = placement_of(wish)
+    word = write(part)
+    if parse("placement", word) != part:
+        raise UsageError("placement", f"{wish!r} cannot be sent as a word: {word!r} is not it; make it a dataclass")
+    return word

@@ -51,6 +51,10 @@ class KeptUpdates:
                 if who[0] == worker:
                     kept.own()
 
+    def everything(self) -> list[tuple[int, Who, Kept]]:
+        """(round, who, update) of all that is kept."""
+        return [(i, who, kept) for i, there in self.by_round.items() for who, kept in there.items()]
+
     def rounds(self) -> list[int]:
         return sorted(self.by_round)
 

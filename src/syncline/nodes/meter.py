@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from syncline.effects import Effect, Event, Received, Send
 from syncline.layout import Bucket
-from syncline.messages import ANSWERS, Answer, Params, Pull, Push
+from syncline.messages import ANSWERS, Answer, Handover, Moved, Params, Pull, Push
 
-_Pull = tuple[int, int, int, Bucket]
-"""(server, worker, incarnation, bucket)"""
+_Pull = tuple[int, int, Bucket]
+"""(worker, incarnation, bucket)"""
 
 
 class Span(NamedTuple):
@@ -45,6 +45,8 @@ class Meter:
         self._parked: dict[_Pull, _Waiting] = {}
         self._last_delayed: dict[tuple[int, int], tuple[int, int]] = {}
         self._waiting: dict[tuple[int, int], _Waiting] = {}
+        self._cut = False
+        """A bucket has moved, so that a pull may be answered piece by piece."""
 
     def computed(self, worker: int, start: float, stop: float) -> None:
         self.compute_seconds += stop - start
@@ -65,10 +67,10 @@ class Meter:
                 worker = effect.to.number
                 if worker == asker and asked is not None and answer.bucket == asked.bucket:
                     asked = None
-                if parked:
-                    waiting = parked.pop((server, worker, answer.incarnation, answer.bucket), None)
-                    if waiting is not None:
-                        self._release(worker, waiting, now)
+                if parked and type(answer) is not Moved:
+                    self._release((worker, answer.incarnation, answer.bucket), now)
+            elif type(effect) is Send and type(effect.message) is Handover:
+                self._cut = True
         if asked is not None:
             self._park(server, asker, asked, now)
 
@@ -87,8 +89,8 @@ class Meter:
 
     def _park(self, server: int, worker: int, asked: Push | Pull, now: float) -> None:
         incarnation = asked.incarnation
-        key = (server, worker, incarnation, asked.bucket)
-        if key in self._parked:
+        key = (worker, incarnation, asked.bucket)
+        if key in self._parked or (self._cut and self._parked_whole(key) is not None):
             return
         who, iteration = (server, worker), (incarnation, asked.progress)
         if self._last_delayed.get(who) != iteration:
@@ -102,7 +104,32 @@ class Meter:
         waiting.count += 1
         self._parked[key] = waiting
 
-    def _release(self, worker: int, waiting: _Waiting, now: float) -> None:
-        waiting.count -= 1
-        if waiting.count == 0:
-            self._waited(worker, waiting.since, now)
+    def _release(self, key: _Pull, now: float) -> None:
+        waiting = self._parked.pop(key, None)
+        if waiting is None and self._cut:
+            waiting = self._take_piece(key)
+        if waiting is not None:
+            waiting.count -= 1
+            if waiting.count == 0:
+                self._waited(key[0], waiting.since, now)
+
+    def _parked_whole(self, key: _Pull) -> _Pull | None:
+        """The parked pull that this one is a piece of."""
+        worker, incarnation, piece = key
+        for other in self._parked:
+            whole = other[2]
+            if other[:2] == (worker, incarnation) and whole.start <= piece.start and piece.stop <= whole.stop:
+                return other
+        return None
+
+    def _take_piece(self, key: _Pull) -> _Waiting | None:
+        """Park what is left of a pull by itself, if a piece of it is answered."""
+        other = self._parked_whole(key)
+        if other is None:
+            return None
+        waiting, whole, piece = self._parked.pop(other), other[2], key[2]
+        for rest in (Bucket(whole.start, piece.start), Bucket(piece.stop, whole.stop)):
+            if rest.size:
+                self._parked[*key[:2], rest] = waiting
+                waiting.count += 1
+        return waiting

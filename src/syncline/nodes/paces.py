@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
 STEPS = 8
 """Over how many of its last steps a worker's pace is measured."""
@@ -30,6 +30,14 @@ class Paces:
     def forget(self, worker: int) -> None:
         self._answered_at.pop(worker, None)
         self._steps.pop(worker, None)
+
+    def steps(self) -> dict[int, deque[float]]:
+        """The last steps of each worker; what it is in the middle of is not among them."""
+        return self._steps
+
+    def recall(self, worker: int, steps: Iterable[float]) -> None:
+        """Go on from steps that were measured elsewhere."""
+        self._steps[worker] = deque(steps, maxlen=STEPS)
 
     def means(self, members: Container[int]) -> list[float]:
         """The mean seconds of a step, for each of these workers that has made one."""

@@ -55,6 +55,15 @@ class ParkingLot:
         """Take out the pull of a worker that is gone."""
         return self._of.pop(worker, None)
 
+    def everything(self) -> list[tuple[int, Request]]:
+        """(the round it is parked under, the pull) of each, those of a round in order of arrival."""
+        return [
+            (under, each)
+            for under, parked in self._under.items()
+            for each in parked
+            if self._of.get(each.source.number) is each
+        ]
+
     def empty(self) -> list[Request]:
         """Take out everything, in worker order."""
         everything = [self._of[worker] for worker in sorted(self._of)]

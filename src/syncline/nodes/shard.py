@@ -2,11 +2,15 @@
 
 1. A message with a newer view than the shard's waits for that view; an older one is judged by the shard's own.
 2. A push or pull from a non-member (unknown, removed, or of another incarnation) is answered `Gone`.
-3. One for a bucket that is held elsewhere is answered `Moved`.
+3. One for a bucket that is held elsewhere, or is cut, is answered `Moved`; one for a bucket that is to come waits.
 4. The rest is the bucket's law (bucket.py). Each bucket synchronises by itself.
-5. A new view: those who are gone are removed, then the push conditions are evaluated again at once.
-6. A view with a joiner whose first iteration is not named: the shard reports its largest V, and closes no later round
-   until a view names it.
+5. A new view: those who are gone are removed, what is held elsewhere from now on is handed over, then the push
+   conditions are evaluated again at once.
+6. A view with a joiner whose first iteration is not named: once all that the shard is to hold is there, it reports its
+   largest V, and closes no later round until a view names it.
+7. A bucket that was handed over is judged by the members and the model that are in force here: who is gone is answered
+   `Gone`, another model is a change of model. Then what has waited for it is judged.
+8. Once all is there that a view with another placement gives to it, the shard tells the coordinator that it is settled.
 """
 
 from __future__ import annotations
@@ -17,8 +21,10 @@ from math import inf
 from syncline.effects import Change, Effect, Event, Received, Send
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Values
-from syncline.messages import COORDINATOR, Gone, Moved, Pull, Push, Report, View
+from syncline.messages import COORDINATOR, Gone, Handover, Moved, Pull, Push, Report, Settled, View, server_id
 from syncline.nodes.bucket import HeldBucket
+from syncline.nodes.cutting import cut_of
+from syncline.nodes.moving import in_force, pack, unpack
 from syncline.nodes.terms import Terms
 
 
@@ -59,7 +65,11 @@ class Shard:
         self.terms = terms
         self.tally = Tally()
         self._deferred: list[Received] = []
-        terms.adopt(view)
+        self._due: dict[Bucket, list[Received]] = {}
+        """What is to come from other servers, and the requests that wait for it."""
+        self._settled = True
+        self._set_members(view)
+        self._holders = view.holders
         self.buckets = {name: HeldBucket(name, params, terms) for name, params in pieces.items()}
 
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -70,6 +80,9 @@ class Shard:
                 self._request(event, message, now, out)
             elif type(message) is View:
                 self._adopt(message, now, out)
+            elif type(message) is Handover:
+                self._take_over(event, message, now, out)
+                self._settle(out)
             else:
                 raise PeerError(f"server {self.number} got {message} from {event.source}")
         elif type(event) is Change:
@@ -91,7 +104,9 @@ class Shard:
             out.append(Send(source, answer))
             return
         bucket = self.buckets.get(message.bucket)
-        if bucket is None:
+        if bucket is None and message.bucket in self._due:
+            self._due[message.bucket].append(event)
+        elif bucket is None:
             moved = Moved(terms.view, message.incarnation, message.progress, message.bucket)
             out.append(Send(source, moved))
         elif type(message) is not Push:
@@ -109,22 +124,75 @@ class Shard:
         if view.view <= self.terms.view:
             return
         before = self.terms.members
-        self.terms.adopt(view)
+        self._set_members(view)
         for worker, member in before.items():
             after = self.terms.members.get(worker)
             if after is None or after.incarnation != member.incarnation:
                 for bucket in self.buckets.values():
                     bucket.remove(worker, out)
-        self._heed_joiners(view, out)
+        if view.holders != self._holders:
+            self._hand_over(view, out)
+        self._heed_joiners(out)
         for bucket in self.buckets.values():
             bucket.members_changed(now, out)
         waiting, self._deferred = self._deferred, []
         for event in waiting:
-            self._request(event, event.message, now, out)  # type: ignore[arg-type]
+            if type(event.message) is Handover:
+                self._take_over(event, event.message, now, out)
+            else:
+                self._request(event, event.message, now, out)  # type: ignore[arg-type]
+        self._settle(out)
 
-    def _heed_joiners(self, view: View, out: list[Effect]) -> None:
+    def _set_members(self, view: View) -> None:
+        self.terms.adopt(view)
+        self._joiners = any(member.first is None for member in view.members)
+
+    def _heed_joiners(self, out: list[Effect]) -> None:
         self.terms.limit = inf
-        if any(member.first is None for member in view.members):
+        if self._joiners and not self._due:
             largest = max((bucket.v for bucket in self.buckets.values()), default=0)
             self.terms.limit = largest
-            out.append(Send(COORDINATOR, Report(view.view, largest)))
+            out.append(Send(COORDINATOR, Report(self.terms.view, largest)))
+
+    # Moves.
+
+    def _hand_over(self, view: View, out: list[Effect]) -> None:
+        """Send away what others hold from now on, and cut what they hold a part of."""
+        self._holders, self._settled = view.holders, False
+        cut, me = cut_of(view.holders), server_id(self.number)
+        for name in [name for name in self.buckets if cut.holder.get(name) != me]:
+            whole = self.buckets.pop(name)
+            for piece in cut.inside(name):
+                message, payload = pack(whole, piece, self.terms)
+                if cut.holder[piece] == me:
+                    self.buckets[piece] = unpack(message, payload, self.terms)
+                else:
+                    out.append(Send(cut.holder[piece], message, payload))
+        mine = view.holders[self.number] if self.number < len(view.holders) else ()
+        self._due = {name: self._due.get(name, []) for name in mine if name not in self.buckets}
+
+    def _take_over(self, event: Received, message: Handover, now: float, out: list[Effect]) -> None:
+        if message.view > self.terms.view:
+            self._deferred.append(event)
+            return
+        if message.bucket not in self._due or event.payload is None:
+            raise PeerError(f"server {self.number} got {message.bucket} from {event.source}, which it does not await")
+        bucket = self.buckets[message.bucket] = unpack(message, event.payload, self.terms)
+        for parked in message.parked:
+            member = self.terms.members.get(parked.worker)
+            if member is None or member.incarnation != parked.request.incarnation:
+                bucket.remove(parked.worker, out)
+        if message.model == in_force(self.terms):
+            bucket.members_changed(now, out)
+        else:
+            bucket.model_changed(now, out)
+        waiting = self._due.pop(message.bucket)
+        for each in waiting:
+            self._request(each, each.message, now, out)  # type: ignore[arg-type]
+        if not self._due:
+            self._heed_joiners(out)
+
+    def _settle(self, out: list[Effect]) -> None:
+        if not self._settled and not self._due:
+            self._settled = True
+            out.append(Send(COORDINATOR, Settled(self.terms.view)))

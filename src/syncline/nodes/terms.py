@@ -9,7 +9,7 @@ import numpy as np
 
 from syncline.codecs import Codec
 from syncline.draw import Draw
-from syncline.layout import Values
+from syncline.layout import Values, Within, within
 from syncline.messages import Member, View
 from syncline.nodes.kept import Who
 from syncline.rules import Rule
@@ -37,6 +37,8 @@ class Terms:
     """The first iteration in which all of them take part."""
     share: Values = field(default_factory=lambda: WHOLE)
     """By how much an update is divided on arrival: a change by the number of those members, a gradient not at all."""
+    within: Within = within
+    """Where a piece of a bucket lies in its arrays."""
     limit: float = inf
     """No round later than this one closes, for the sake of a joiner whose first iteration is not yet named."""
 

@@ -12,18 +12,22 @@
    and nobody waits for them.
 6. A worker that learns that it is no member any more fails, and sends nothing further.
 7. With `patience`, an unanswered push is sent again; its shard takes it once.
+8. A view with another placement: from then on everything is named as that view cuts it. A push or pull that is under
+   way stands for each piece of its bucket that is not answered: whoever holds a piece answers for it, the old holder
+   for all of them, or it says `Moved`, and what is not answered is sent on, piece by piece.
+9. The application may go on in buckets of an earlier view: an update of one is an update of each of its pieces.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import lru_cache
 from math import isfinite
 
 import numpy as np
+from msgspec.structs import replace
 
-from syncline.codecs import Codec, Dense
+from syncline.codecs import Codec, Cutting, Dense
 from syncline.draw import Draw
 from syncline.effects import (
     Deliver,
@@ -41,7 +45,7 @@ from syncline.effects import (
 )
 from syncline.errors import GoneError, NotFinite, PeerError
 from syncline.gates import Always, Gate
-from syncline.layout import Bucket, Layout, Payload, Values
+from syncline.layout import Bucket, Layout, Payload, Values, Within, within
 from syncline.messages import (
     ANSWERS,
     COORDINATOR,
@@ -51,15 +55,14 @@ from syncline.messages import (
     Leave,
     Member,
     Moved,
-    NodeId,
     Params,
     Pull,
     Push,
     Taken,
     View,
     Wants,
-    server_id,
 )
+from syncline.nodes.cutting import cut_of
 
 
 class Phase(Enum):
@@ -85,6 +88,8 @@ class WorkerParts:
     """Refuse to send NaN and infinity."""
     patience: float | None = None
     """Seconds after which an unanswered push is sent again; None: never, the lane is reliable."""
+    within: Within = within
+    """Where a piece of a bucket lies in its update."""
 
 
 def is_finite(values: Values) -> bool:
@@ -98,6 +103,7 @@ class Worker:
 
     __slots__ = (
         "_awaited",
+        "_cut",
         "_deferred",
         "_held",
         "_holder",
@@ -115,7 +121,7 @@ class Worker:
         "progress",
     )
     _left: int
-    """Buckets of the present iteration that are not answered yet."""
+    """Values of the present iteration that are not answered yet."""
     _least_v: int | None
     """The least V that the buckets of the present iteration have reported, so far."""
     _was_late: bool
@@ -128,13 +134,16 @@ class Worker:
         self.phase = JOINING
         self._parts = parts
         self._awaited: dict[Bucket, Send] = {}
+        """What each bucket waits for; after a cut, the message may still name the bucket that it is a piece of."""
         self._deferred: list[Received] = []
         self._held: dict[Bucket, tuple[Values, int]] = {}
         self._read: dict[Bucket, int] = {}
         self._lr: float | None = None
         self._sent: set[Bucket] = set()
         """The buckets of the present iteration that are pushed, or pulled."""
-        self._set_view(view)
+        self._view = view.view
+        self._cut = cut_of(view.holders)
+        self._holder = self._cut.holder
         self._begin(0)
         me = self._member(view)
         if me is not None and me.first is not None:
@@ -160,11 +169,11 @@ class Worker:
 
     def awaits(self, answer: Params) -> bool:
         """Is this the answer that one of its buckets waits for? Then the parameters may go where they belong."""
-        awaited = self._awaited.get(answer.bucket)
-        return (
-            awaited is not None
-            and answer.incarnation == self.incarnation
-            and answer.progress == awaited.message.progress  # type: ignore[union-attr]
+        name = answer.bucket
+        awaited = [self._awaited.get(piece) for piece in ((name,) if name in self._holder else self._cut.inside(name))]
+        return answer.incarnation == self.incarnation and any(
+            each is not None and answer.progress == each.message.progress  # type: ignore[union-attr]
+            for each in awaited
         )
 
     def _obey(self, event: Event, out: list[Effect]) -> None:
@@ -185,6 +194,9 @@ class Worker:
     def _push(self, ready: Ready, out: list[Effect]) -> None:
         bucket, update = ready.bucket, ready.payload
         parts, i = self._parts, self.progress
+        if bucket not in self._holder:
+            self._push_pieces(ready, out)
+            return
         if self.phase is not RUNNING or bucket in self._awaited:
             raise PeerError(f"worker {self.number}: an update of {bucket} before the last one was answered")
         if parts.finite and update is not None and not is_finite(update):
@@ -202,6 +214,15 @@ class Worker:
         self._lr = ready.lr
         push = Push(self._view, self.incarnation, i, bucket, read, wants, ready.lr, update is None)
         self._send(bucket, push, None if update is None else parts.codec.encode(update), out)
+
+    def _push_pieces(self, ready: Ready, out: list[Effect]) -> None:
+        """An update of a bucket that is cut by now."""
+        pieces, update = self._cut.inside(ready.bucket), ready.payload
+        if not pieces:
+            raise PeerError(f"worker {self.number}: {ready.bucket} is no bucket of view {self._view}")
+        for piece in pieces:
+            part = None if update is None else update[self._parts.within(ready.bucket, piece)]
+            self._push(Ready(piece, part, ready.lr), out)
 
     def _merge(self, bucket: Bucket, update: Values | None, read: int, hold: bool) -> tuple[Values | None, int]:
         """The update with what was held back before it and the version it was read at, or nothing if it is held too."""
@@ -229,7 +250,7 @@ class Worker:
     def _resend(self, progress: object, out: list[Effect]) -> None:
         again = [send for send in self._awaited.values() if send.message.progress == progress]  # type: ignore[union-attr]
         if again and self._parts.patience is not None:
-            out.extend(again)
+            out.extend(dict.fromkeys(again))
             out.append(SetTimer(("resend", progress), self._parts.patience))
 
     # Down.
@@ -248,14 +269,37 @@ class Worker:
             self._fail(out)
             return
         awaited = self._awaited.get(answer.bucket)
-        if awaited is None or answer.progress != awaited.message.progress:  # type: ignore[union-attr]
+        if awaited is None:
+            self._receive_cut(event, answer, out)  # type: ignore[arg-type]
+            return
+        if answer.progress != awaited.message.progress:  # type: ignore[union-attr]
             return
         if answer.view > self._view:
             self._deferred.append(event)
         elif kind is Moved:
-            self._send_on(answer.bucket, awaited, out)
+            self._send_on(event, answer, [answer.bucket], out)  # type: ignore[arg-type]
         else:
             self._answered(answer, event.payload, out)  # type: ignore[arg-type]
+
+    def _receive_cut(self, event: Received, answer: Params | Taken | Moved, out: list[Effect]) -> None:
+        """An answer for a bucket that is not awaited under this name: a repeat, or one of another cut."""
+        bucket = answer.bucket
+        if bucket in self._holder:
+            return
+        if answer.view > self._view:
+            self._deferred.append(event)
+            return
+        pieces = [
+            piece
+            for piece in self._cut.inside(bucket)
+            if piece in self._awaited and self._awaited[piece].message.progress == answer.progress  # type: ignore[union-attr]
+        ]
+        if type(answer) is Moved:
+            self._send_on(event, answer, pieces, out)
+            return
+        for piece in pieces:
+            values = None if event.payload is None else event.payload[self._parts.within(bucket, piece)]
+            self._answered(replace(answer, bucket=piece), values, out)  # type: ignore[arg-type]
 
     def _answered(self, message: Params | Taken, payload: Payload | None, out: list[Effect]) -> None:
         bucket = message.bucket
@@ -266,7 +310,7 @@ class Worker:
             self._least_v = message.v
         if message.late:
             self._was_late = True
-        self._left = left = self._left - 1
+        self._left = left = self._left - bucket.stop + bucket.start
         following = None
         if not left:
             following = message.progress + 1
@@ -280,16 +324,28 @@ class Worker:
     def _begin(self, iteration: int) -> None:
         self.progress = iteration
         self._sent.clear()
-        self._left = len(self._holder)
+        self._left = self._cut.size
         self._least_v = None
         self._was_late = False
 
-    def _send_on(self, bucket: Bucket, awaited: Send, out: list[Effect]) -> None:
-        holder = self._holder[bucket]
-        if holder == awaited.to:
-            raise PeerError(f"worker {self.number}: {holder} disowns {bucket}, which view {self._view} gives to it")
-        self._awaited[bucket] = Send(holder, awaited.message, awaited.payload)
-        out.append(self._awaited[bucket])
+    def _send_on(self, event: Received, moved: Moved, pieces: list[Bucket], out: list[Effect]) -> None:
+        """Send what waits for an answer of this server to those who hold it now."""
+        for piece in pieces:
+            awaited = self._awaited[piece]
+            request: Push | Pull = awaited.message  # type: ignore[assignment]
+            if awaited.to != event.source or request.bucket != moved.bucket or moved.view < request.view:
+                continue  # it was sent on already
+            if moved.view == request.view:
+                raise PeerError(
+                    f"worker {self.number}: {event.source} disowns {piece}, which view {moved.view} gives to it"
+                )
+            payload = awaited.payload
+            if payload is not None and request.bucket != piece:
+                assert isinstance(self._parts.codec, Cutting)
+                payload = self._parts.codec.cut(payload, self._parts.within(request.bucket, piece))
+            send = Send(self._holder[piece], replace(request, view=self._view, bucket=piece), payload)
+            self._awaited[piece] = send
+            out.append(send)
 
     # Membership.
 
@@ -319,7 +375,22 @@ class Worker:
 
     def _set_view(self, view: View) -> None:
         self._view = view.view
-        self._holder = _holder_of(view.holders)
+        before, self._cut = self._cut, cut_of(view.holders)
+        if self._cut is not before:
+            self._holder = self._cut.holder
+            self._rename()
+
+    def _rename(self) -> None:
+        """Name everything as the new view cuts it."""
+        inside = self._cut.inside
+        self._awaited = {piece: send for name, send in self._awaited.items() for piece in inside(name)}
+        self._read = {piece: version for name, version in self._read.items() for piece in inside(name)}
+        self._sent = {piece for name in self._sent for piece in inside(name)}
+        self._held = {
+            piece: (values[self._parts.within(name, piece)], read)
+            for name, (values, read) in self._held.items()
+            for piece in inside(name)
+        }
 
     def _depart(self, out: list[Effect]) -> None:
         self.phase = LEAVING
@@ -341,9 +412,3 @@ class Worker:
     def _fail(self, out: list[Effect]) -> None:
         self.phase = GONE
         out.append(Fail(GoneError(self.number, self.incarnation, self.progress)))
-
-
-@lru_cache(maxsize=4)
-def _holder_of(holders: tuple[tuple[Bucket, ...], ...]) -> dict[Bucket, NodeId]:
-    """Who holds which bucket; one map for all workers that share a view."""
-    return {bucket: server_id(number) for number, held in enumerate(holders) for bucket in held}

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from syncline.effects import Change, Depart, Enter, Lost
+from syncline.effects import Change, Depart, Dismiss, Enter, Lost
 from syncline.sim.agenda import NO_WORKER
-from syncline.sim.faults import Crash, Fault, Freeze, Join, Leave, Restart, Slow, Switch
+from syncline.sim.faults import (
+    AddServer,
+    Crash,
+    Fault,
+    Freeze,
+    Join,
+    Leave,
+    RemoveServer,
+    Restart,
+    Slow,
+    Switch,
+)
 from syncline.sim.processes import Client
 
 if TYPE_CHECKING:
@@ -21,7 +32,7 @@ class Accidents:
 
     def schedule(self) -> None:
         for fault in self._world.scenario.faults:
-            worker = NO_WORKER if isinstance(fault, Switch) else fault.worker
+            worker = NO_WORKER if isinstance(fault, Switch | AddServer | RemoveServer) else fault.worker
             self._world.agenda.at(fault.at, worker, self._befall, worker, fault)
 
     def _befall(self, worker: int, fault: Fault) -> None:
@@ -32,6 +43,10 @@ class Accidents:
             case Switch(sync=model, server=number, release=release):
                 for server in world.servers if number is None else [world.servers[number]]:
                     world.at_server(server, Change(model, release))
+            case AddServer():
+                world.add_server()
+            case RemoveServer(server=number):
+                world.to_coordinator(world.coordinator, Dismiss(number))
             case Join():
                 self._enter(world.add_client(worker, 0, world.coordinator.view))
             case _:

@@ -75,7 +75,22 @@ class Switch:
     release: Release | None = None
 
 
-Fault = Crash | Restart | Freeze | Slow | Leave | Join | Switch
+@dataclass(frozen=True)
+class AddServer:
+    """A server starts and takes its share of the model over; it gets the next number and the others' sync model."""
+
+    at: float
+
+
+@dataclass(frozen=True)
+class RemoveServer:
+    """A server hands over all that it holds."""
+
+    at: float
+    server: int
+
+
+Fault = Crash | Restart | Freeze | Slow | Leave | Join | Switch | AddServer | RemoveServer
 
 KINDS: Mapping[str, type[Fault]] = {
     "crash": Crash,
@@ -85,6 +100,8 @@ KINDS: Mapping[str, type[Fault]] = {
     "leave": Leave,
     "join": Join,
     "switch": Switch,
+    "add_server": AddServer,
+    "remove_server": RemoveServer,
 }
 
 

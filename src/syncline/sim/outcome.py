@@ -12,6 +12,7 @@ import numpy as np
 
 from syncline.errors import RunError
 from syncline.layout import Bucket, Values
+from syncline.nodes.cutting import cut_of
 from syncline.nodes.meter import Meter
 from syncline.sim.problem import Quality
 from syncline.sim.scenario import Scenario
@@ -85,7 +86,8 @@ def gap(some: Sequence[Values], others: Sequence[Values]) -> float:
 def server_pieces(world: World) -> list[Values]:
     """A copy of the parameters as the servers hold them, in the order of the buckets."""
     held = {name: bucket for server in world.servers for name, bucket in server.shard.buckets.items()}
-    return [held[name].params.copy() for name in world.buckets]
+    cut = cut_of(world.coordinator.view.holders)
+    return [np.concatenate([held[piece].params for piece in cut.inside(name)]) for name in world.buckets]
 
 
 def _train_progress(world: World) -> int:

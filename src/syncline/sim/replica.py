@@ -34,7 +34,7 @@ class Steps:
 class Replica:
     """The parameters as one worker holds them, piece by piece, with its optimizer's memory."""
 
-    __slots__ = ("_adds", "_changes", "_means", "_memory", "_problem", "_steps", "pieces")
+    __slots__ = ("_adds", "_changes", "_means", "_memory", "_parts", "_problem", "_steps", "pieces")
 
     def __init__(
         self,
@@ -50,6 +50,8 @@ class Replica:
         self.pieces = list(pieces)
         self._memory = memory
         self._means: dict[int, Values] = {}
+        self._parts: dict[int, list[tuple[slice, Values]]] = {}
+        """Means of parts of a piece, where it was cut."""
         self._changes: list[Values] = []
 
     def update(self, mode: Mode, worker: int, iteration: int) -> list[Values]:
@@ -72,6 +74,15 @@ class Replica:
         else:
             self.pieces[place] = payload
 
+    def fresh_part(self, mode: Mode, place: int, where: slice, payload: Values | None) -> None:
+        """The same for a part of a piece, whose bucket was cut."""
+        if mode is _GRADIENTS:
+            if payload is not None:
+                self._parts.setdefault(place, []).append((where, payload))
+        elif payload is not None or self._changes:
+            piece = self.pieces[place] = self.pieces[place].copy()
+            piece[where] = piece[where] + self._changes[place][where] if payload is None else payload
+
     def whole(self) -> None:
         """In `gradients` mode: every bucket's mean is there, and the worker's optimizer takes its step."""
         rule, pieces = self._problem.optimizer, self.pieces
@@ -82,6 +93,8 @@ class Replica:
             else:
                 pieces[place] = self._steps.step(rule, place, pieces[place], mean)
         self._means.clear()
+        if self._parts:
+            self._step_parts()
 
     def twin(self) -> Replica:
         """A copy that a joiner can go on with: parameters and optimizer state."""
@@ -101,6 +114,16 @@ class Replica:
         if self._memory is None:
             self._memory = [self._problem.optimizer.start(piece) for piece in self.pieces]
         return self._memory[place]
+
+    def _step_parts(self) -> None:
+        """The same for pieces whose buckets were cut."""
+        rule = self._problem.optimizer
+        for place, parts in self._parts.items():
+            piece, memory = self.pieces[place].copy(), self._remembered(place)
+            for where, part in parts:
+                rule.apply(piece[where], part, {name: each[where] for name, each in memory.items()}, 0, None)
+            self.pieces[place] = piece
+        self._parts.clear()
 
 
 def _stepped(rule: Rule, piece: Values, update: Values, memory: Memory) -> Values:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from syncline.codecs import Cutting
 from syncline.errors import UsageError
 from syncline.sim.compute import Compute, Lognormal
 from syncline.sim.dispatch import Dispatch
-from syncline.sim.faults import Crash, Fault, Freeze, Join, Slow, Switch
+from syncline.sim.faults import AddServer, Crash, Fault, Freeze, Join, RemoveServer, Slow, Switch
 from syncline.sim.network import Links
+from syncline.spec import write
 from syncline.strategy import ServerStrategy, check, check_model
+from syncline.sync import Release, SyncModel
 
 MOST_WORKERS = 1_000_000
 MOST_SERVERS = 10_000
@@ -54,17 +58,53 @@ class Scenario:
         check(self.strategy, self.worker_numbers)
         for number, fault in enumerate(self.faults):
             self._check_fault(f"faults[{number}]", fault, self.faults[:number])
+        for _ in self.placements():
+            pass
+
+    def placements(self) -> Iterator[tuple[str, frozenset[int]]]:
+        """Which servers there are after each fault that changes it, in order of time; senseless ones are refused."""
+        models = {server: (model, self.strategy.release) for server, model in enumerate(self.strategy.sync)}
+        following = len(models)
+        in_time = sorted(enumerate(self.faults), key=lambda each: each[1].at)
+        for option, fault in ((f"faults[{number}]", fault) for number, fault in in_time):
+            match fault:
+                case Switch(sync=model, server=server, release=release):
+                    if server is not None and server not in models:
+                        raise UsageError(f"{option}.server", f"there is no server {server}; {_listed(models)}")
+                    for each in models if server is None else (server,):
+                        models[each] = (model, release or models[each][1])
+                case AddServer():
+                    self._check_moves(option, models)
+                    models[following] = next(iter(models.values()))
+                    following += 1
+                    yield option, frozenset(models)
+                case RemoveServer(server=server):
+                    self._check_moves(option, {})
+                    if server not in models:
+                        raise UsageError(f"{option}.server", f"there is no server {server}; {_listed(models)}")
+                    if len(models) == 1:
+                        raise UsageError(
+                            f"{option}.server", f"{server} is the last server; somebody must hold the model"
+                        )
+                    del models[server]
+                    yield option, frozenset(models)
+
+    def _check_moves(self, option: str, models: Mapping[int, tuple[SyncModel, Release]]) -> None:
+        if not isinstance(self.strategy.codec, Cutting):
+            raise UsageError(option, f"updates of {write(self.strategy.codec)!r} cannot be cut, so no server can move")
+        if any(each != next(iter(models.values())) for each in models.values()):
+            those = ", ".join(f"{server}: {write(model)} {release}" for server, (model, release) in models.items())
+            problem = f"a new server takes the sync model of the others, but they have several ({those})"
+            raise UsageError(option, f"{problem}; give one to all of them")
 
     def _check_fault(self, option: str, fault: Fault, earlier: tuple[Fault, ...]) -> None:
         if not fault.at >= 0:
             raise UsageError(f"{option}.at", f"must be at least 0 seconds, not {fault.at}")
         match fault:
-            case Switch(sync=model, server=server):
-                if server is not None and not 0 <= server < self.strategy.servers:
-                    raise UsageError(
-                        f"{option}.server", f"there is no server {server}; {_range(self.strategy.servers)}"
-                    )
+            case Switch(sync=model):
                 check_model(model, self.strategy.mode, self.worker_numbers, f"{option}.sync")
+                return
+            case AddServer() | RemoveServer():
                 return
             case Join(worker=worker):
                 if worker < self.cluster.workers:
@@ -81,6 +121,12 @@ class Scenario:
             raise UsageError(f"{option}.worker", f"there is no worker {fault.worker}; {_range(self.worker_numbers)}")
         if isinstance(fault, (Crash, Freeze)) and fault.detect is not None and not fault.detect >= 0:
             raise UsageError(f"{option}.detect", f"must be at least 0 seconds, not {fault.detect}")
+
+
+def _listed(servers: Collection[int]) -> str:
+    if set(servers) == set(range(len(servers))):
+        return _range(len(servers))
+    return f"there are {', '.join(map(str, sorted(servers)))}"
 
 
 def _range(count: int) -> str:

@@ -7,6 +7,7 @@ worker computes, accidents.py what befalls it, outcome.py what a run has come to
 from __future__ import annotations
 
 import gc
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from math import inf
@@ -14,10 +15,10 @@ from math import inf
 import numpy as np
 
 from syncline.draw import Draw
-from syncline.effects import Deliver, Effect, Event, Fail, Fetch, Ready, Received, Send, SetTimer, Timer
+from syncline.effects import Admit, Deliver, Effect, Event, Fail, Fetch, Ready, Received, Send, SetTimer, Timer
 from syncline.errors import GoneError, RunError, UsageError
-from syncline.layout import VALUE_BYTES, buckets
-from syncline.messages import COORDINATOR, Member, NodeId, Params, Push, View
+from syncline.layout import buckets
+from syncline.messages import COORDINATOR, Handover, Member, NodeId, Params, Push, View
 from syncline.nodes.coordinator import Coordinator
 from syncline.nodes.meter import Meter
 from syncline.nodes.shard import Shard
@@ -26,8 +27,9 @@ from syncline.nodes.worker import Phase, Worker, WorkerParts
 from syncline.placement import checked
 from syncline.sim.accidents import Accidents
 from syncline.sim.agenda import NO_WORKER, Action, Agenda
-from syncline.sim.cargo import Cargo
-from syncline.sim.handover import Handover
+from syncline.sim.cargo import Cargos
+from syncline.sim.handover import Handover as ReplicaHandover
+from syncline.sim.moves import check_placements, handover_bytes, replacing, ruler
 from syncline.sim.network import Network, Transfer
 from syncline.sim.outcome import Outcome, gap, judge, server_pieces
 from syncline.sim.pace import Pace, pace_of
@@ -37,6 +39,7 @@ from syncline.sim.replica import Replica, Steps
 from syncline.sim.scenario import Scenario
 from syncline.sim.trace import TraceLog
 from syncline.strategy import Mode
+from syncline.sync import Release, SyncModel
 
 MOST_BUCKETS = 100_000
 """Beyond that a simulation would hardly end."""
@@ -69,7 +72,7 @@ class World:
         """None: messages take no time."""
         self.pace: Pace = pace_of(self)
         self.accidents = Accidents(self)
-        self.handover = Handover(self)
+        self.handover = ReplicaHandover(self)
         self._steps = Steps()
         self._record = self.trace.record
         self._to_worker: Action = self.to_worker
@@ -84,28 +87,43 @@ class World:
         ranges = checked(strategy.placement, layout, strategy.servers)
         held = tuple(buckets(layout, each, strategy.bucket_values) for each in ranges)
         self.buckets = tuple(sorted(bucket for each in held for bucket in each))
-        self._cargo = {
-            bucket: Cargo(place, strategy.codec.size(bucket.size), bucket.size * VALUE_BYTES)
-            for place, bucket in enumerate(self.buckets)
-        }
+        self._cargo = Cargos(self.buckets, strategy.codec)
         self._backwards = list(enumerate(self.buckets))[::-1]
         self._initial = self.problem.start(self.buckets)
+        self._within = ruler(self.buckets, self._initial)
+        replace = replacing(strategy.placement, layout)
+        check_placements(self.scenario, replace, held)
         members = tuple(Member(worker, 0, 0) for worker in range(self.scenario.cluster.workers))
         view = View(0, members, held)
-        self.coordinator = Coordinator(view)
-        self.servers = [Server(self._shard(number, view)) for number in range(strategy.servers)]
+        self.coordinator = Coordinator(view, replace)
+        self.servers = [
+            Server(self._shard(number, view, strategy.sync[number], strategy.release))
+            for number in range(strategy.servers)
+        ]
         self._parts = WorkerParts(
-            layout, self.draw, strategy.codec, strategy.gate, finite=not self.problem.always_finite
+            layout,
+            self.draw,
+            strategy.codec,
+            strategy.gate,
+            finite=not self.problem.always_finite,
+            within=self._within,
         )
         self.clients: dict[int, Client] = {}
         for member in members:
             self.add_client(member.worker, 0, view)
 
-    def _shard(self, number: int, view: View) -> Shard:
+    def _shard(self, number: int, view: View, model: SyncModel, release: Release) -> Shard:
         strategy = self.scenario.strategy
-        terms = Terms(strategy.sync[number], strategy.rule, strategy.codec, self.draw, strategy.release)
-        pieces = {bucket: self._initial[self._cargo[bucket].place].copy() for bucket in view.holders[number]}
+        terms = Terms(model, strategy.rule, strategy.codec, self.draw, release, within=self._within)
+        held = view.holders[number] if number < len(view.holders) else ()
+        pieces = {bucket: self._initial[self._cargo[bucket].place].copy() for bucket in held}
         return Shard(number, pieces, terms, view)
+
+    def add_server(self) -> None:
+        """A server process starts, and is admitted; it has the sync model of the others."""
+        number, others = len(self.servers), self.servers[min(self.coordinator.servers)].shard.terms
+        self.servers.append(Server(self._shard(number, self.coordinator.view, others.model, others.release)))
+        self.to_coordinator(self.coordinator, Admit(number))
 
     def add_client(self, number: int, incarnation: int, view: View) -> Client:
         """A worker process starts; it must join unless the view names it."""
@@ -155,7 +173,11 @@ class World:
     def stop_awaiting(self, client: Client) -> None:
         self.awaited -= client.awaited
         client.awaited = False
-        self.agenda.over = self.finished > 0 and self.awaited == 0
+        self._end_if_all_done()
+
+    def _end_if_all_done(self) -> None:
+        """The run is over when nobody is awaited any more, and nothing of the model is on its way."""
+        self.agenda.over = self.finished > 0 and self.awaited == 0 and not self.coordinator.moving
 
     def train(self, client: Client) -> None:
         """Compute one update for real, and hand it over bucket by bucket, last layers first."""
@@ -193,6 +215,8 @@ class World:
                 size = self._cargo[message.bucket].pushed  # type: ignore[union-attr]
             worker, arrive, whom = source.number, self._to_server, self.servers[to.number]
         else:
+            if kind is Handover:
+                size = handover_bytes(message, self._cargo[message.bucket].pushed)  # type: ignore[union-attr, arg-type]
             worker, arrive, whom = self._arrival(source, to)
         if self.recording:
             record = self._record
@@ -205,7 +229,7 @@ class World:
             self.network.send(Transfer(source, to, worker, size, arrive, whom, event))
 
     def _arrival(self, source: NodeId, to: NodeId) -> tuple[int, Action, int | Server | Coordinator]:
-        """Of a message without a payload: the number of the worker at either end, how it arrives, and where."""
+        """Of any other message: the number of the worker at either end, how it arrives, and where."""
         if to.role == "worker":
             return to.number, self._to_worker, to.number
         if to.role == "server":
@@ -214,7 +238,11 @@ class World:
         return source.number, self.to_coordinator, self.coordinator
 
     def _deliver(self, client: Client, deliver: Deliver) -> None:
-        client.replica.fresh(self.mode, self._cargo[deliver.bucket].place, deliver.payload)
+        cargo = self._cargo[deliver.bucket]
+        if cargo.place < 0:
+            self._deliver_part(client, deliver)
+        else:
+            client.replica.fresh(self.mode, cargo.place, deliver.payload)
         following = deliver.next
         if following is None or not self.recording:
             return
@@ -231,6 +259,12 @@ class World:
         self.go_on(client, following)
         if self.handover.waiting:
             self.handover.serve(client)
+
+    def _deliver_part(self, client: Client, deliver: Deliver) -> None:
+        """A piece of a bucket: replicas stay in the buckets of the start."""
+        place = bisect_right(self.buckets, deliver.bucket.start, key=lambda bucket: bucket.start) - 1
+        where = self._within(self.buckets[place], deliver.bucket)
+        client.replica.fresh_part(self.mode, place, where, deliver.payload)
 
     def _fail(self, client: Client, fail: Fail) -> None:
         if not isinstance(fail.error, GoneError):
@@ -275,7 +309,10 @@ class World:
             self.finish(client)  # it joined when all had been done
 
     def to_coordinator(self, coordinator: Coordinator, event: Event) -> None:
+        was_moving = coordinator.moving
         self.perform(COORDINATOR, coordinator.handle(event, self.agenda.now))
+        if was_moving:
+            self._end_if_all_done()
 
     # The end.
 

@@ -1,0 +1,45 @@
+"""The buckets of a view in order: which of them lie in a range.
+
+A move cuts buckets and never joins two, so what was one bucket in an earlier view is a row of them in a later one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from functools import lru_cache
+
+from syncline.layout import Bucket
+from syncline.messages import NodeId, server_id
+
+Holders = tuple[tuple[Bucket, ...], ...]
+"""By server number."""
+
+
+class Cut:
+    """Who holds which bucket in a view."""
+
+    __slots__ = ("_order", "_starts", "holder", "size")
+
+    def __init__(self, holders: Holders) -> None:
+        self.holder: Mapping[Bucket, NodeId] = {
+            bucket: server_id(number) for number, held in enumerate(holders) for bucket in held
+        }
+        self.size = sum(bucket.size for bucket in self.holder)
+        """How many values there are."""
+        self._order = sorted(self.holder)
+        self._starts = [bucket.start for bucket in self._order]
+
+    def inside(self, whole: Bucket) -> list[Bucket]:
+        """The buckets that lie in this range, in order."""
+        first = bisect_left(self._starts, whole.start)
+        last = bisect_left(self._starts, whole.stop, first)
+        if last > first and self._order[last - 1].stop > whole.stop:
+            last -= 1
+        return self._order[first:last]
+
+
+@lru_cache(maxsize=4)
+def cut_of(holders: Holders) -> Cut:
+    """One for all nodes of a process that share a view."""
+    return Cut(holders)

@@ -1,0 +1,113 @@
+"""A bucket, or a piece of one, as it travels to the server that holds it next.
+
+1. Everything goes along: parameters, version, V, the rule's memory, kept updates, who has pushed, known repeats, parked
+   pulls, the bound and the paces of a model that adapts. A piece gets all of it, cut to its range.
+2. Kept updates are copied: the memory of their workers is free from here on as far as the old holder is concerned.
+3. A parked pull goes without its update, which was taken: as far as a model asks how significant it is, it is not.
+4. The step that a worker is in the middle of is not measured: the clocks of two servers are two clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+import numpy as np
+from msgspec.structs import replace
+
+from syncline.codecs import Cutting
+from syncline.effects import Received
+from syncline.layout import Bucket, Payload
+from syncline.messages import Handover, KeptUpdate, ParkedPull, Push, worker_id
+from syncline.nodes.bucket import HeldBucket
+from syncline.nodes.kept import Kept
+from syncline.nodes.terms import Terms
+from syncline.spec import write
+
+_ALIGN = 8
+"""Bytes: every array in a payload starts at a multiple of this."""
+
+
+def in_force(terms: Terms) -> str:
+    """The sync model and the release as a text, to see whether two servers have the same."""
+    return f"{write(terms.model)} {terms.release}"
+
+
+def pack(bucket: HeldBucket, piece: Bucket, terms: Terms) -> tuple[Handover, Payload]:
+    """All that is known of this piece of the bucket."""
+    where = terms.within(bucket.name, piece)
+    kept = bucket._kept.everything()
+    names = tuple(bucket.memory)
+    arrays = [bucket.params[where], *(bucket.memory[name][where] for name in names)]
+    codec = cast(Cutting, terms.codec)
+    arrays += [codec.cut(each.payload, where) for _, _, each in kept if each.payload is not None]
+    message = Handover(
+        terms.view,
+        piece,
+        bucket.version,
+        bucket.v,
+        in_force(terms),
+        bucket.bound,
+        bucket._round_applied,
+        bucket._unruly,
+        tuple((i, tuple(sorted(there))) for i, there in bucket._pushed.items()),
+        tuple(
+            (worker, each.incarnation, each.progress, bucket._late.get(worker) is each)
+            for worker, each in bucket._seen.items()
+        ),
+        tuple((worker, *pulled) for worker, pulled in bucket._pulled.items()),
+        tuple((worker, tuple(steps)) for worker, steps in bucket._paces.steps().items()),
+        tuple(
+            ParkedPull(parked.source.number, under, replace(parked.message, bucket=piece))
+            for under, parked in bucket._lot.everything()
+        ),
+        tuple(KeptUpdate(i, *who, each.read, each.lr, each.payload is None) for i, who, each in kept),
+        names,
+        tuple((array.dtype.str, array.size) for array in arrays),
+    )
+    return message, _joined(arrays)
+
+
+def unpack(message: Handover, payload: Payload, terms: Terms) -> HeldBucket:
+    """The bucket as its new holder has it, before anything is judged there."""
+    arrays = iter(_parted(payload, message.arrays))
+    bucket = HeldBucket(message.bucket, next(arrays), terms)
+    for name in message.memory:
+        bucket.memory[name][:] = next(arrays)
+    for each in message.kept:
+        update = Kept(None if each.empty else next(arrays), each.lr, each.read, owned=True)
+        bucket._kept.keep(each.i, (each.worker, each.incarnation), update)
+    bucket.version, bucket.v, bucket.bound = message.version, message.v, message.bound
+    bucket._round_applied, bucket._unruly = message.applied, message.unruly
+    bucket._pushed = {i: set(there) for i, there in message.pushed}
+    for worker, incarnation, i, late in message.seen:
+        bucket._seen[worker] = seen = Push(message.view, incarnation, i, message.bucket, 0)
+        if late:
+            bucket._late[worker] = seen
+    bucket._pulled = {worker: (incarnation, progress) for worker, incarnation, progress in message.pulled}
+    for worker, steps in message.steps:
+        member, last = terms.members.get(worker), bucket._seen.get(worker)
+        if member is not None and last is not None and member.incarnation == last.incarnation:
+            bucket._paces.recall(worker, steps)
+    for parked in message.parked:
+        bucket._lot.park(Received(worker_id(parked.worker), parked.request), parked.under)  # type: ignore[arg-type]
+    bucket._count_missing()
+    return bucket
+
+
+def _joined(arrays: Iterable[Payload]) -> Payload:
+    parts = []
+    for array in arrays:
+        flat = np.ascontiguousarray(array).view(np.uint8)
+        parts += [flat, np.zeros(-flat.size % _ALIGN, np.uint8)]
+    return np.concatenate(parts)
+
+
+def _parted(payload: Payload, arrays: Sequence[tuple[str, int]]) -> list[Payload]:
+    """Copies of the arrays: what came in is not ours to keep."""
+    found, start = [], 0
+    for kind, count in arrays:
+        stop = start + count * np.dtype(kind).itemsize
+        found.append(payload[start:stop].view(kind).copy())
+        start = stop + -stop % _ALIGN
+    return found

@@ -1,0 +1,357 @@
+"""What the shards of a random schedule must do, followed from outside: what came in, what went out.
+
+A `Ledger` follows one shard; an `Account` is what one bucket must be, and goes along when the bucket moves. How
+exactly-once is seen: the updates are one-hot in coordinates that nobody else has, and the rule counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+
+from syncline.draw import Draw
+from syncline.effects import Change, Effect, Event, Received, Send
+from syncline.layout import Bucket, Values, within
+from syncline.messages import Gone, Handover, Member, Moved, Params, Push, Report, Settled, Taken, View
+from syncline.nodes.cutting import cut_of
+from syncline.nodes.shard import Shard
+from syncline.sync import Bsp, Drop, Dsps, Pssp, Release, Ssp
+
+Key = tuple[int, int, int, Bucket]
+"""Which request: (worker, incarnation, progress, bucket)."""
+
+Asked = tuple[int, int, int]
+"""The same without the bucket."""
+
+Answers = list[tuple[Key, Params | Taken | Gone | Moved]]
+
+
+@dataclass
+class Account:
+    """What a bucket must be."""
+
+    expected: Values
+    last: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Of each (worker, incarnation), the progress of the last request that was judged."""
+    open: set[Asked] = field(default_factory=set)
+    pushed: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
+    kept: dict[int, list[int]] = field(default_factory=dict)
+    """Of each open round, the coordinates of the updates that wait for its close."""
+    v: int = 0
+    version: int = 0
+    """The last two as they were when the bucket was handed over."""
+
+    def piece(self, where: slice) -> Account:
+        kept = {i: [c - where.start for c in cs if where.start <= c < where.stop] for i, cs in self.kept.items()}
+        pushed = {i: set(there) for i, there in self.pushed.items()}
+        return Account(self.expected[where].copy(), dict(self.last), set(self.open), pushed, kept, self.v, self.version)
+
+    def settle(self) -> None:
+        """What was kept counts as applied."""
+        for coordinates in self.kept.values():
+            self.expected[coordinates] += 1
+        self.kept.clear()
+
+
+@dataclass
+class Books:
+    """What all ledgers share."""
+
+    taken: set[Key] = field(default_factory=set)
+    dropped: set[Key] = field(default_factory=set)
+    transit: dict[Bucket, Account] = field(default_factory=dict)
+    """The buckets that are on their way to another server."""
+
+
+class Ledger:
+    """Lets a shard handle events, and checks every step."""
+
+    def __init__(self, shard: Shard, view: View, books: Books, draw: Draw) -> None:
+        self.shard = shard
+        self.view = view
+        self.limit = inf
+        self.books = books
+        self.accounts = {name: Account(np.zeros_like(bucket.params)) for name, bucket in shard.buckets.items()}
+        self._draw = draw
+        self._deferred: list[Received] = []
+        self._due: dict[Bucket, list[Received]] = {}
+        self._owes_report = False
+
+    @property
+    def members(self) -> dict[int, Member]:
+        return {member.worker: member for member in self.view.members if member.first is not None}
+
+    @property
+    def _joiners(self) -> bool:
+        return any(member.first is None for member in self.view.members)
+
+    def step(self, event: Event, now: float) -> list[Effect]:
+        """Let the shard handle an event, and check all that follows."""
+        before = {name: bucket.v for name, bucket in self.shard.buckets.items()}
+        versions = {name: bucket.version for name, bucket in self.shard.buckets.items()}
+        carried = self._carried(event)
+        judged = self._judged(event, before, versions)
+        late_whole = self._owes_report and not self._due
+        at_close = self.shard.terms.model.at_close
+        effects = self.shard.handle(event, now)
+        if isinstance(event, Change):
+            at_close = self.shard.terms.model.at_close
+            if not at_close:
+                for account in self.accounts.values():
+                    account.settle()
+        assert set(self.shard.buckets) == set(self.accounts), "the shard does not hold what its view gives to it"
+        answers = self._answers(effects)
+        repeats = self._judge(event, judged, carried, answers, at_close, before)
+        self._check_answers(answers, repeats)
+        self._check_rounds(before)
+        self._check_params(versions)
+        self._check_versions(effects)
+        self._check_reports(effects, late_whole)
+        return effects
+
+    # What the event was.
+
+    def _carried(self, event: Event) -> dict[int, list[int]]:
+        """The coordinates in each push that may be judged now, read before anything is answered."""
+        events = [*self._deferred, event, *(each for waiting in self._due.values() for each in waiting)]
+        pushes = [each for each in events if isinstance(each, Received) and isinstance(each.message, Push)]
+        return {
+            id(each): [] if each.payload is None else [int(c) for c in np.flatnonzero(each.payload)] for each in pushes
+        }
+
+    def _judged(self, event: Event, before: dict[Bucket, int], versions: dict[Bucket, int]) -> list[Received]:
+        """The requests that are judged in this step, in order."""
+        if not isinstance(event, Received):
+            return []
+        if isinstance(event.message, View):
+            if event.message.view <= self.view.view:
+                return []
+            self._adopt(event.message, before, versions)
+            events = [each for each in self._deferred if each.message.view <= self.view.view]
+            self._deferred = [each for each in self._deferred if each.message.view > self.view.view]
+        elif event.message.view > self.view.view:
+            self._deferred.append(event)
+            return []
+        else:
+            events = [event]
+        judged: list[Received] = []
+        for each in events:
+            if isinstance(each.message, Handover):
+                judged.extend(self._arrived(each.message.bucket, before, versions))
+            elif each.message.bucket in self._due and self._is_member(each):
+                self._due[each.message.bucket].append(each)
+            else:
+                judged.append(each)
+        return judged
+
+    def _is_member(self, event: Received) -> bool:
+        member = self.members.get(event.source.number)
+        return member is not None and member.incarnation == event.message.incarnation
+
+    def _adopt(self, view: View, before: dict[Bucket, int], versions: dict[Bucket, int]) -> None:
+        moved, self.view = view.holders != self.view.holders, view
+        if moved:
+            mine = view.holders[self.shard.number] if self.shard.number < len(view.holders) else ()
+            for name in [name for name in self.accounts if name not in mine]:
+                whole = self.accounts.pop(name)
+                whole.v, whole.version = before.pop(name), versions.pop(name)
+                for piece in cut_of(view.holders).inside(name):
+                    part = whole.piece(within(name, piece))
+                    if piece in mine:
+                        self.accounts[piece], before[piece], versions[piece] = part, whole.v, whole.version
+                    else:
+                        assert piece not in self.books.transit
+                        self.books.transit[piece] = part
+            self._due = {name: [] for name in mine if name not in self.accounts}
+        self.limit = max(before.values(), default=0) if self._joiners and not self._due else inf
+        self._owes_report = self._joiners and bool(self._due)
+
+    def _arrived(self, bucket: Bucket, before: dict[Bucket, int], versions: dict[Bucket, int]) -> list[Received]:
+        account = self.accounts[bucket] = self.books.transit.pop(bucket)
+        before[bucket], versions[bucket] = account.v, account.version
+        if not self.shard.terms.model.at_close:
+            account.settle()
+        return self._due.pop(bucket)
+
+    def _judge(
+        self,
+        event: Event,
+        judged: list[Received],
+        carried: dict[int, list[int]],
+        answers: Answers,
+        at_close: bool,
+        before: dict[Bucket, int],
+    ) -> Counter[Key]:
+        """Enter what was judged; count the requests that may be answered although they are not open."""
+        late = {key for key, answer in answers if isinstance(answer, Params | Taken) and answer.late}
+        repeats: Counter[Key] = Counter()
+        for each in judged:
+            worker, message = each.source.number, each.message
+            asked = (worker, message.incarnation, message.progress)
+            key = (*asked, message.bucket)
+            if not self._is_member(each):
+                repeats[key] += 1
+                assert any(other == key and isinstance(answer, Gone) for other, answer in answers), "no Gone"
+                continue
+            account = self.accounts.get(message.bucket)
+            if account is None:
+                repeats[key] += 1
+                assert any(other == key and isinstance(answer, Moved) for other, answer in answers), "no Moved"
+                continue
+            if message.progress <= account.last.get(asked[:2], -1):
+                if asked in account.open:
+                    assert each is not event or not answers, f"the repeat of a parked push was answered: {key}"
+                else:
+                    assert any(other == key for other, _ in answers), f"an answered push was not answered again: {key}"
+                repeats[key] += 1
+                continue
+            account.last[asked[:2]] = message.progress
+            account.open.add(asked)
+            if isinstance(message, Push):
+                self._enter(key, carried[id(each)], key in late, at_close, before[message.bucket])
+        return repeats
+
+    def _enter(self, key: Key, coordinates: list[int], late: bool, at_close: bool, v: int) -> None:
+        worker, incarnation, i, bucket = key
+        account = self.accounts[bucket]
+        if late:
+            assert at_close, f"{key} is too late under a model that applies on arrival"
+            assert i < self.shard.buckets[bucket].v, f"{key} is not too late"
+            self.books.dropped.add(key)
+            return
+        assert not at_close or i >= v, f"{key} is too late"
+        self.books.taken.add(key)
+        account.pushed.setdefault(i, set()).add((worker, incarnation))
+        if at_close:
+            account.kept.setdefault(i, []).extend(coordinates)
+        else:
+            account.expected[coordinates] += 1
+
+    # What the shard did.
+
+    def _answers(self, effects: Sequence[Effect]) -> Answers:
+        found = []
+        for effect in effects:
+            assert isinstance(effect, Send), effect
+            if effect.to.role == "worker":
+                answer = effect.message
+                found.append(((effect.to.number, answer.incarnation, answer.progress, answer.bucket), answer))
+        return found
+
+    def _check_answers(self, answers: Answers, repeats: Counter[Key]) -> None:
+        for key, answer in answers:
+            account = self.accounts.get(key[3])
+            whole = key[3] if account is not None else self._was(key[3])
+            if account is not None and key[:3] in account.open and not isinstance(answer, Moved):
+                account.open.discard(key[:3])
+                if not isinstance(answer, Gone):
+                    assert answer.late == was_dropped(self.books, key)
+                    self._check_lead(key, answer)
+            elif isinstance(answer, Gone) and whole is not None and account is None:
+                self._close_gone(key, whole)
+            else:
+                assert repeats[key] > 0, f"{key} was answered twice"
+                repeats[key] -= 1
+        for bucket, account in self.accounts.items():
+            for asked in account.open:
+                known = any(asked[:2] == (each.worker, each.incarnation) for each in self.members.values())
+                assert known, f"{asked} of {bucket}, of a non-member, was left parked"
+
+    def _was(self, bucket: Bucket) -> Bucket | None:
+        """A bucket that this step has cut or handed over: its parked pulls of non-members were answered before."""
+        pieces = cut_of(self.view.holders).inside(bucket)
+        return bucket if (pieces and pieces != [bucket]) or bucket in self.books.transit else None
+
+    def _close_gone(self, key: Key, whole: Bucket) -> None:
+        pieces = cut_of(self.view.holders).inside(whole)
+        accounts = [self.accounts.get(piece) or self.books.transit.get(piece) for piece in pieces]
+        for account in accounts:
+            if account is not None:
+                account.open.discard(key[:3])
+
+    def _check_lead(self, key: Key, answer: Params | Taken) -> None:
+        """Nobody is further ahead than the model allows."""
+        worker, _, i, bucket = key
+        model, lead = self.shard.terms.model, i - answer.v
+        soft = self.shard.terms.release is Release.SOFT
+        if answer.late or (soft and isinstance(model, Pssp)):
+            return
+        match model:
+            case Bsp() | Drop():
+                assert lead < 0, f"{key} answered at V = {answer.v}"
+            case Ssp(s) | Dsps(_, s):
+                assert lead < s, f"{key} answered at V = {answer.v}"
+            case Pssp(s) if model.alpha != "significance":
+                lucky = self._draw.uniform("pssp", worker, i) >= model.probability(self.shard.buckets[bucket], lead)
+                assert lead < s or lucky, f"{key} answered at V = {answer.v}"
+
+    def _check_rounds(self, before: dict[Bucket, int]) -> None:
+        for name, bucket in self.shard.buckets.items():
+            assert bucket.v >= before[name], "V went back"
+            for i in range(before[name], bucket.v):
+                assert self.members, "a round closed while nobody lives"
+                assert i <= self.limit, f"{name}: round {i} closed past the limit {self.limit}"
+                assert self._may_close(name, i), f"{name}: round {i} closed too early"
+            open_for_no_reason = self.members and bucket.v <= self.limit and self._may_close(name, bucket.v)
+            assert not open_for_no_reason, f"{name}: round {bucket.v} should have been closed"
+
+    def _may_close(self, bucket: Bucket, i: int) -> bool:
+        pushed = self.accounts[bucket].pushed.get(i, set())
+        model = self.shard.terms.model
+        if isinstance(model, Drop) and len(pushed) >= model.k:
+            return True
+        return all(
+            (worker, member.incarnation) in pushed for worker, member in self.members.items() if member.first <= i
+        )
+
+    def _check_params(self, versions: dict[Bucket, int]) -> None:
+        for name, bucket in self.shard.buckets.items():
+            account = self.accounts[name]
+            for i in [i for i in account.kept if i < bucket.v]:
+                account.expected[account.kept.pop(i)] += 1
+            assert np.array_equal(bucket.params, account.expected), (
+                f"{name}: parameters {np.flatnonzero(bucket.params != account.expected)} are "
+                f"{bucket.params[bucket.params != account.expected]}, not as taken"
+            )
+            assert account.expected.max() <= 1
+            assert bucket.version >= versions[name], f"{name}: the version went back"
+
+    def _check_versions(self, effects: Sequence[Effect]) -> None:
+        """A payload is the parameters of the version that its header names."""
+        for effect in effects:
+            if isinstance(effect, Send) and isinstance(effect.message, Params):
+                bucket = self.shard.buckets[effect.message.bucket]
+                fresh = effect.message.version == bucket.version
+                assert fresh or not np.shares_memory(effect.payload, bucket.params), (
+                    f"{effect.message} carries the parameters of version {bucket.version}"
+                )
+                assert not fresh or np.array_equal(effect.payload, bucket.params)
+
+    def _check_reports(self, effects: Sequence[Effect], late_whole: bool) -> None:
+        """A shard speaks for all that its view gives to it, so it must have it."""
+        for effect in effects:
+            if isinstance(effect, Send) and isinstance(effect.message, Report | Settled):
+                assert not self._due, f"{effect.message} while {list(self._due)} are still to come"
+            if isinstance(effect, Send) and isinstance(effect.message, Report):
+                largest = effect.message.largest
+                if (
+                    late_whole
+                ):  # it could not report before in the same step, so some rounds were closed without a limit
+                    self.limit = largest
+                    self._owes_report = late_whole = False
+                assert largest == self.limit
+                assert all(bucket.v <= largest + 1 for bucket in self.shard.buckets.values())
+        assert not late_whole, "a joiner waits for a report"
+
+
+def was_dropped(books: Books, key: Key) -> bool:
+    """Was this request, or one that it is a piece of, too late?"""
+    return any(key[:3] == other[:3] and contains(other[3], key[3]) for other in books.dropped)
+
+
+def contains(whole: Bucket, piece: Bucket) -> bool:
+    return whole.start <= piece.start and piece.stop <= whole.stop

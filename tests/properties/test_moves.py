@@ -1,0 +1,185 @@
+"""Servers come and go: nothing is lost or applied twice, everyone goes on, and under bsp the model does not show it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from random_scripts import (
+    CHANGING,
+    COMING,
+    MODELS,
+    MORTAL,
+    MOVING,
+    STEADY,
+    UNSURE,
+    models,
+    releases,
+    runs,
+    scripts,
+    seeds,
+)
+from scheduler import Action, Schedule, Setup
+from syncline.gates import Always, Every
+from syncline.layout import Bucket, Layout, Values
+from syncline.placement import Balanced, Elastic, Placement, RoundRobin, Uniform
+from syncline.rules import Momentum, Rule
+from syncline.sim import Cluster, Outcome, Quality, Scenario, World
+from syncline.sim.compute import Trace
+from syncline.sim.faults import AddServer, Fault, RemoveServer
+from syncline.sim.network import Links
+from syncline.strategy import Mode, ServerStrategy, settle_mode
+from syncline.sync import Bsp, Release, Ssp, SyncModel
+
+blocks = st.integers(1, 3)
+placements: st.SearchStrategy[Placement | None] = st.sampled_from([None, Elastic(), Uniform()])
+
+each_model = pytest.mark.parametrize("model", MODELS, ids=repr)
+
+
+@each_model
+@runs(15)
+@given(script=scripts(STEADY, MOVING), release=releases, seed=seeds, blocks=blocks)
+def test_any_order(model: SyncModel, script: list[Action], release: Release, seed: int, blocks: int) -> None:
+    Schedule(Setup((model, model), release, patience=None, seed=seed, blocks=blocks)).play(script)
+
+
+@each_model
+@runs(15)
+@given(script=scripts(STEADY, UNSURE, MORTAL, COMING, MOVING), release=releases, seed=seeds, blocks=blocks)
+def test_all_that_can_befall_a_worker(
+    model: SyncModel, script: list[Action], release: Release, seed: int, blocks: int
+) -> None:
+    Schedule(Setup((model, model), release, seed=seed, blocks=blocks)).play(script)
+
+
+everything = given(
+    script=scripts(STEADY, STEADY, UNSURE, MORTAL, COMING, CHANGING, MOVING, MOVING),
+    first=models,
+    second=models,
+    release=releases,
+    workers=st.integers(1, 4),
+    gate=st.sampled_from([Always(), Every(push=2), Every(fetch=2), Every(push=2, fetch=3)]),
+    seed=seeds,
+    blocks=blocks,
+    placement=placements,
+)
+
+
+def play_everything(
+    script: list[Action],
+    first: SyncModel,
+    second: SyncModel,
+    release: Release,
+    workers: int,
+    gate: Always | Every,
+    seed: int,
+    blocks: int,
+    placement: Placement | None,
+) -> None:
+    setup = Setup((first, second), release, workers, gate=gate, seed=seed, blocks=blocks, placement=placement)
+    Schedule(setup).play(script)
+
+
+test_everything_at_once = runs(100)(everything(play_everything))
+test_everything_at_once_for_long = pytest.mark.slow(runs(6000)(everything(play_everything)))
+
+
+# Whole runs in the simulator.
+
+
+class Rough:
+    """A model whose updates depend on its parameters, with values whose sums depend on their order."""
+
+    always_finite = True
+    layout = Layout.of([("a", (7,)), ("b", (30,)), ("c", (1,)), ("d", (4, 5))])
+
+    def __init__(self, optimizer: Rule) -> None:
+        self.optimizer = optimizer
+        self._buckets: Sequence[Bucket] = ()
+
+    def start(self, buckets: Sequence[Bucket]) -> list[Values]:
+        self._buckets = buckets
+        whole = np.sin(np.arange(self.layout.size, dtype=np.float32))
+        return [whole[bucket.start : bucket.stop].copy() for bucket in buckets]
+
+    def gradient(self, pieces: Sequence[Values], worker: int, iteration: int) -> list[Values]:
+        whole = np.concatenate(pieces)
+        gradient = np.sin(whole * np.float32(7 + worker) + np.float32(iteration)) + np.roll(whole, 1) / np.float32(3)
+        return [gradient[bucket.start : bucket.stop].copy() for bucket in self._buckets]
+
+    def quality(self, pieces: Sequence[Values]) -> Quality | None:
+        return None
+
+
+seconds = st.sampled_from([0.0, 0.5, 1.0, 1.0, 2.0]) | st.floats(0, 2, allow_subnormal=False)
+links = st.none() | st.builds(Links, st.sampled_from([100.0, 1e4, 1e6]), st.sampled_from([0.0, 0.1]))
+
+
+@st.composite
+def disturbances(draw: st.DrawFn, servers: int, most: int) -> tuple[Fault, ...]:
+    there, following, found = set(range(servers)), servers, []
+    for at in sorted(draw(st.lists(st.floats(0, 8), min_size=1, max_size=6))):
+        if len(there) < most and (len(there) == 1 or draw(st.booleans())):
+            there.add(following)
+            following += 1
+            found.append(AddServer(at))
+        else:
+            gone = draw(st.sampled_from(sorted(there)))
+            there.discard(gone)
+            found.append(RemoveServer(at, gone))
+    return tuple(found)
+
+
+@st.composite
+def synchronous(draw: st.DrawFn) -> tuple[Scenario, Rule]:
+    workers, iterations, servers = draw(st.integers(1, 4)), draw(st.integers(1, 6)), draw(st.integers(1, 3))
+    model = draw(st.sampled_from([Bsp(), Ssp(0)]))
+    mode = draw(st.sampled_from(Mode))
+    chosen, rule = settle_mode(mode, Momentum(0.1) if mode is Mode.RULE else None, [model])
+    placement = draw(st.sampled_from([Elastic(), Elastic(), Uniform(), Balanced(), RoundRobin()]))
+    strategy = ServerStrategy(
+        (model,) * servers,
+        draw(st.sampled_from(Release)),
+        chosen,
+        rule,
+        placement=placement,
+        bucket_values=draw(st.sampled_from([3, 10, 1000])),
+    )
+    rows = draw(st.lists(st.lists(seconds, min_size=6, max_size=6), min_size=workers, max_size=workers))
+    cluster = Cluster(workers, Trace(tuple(map(tuple, rows))), draw(links), draw(st.sampled_from([None, 500.0])))
+    faults = draw(disturbances(servers, 4))
+    return Scenario(cluster, strategy, iterations, faults=faults), draw(
+        st.sampled_from([Momentum(0.1), Momentum(0.05)])
+    )
+
+
+def run(scenario: Scenario, optimizer: Rule) -> Outcome:
+    return World(scenario, Rough(optimizer)).run()
+
+
+def check_undisturbed(case: tuple[Scenario, Rule]) -> None:
+    """The final parameters are those of a run in which no server came or went, to the bit."""
+    scenario, optimizer = case
+    calm = Scenario(scenario.cluster, scenario.strategy, scenario.iterations)
+    disturbed, undisturbed = run(scenario, optimizer), run(calm, optimizer)
+    assert disturbed.model_vector().tobytes() == undisturbed.model_vector().tobytes()
+    assert disturbed.replica_gap == 0
+    assert disturbed.train_progress == scenario.iterations
+
+
+@runs(150)
+@given(synchronous())
+def test_under_bsp_the_model_is_that_of_an_undisturbed_run_to_the_bit(case: tuple[Scenario, Rule]) -> None:
+    check_undisturbed(case)
+
+
+@pytest.mark.slow
+@runs(6000)
+@given(synchronous())
+def test_under_bsp_the_model_is_that_of_an_undisturbed_run_for_long(case: tuple[Scenario, Rule]) -> None:
+    check_undisturbed(case)

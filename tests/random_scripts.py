@@ -1,0 +1,98 @@
+"""Random scripts for `scheduler.py`, by kind of action."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from scheduler import (
+    Action,
+    Arrive,
+    Crash,
+    Declare,
+    Enlist,
+    Freeze,
+    Grow,
+    Lose,
+    Quit,
+    Repeat,
+    Restart,
+    Rush,
+    Shrink,
+    Switch,
+    Tick,
+    Wake,
+    Work,
+)
+from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Release, Ssp, SyncModel
+
+T = TypeVar("T")
+
+MODELS: tuple[SyncModel, ...] = (
+    Bsp(),
+    Asp(),
+    Ssp(0),
+    Ssp(1),
+    Ssp(3),
+    Dsps(1, 4),
+    Dsps(0, 2),
+    Drop(1),
+    Drop(2),
+    Pssp(1, p=0.5),
+    Pssp(2, p=1.0),
+    Pssp(1, alpha=0.8),
+    Pssp(1, alpha="significance"),
+)
+
+worker = st.integers(0, 5)
+which = st.integers(0, 40)
+seeds = st.integers(0, 3)
+releases = st.sampled_from(Release)
+models = st.sampled_from(MODELS)
+
+STEADY: tuple[st.SearchStrategy[Action], ...] = (
+    *[st.builds(Arrive, which)] * 4,
+    *[st.builds(Work, worker, which)] * 4,
+    st.builds(Rush, worker, st.integers(1, 9)),
+)
+UNSURE: tuple[st.SearchStrategy[Action], ...] = (
+    *[st.builds(Repeat, which)] * 2,
+    st.builds(Lose, which),
+    st.builds(Tick, worker),
+)
+MORTAL: tuple[st.SearchStrategy[Action], ...] = (
+    st.builds(Crash, worker, st.integers(0, 255)),
+    st.builds(Freeze, worker),
+    st.builds(Wake, worker),
+    *[st.builds(Declare, worker)] * 2,
+    st.builds(Restart, worker),
+)
+COMING: tuple[st.SearchStrategy[Action], ...] = (
+    st.builds(Enlist),
+    st.builds(Quit, worker),
+)
+CHANGING: tuple[st.SearchStrategy[Action], ...] = (st.builds(Switch, st.integers(0, 1), models, st.none() | releases),)
+MOVING: tuple[st.SearchStrategy[Action], ...] = (st.builds(Grow), st.builds(Shrink, st.integers(0, 4)))
+
+
+def scripts(*kinds: tuple[st.SearchStrategy[Action], ...]) -> st.SearchStrategy[list[Action]]:
+    """Scripts long enough to matter (a flat list would have about five actions), and some things that go together."""
+    actions = [*STEADY, *(action for kind in kinds for action in kind)]
+    passages = [st.lists(weighted(actions), min_size=4, max_size=20)] * 4
+    if MORTAL in kinds:
+        passages += [
+            st.builds(lambda w, keep: [Crash(w, keep), Declare(w), Restart(w)], worker, st.integers(0, 255)),
+            st.builds(lambda w, n: [Freeze(w), Declare(w), Restart(w), Rush(w, n), Wake(w)], worker, st.integers(0, 9)),
+        ]
+    return st.lists(weighted(passages), max_size=10).map(lambda chosen: [action for each in chosen for action in each])
+
+
+def weighted(choices: list[st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
+    """One of the choices; one that stands there twice is twice as likely (`one_of` would drop the second)."""
+    return st.sampled_from(choices).flatmap(lambda choice: choice)
+
+
+def runs(examples: int) -> settings:
+    return settings(deadline=None, max_examples=examples, suppress_health_check=[HealthCheck.too_slow])
