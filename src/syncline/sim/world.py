@@ -18,8 +18,9 @@ from syncline.draw import Draw
 from syncline.effects import Admit, Deliver, Effect, Event, Fail, Fetch, Ready, Received, Send, SetTimer, Timer
 from syncline.errors import GoneError, RunError, UsageError
 from syncline.layout import VALUE_BYTES, Bucket, Payload, Values, buckets
-from syncline.messages import COORDINATOR, AnyMessage, Handover, Member, NodeId, Params, Push, View
+from syncline.messages import COORDINATOR, AnyMessage, Handover, Member, NodeId, Params, Push, Settled, View
 from syncline.nodes.coordinator import Coordinator
+from syncline.nodes.cutting import cut_of
 from syncline.nodes.meter import Meter
 from syncline.nodes.shard import Shard
 from syncline.nodes.terms import Terms
@@ -86,8 +87,9 @@ class World:
         self.buckets = tuple(sorted(bucket for each in held for bucket in each))
         self._place = {bucket: place for place, bucket in enumerate(self.buckets)}
         self._backwards = list(enumerate(self.buckets))[::-1]
-        self._push_bytes = _Sizes(strategy.codec.size)
-        self._pull_bytes = _Sizes(lambda values: values * VALUE_BYTES)
+        self._push_bytes: dict[Bucket, int] = {}
+        self._pull_bytes: dict[Bucket, int] = {}
+        self._weigh(self.buckets)
         self._initial = self.problem.start(self.buckets)
         self._within = ruler(self.buckets, self._initial)
         replace = replacing(strategy.placement, layout)
@@ -110,6 +112,12 @@ class World:
         self.clients: dict[int, Client] = {}
         for member in members:
             self.add_client(member.worker, 0, view)
+
+    def _weigh(self, buckets: Iterable[Bucket]) -> None:
+        """Note how many bytes the payloads of these buckets have."""
+        for bucket in buckets:
+            self._push_bytes[bucket] = self.scenario.strategy.codec.size(bucket.size)
+            self._pull_bytes[bucket] = bucket.size * VALUE_BYTES
 
     def _shard(self, number: int, view: View, model: SyncModel, release: Release) -> Shard:
         strategy = self.scenario.strategy
@@ -311,9 +319,12 @@ class World:
             self.finish(client)  # it joined when all had been done
 
     def to_coordinator(self, event: Event) -> None:
-        was_moving = self.coordinator.moving
-        self.perform(COORDINATOR, self.coordinator.handle(event, self.agenda.now))
-        if was_moving:
+        moved = self.coordinator.moved
+        effects = self.coordinator.handle(event, self.agenda.now)
+        if self.coordinator.moved != moved:
+            self._weigh(cut_of(self.coordinator.view.holders).holder)
+        self.perform(COORDINATOR, effects)
+        if type(event) is Received and type(event.message) is Settled:
             self._end_if_all_done()
 
     # The end.
@@ -343,18 +354,6 @@ class World:
         for client in members:
             if client.alive and gap(client.replica.pieces, final):
                 raise RunError(f"worker {client.number} ended without the final parameters")
-
-
-class _Sizes(dict[Bucket, int]):
-    """Bytes of a bucket's payload, each found once."""
-
-    def __init__(self, size: Callable[[int], int]) -> None:
-        super().__init__()
-        self._size = size
-
-    def __missing__(self, bucket: Bucket) -> int:
-        self[bucket] = self._size(bucket.size)
-        return self[bucket]
 
 
 @contextmanager
