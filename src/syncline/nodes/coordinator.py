@@ -43,7 +43,7 @@ class Coordinator:
         self._following = len(view.holders)
         """The least number that no server has had."""
         self._unsettled: set[int] = set()
-        self._moved = view.view
+        self.moved = view.view
         """The view that brought the present placement."""
 
     @property
@@ -137,7 +137,7 @@ class Coordinator:
         return self._move_on()
 
     def _settle(self, server: int, number: int) -> list[Effect]:
-        if number >= self._moved:
+        if number >= self.moved:
             self._unsettled.discard(server)
         return self._move_on()
 
@@ -148,7 +148,7 @@ class Coordinator:
         self._holders = self._replace(self._holders, self._wanted)
         self._unsettled = self._servers | self._wanted
         self._servers = set(self._wanted)
-        self._moved = self._number + 1
+        self.moved = self._number + 1
         return self._publish()
 
     def _publish(self) -> list[Effect]:

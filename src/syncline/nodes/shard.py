@@ -104,11 +104,8 @@ class Shard:
             out.append(Send(source, answer))
             return
         bucket = self.buckets.get(message.bucket)
-        if bucket is None and message.bucket in self._due:
-            self._due[message.bucket].append(event)
-        elif bucket is None:
-            moved = Moved(terms.view, message.incarnation, message.progress, message.bucket)
-            out.append(Send(source, moved))
+        if bucket is None:
+            self._not_here(event, message, out)
         elif type(message) is not Push:
             bucket.pull(event, message, now, out)  # type: ignore[arg-type]
         else:
@@ -117,6 +114,13 @@ class Shard:
                 self.tally.take(source.number, message)
             elif taken is False:
                 self.tally.drop(source.number, message)
+
+    def _not_here(self, event: Received, message: Push | Pull, out: list[Effect]) -> None:
+        if message.bucket in self._due:
+            self._due[message.bucket].append(event)
+        else:
+            moved = Moved(self.terms.view, message.incarnation, message.progress, message.bucket)
+            out.append(Send(event.source, moved))
 
     # Views.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from syncline.codecs import Codec
@@ -23,18 +22,5 @@ class Cargo:
     snapshot: Values | None = None
 
 
-class Cargos(dict[Bucket, Cargo]):
-    """By bucket; those that a move has cut are added when they are first asked for."""
-
-    def __init__(self, buckets: Sequence[Bucket], codec: Codec) -> None:
-        super().__init__()
-        self._codec = codec
-        for place, bucket in enumerate(buckets):
-            self[bucket] = self._of(place, bucket)
-
-    def __missing__(self, bucket: Bucket) -> Cargo:
-        found = self[bucket] = self._of(-1, bucket)
-        return found
-
-    def _of(self, place: int, bucket: Bucket) -> Cargo:
-        return Cargo(place, self._codec.size(bucket.size), bucket.size * VALUE_BYTES)
+def cargo_of(bucket: Bucket, codec: Codec, place: int = -1) -> Cargo:
+    return Cargo(place, codec.size(bucket.size), bucket.size * VALUE_BYTES)

@@ -17,9 +17,10 @@ import numpy as np
 from syncline.draw import Draw
 from syncline.effects import Admit, Deliver, Effect, Event, Fail, Fetch, Ready, Received, Send, SetTimer, Timer
 from syncline.errors import GoneError, RunError, UsageError
-from syncline.layout import buckets
-from syncline.messages import COORDINATOR, Handover, Member, NodeId, Params, Push, View
+from syncline.layout import Bucket, buckets
+from syncline.messages import COORDINATOR, Handover, Member, NodeId, Params, Push, Settled, View
 from syncline.nodes.coordinator import Coordinator
+from syncline.nodes.cutting import cut_of
 from syncline.nodes.meter import Meter
 from syncline.nodes.shard import Shard
 from syncline.nodes.terms import Terms
@@ -27,7 +28,7 @@ from syncline.nodes.worker import Phase, Worker, WorkerParts
 from syncline.placement import checked
 from syncline.sim.accidents import Accidents
 from syncline.sim.agenda import NO_WORKER, Action, Agenda
-from syncline.sim.cargo import Cargos
+from syncline.sim.cargo import cargo_of
 from syncline.sim.handover import Handover as ReplicaHandover
 from syncline.sim.moves import check_placements, handover_bytes, replacing, ruler
 from syncline.sim.network import Network, Transfer
@@ -87,7 +88,7 @@ class World:
         ranges = checked(strategy.placement, layout, strategy.servers)
         held = tuple(buckets(layout, each, strategy.bucket_values) for each in ranges)
         self.buckets = tuple(sorted(bucket for each in held for bucket in each))
-        self._cargo = Cargos(self.buckets, strategy.codec)
+        self._cargo = {bucket: cargo_of(bucket, strategy.codec, place) for place, bucket in enumerate(self.buckets)}
         self._backwards = list(enumerate(self.buckets))[::-1]
         self._initial = self.problem.start(self.buckets)
         self._within = ruler(self.buckets, self._initial)
@@ -111,6 +112,12 @@ class World:
         self.clients: dict[int, Client] = {}
         for member in members:
             self.add_client(member.worker, 0, view)
+
+    def _weigh(self, buckets: Iterable[Bucket]) -> None:
+        """Buckets that a move has cut are cargo of their own."""
+        for bucket in buckets:
+            if bucket not in self._cargo:
+                self._cargo[bucket] = cargo_of(bucket, self.scenario.strategy.codec)
 
     def _shard(self, number: int, view: View, model: SyncModel, release: Release) -> Shard:
         strategy = self.scenario.strategy
@@ -309,9 +316,12 @@ class World:
             self.finish(client)  # it joined when all had been done
 
     def to_coordinator(self, coordinator: Coordinator, event: Event) -> None:
-        was_moving = coordinator.moving
-        self.perform(COORDINATOR, coordinator.handle(event, self.agenda.now))
-        if was_moving:
+        moved = coordinator.moved
+        effects = coordinator.handle(event, self.agenda.now)
+        if coordinator.moved != moved:
+            self._weigh(cut_of(coordinator.view.holders).holder)
+        self.perform(COORDINATOR, effects)
+        if type(event) is Received and type(event.message) is Settled:
             self._end_if_all_done()
 
     # The end.
