@@ -26,14 +26,21 @@ from syncline.errors import UsageError
 
 def run(
     command: Annotated[
-        list[str],
-        typer.Argument(metavar="PROGRAM [ARGS]...", help="A Python file, or with -m a module; its arguments."),
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="PROGRAM [ARGS]...",
+            help="A Python file, or with -m a module; its arguments. Not needed with -n 0.",
+            show_default=False,
+        ),
+    ] = None,
     module: Annotated[bool, typer.Option("-m", help="PROGRAM is a module, as in python -m.")] = False,
     workers: Annotated[
         int | None, typer.Option("--workers", "-n", help="How many workers to start here. Default: 2.")
     ] = None,
-    servers: Annotated[int | None, typer.Option(help="How many servers hold the model. Default: 1.")] = None,
+    servers: Annotated[
+        int | None,
+        typer.Option(help="How many servers to start here, to hold the model. Default: 1; with --join, 0."),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option(metavar="FILE.toml", help="An experiment file: its strategy, seed and workers count here."),
@@ -50,8 +57,13 @@ def run(
     bucket: Annotated[str | None, typer.Option(help="The unit of transmission, e.g. 1MiB.")] = None,
     seed: Annotated[int | None, typer.Option(help="For everything that is random.")] = None,
     lane: Annotated[str | None, typer.Option(help="shm or tcp; left out: whichever fits the peer.")] = None,
-    listen: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Let workers of other hosts join here.")] = None,
-    join: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Join the run that listens there.")] = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Let workers and servers of other hosts join here.")
+    ] = None,
+    join: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Join the run that listens there, with -n workers and --servers servers."),
+    ] = None,
     key_file: Annotated[
         Path | None, typer.Option(help="The key; made if --listen needs one and it is not there.")
     ] = None,
@@ -77,7 +89,7 @@ def run(
     words = {"release": release, "mode": mode, "rule": rule, "gate": gate, "placement": placement, "bucket": bucket}
     words |= {"sync": " ".join(sync) if sync else None, "seed": None if seed is None else str(seed), "on_nan": on_nan}
     if join is not None:
-        _refuse_with_join({"--servers": servers, "--report": report, "--config": config})
+        _refuse_with_join({"--report": report, "--config": config})
     file = read_config(config)
     check_outputs([] if config is None else [config], {"--report": report})
     if trace is not None:
@@ -86,10 +98,13 @@ def run(
         _check_log_dir(log_dir, dry_run)
     patience(os.environ)
     wiring = Wiring(lane=lane or "", key_file=_path(key_file), insecure="1" if insecure else "", trace=_path(trace))
+    count = _first(workers, file.workers, 2)
+    if not command and (count or join is None):
+        raise UsageError("PROGRAM", "is missing: name a Python file, or a module with -m")
     plan = Plan(
-        command_of(command, module),
-        _first(workers, file.workers, 2),
-        _first(servers, file.servers, 1),
+        command_of(command, module) if command else (),
+        count,
+        _first(servers, file.servers, 1 if join is None else 0),
         {key: word for key, word in words.items() if word is not None},
         wiring,
         config=file.settings or {},
@@ -171,7 +186,7 @@ def _report(launcher: Launcher, settings: dict[str, str]) -> dict[str, Any]:
         "schema": 1,
         "settings": settings,
         **{key: sum(each[key] for each in servers) for key in sums},
-        "train_progress": min((each["train_progress"] for each in servers), default=0),
+        "train_progress": min((each["train_progress"] for each in servers if not each["left"]), default=0),
         "servers": servers,
         "workers": [{"worker": worker.name, "exit_code": worker.code} for worker in launcher.workers],
     }

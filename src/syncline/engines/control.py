@@ -10,7 +10,7 @@ from syncline.errors import PeerError
 from syncline.layout import Bucket, Layout
 from syncline.messages import View
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Changes whenever frames of one version would be misread by another."""
 
 MOST_VALUES = 1 << 40
@@ -52,6 +52,8 @@ class Hello(Control, frozen=True, tag="hello"):
     """Worker to server: which model this connection is about."""
     again: bool = False
     """Worker to coordinator: a further connection of this incarnation. A connection is about one model at most."""
+    word: Word = ""
+    """Server to server: the word that only servers of this model know."""
 
 
 class Refused(Control, frozen=True, tag="refused"):
@@ -62,7 +64,7 @@ class Refused(Control, frozen=True, tag="refused"):
 
 
 class Welcome(Control, frozen=True, tag="welcome"):
-    """Coordinator to worker: this is your number, and so many workers start the run."""
+    """Coordinator to worker, or to a server that joins: this is your number, and so many workers start the run."""
 
     run: str
     worker: int
@@ -102,11 +104,14 @@ class Begin(Control, frozen=True, tag="begin"):
     """Every setting of the strategy, in words."""
     view: View
     servers: tuple[Place, ...]
+    """By server number; nowhere, if there is none of this number."""
     leader: int
     """The worker whose parameters all start with; -1: they are there already."""
     model: str = "model"
     origins: dict[str, str] = {}
     """Where each setting came from."""
+    word: str = ""
+    """For servers only: what they say to each other to be believed."""
 
 
 class Another(Control, frozen=True, tag="another"):
@@ -139,6 +144,8 @@ class Read(Control, frozen=True, tag="read"):
 
     bucket: Bucket
     memory: str = ""
+    view: Count = 0
+    """By which the bucket is this server's."""
 
 
 class Whole(Control, frozen=True, tag="whole"):
@@ -210,6 +217,8 @@ class Figures(Control, frozen=True, tag="figures"):
     bytes_pushed: Count
     bytes_pulled: Count
     model: str = "model"
+    left: bool = False
+    """It holds nothing any more: how far it got says nothing about the run."""
 
 
 class Pulse(Control, frozen=True, tag="pulse"):
@@ -232,6 +241,34 @@ class Pulse(Control, frozen=True, tag="pulse"):
 
 class Stop(Control, frozen=True, tag="stop"):
     """Launcher to coordinator to servers: the workers are done; tell your figures and end."""
+
+
+class Reach(Control, frozen=True, tag="reach"):
+    """Coordinator to workers and servers: a server has come, and is to hold its share once all of you reach it."""
+
+    server: Count
+    place: Place
+
+
+class Reached(Control, frozen=True, tag="reached"):
+    """The answer: I have a connection to it, or what has gone wrong."""
+
+    server: Count
+    problem: Annotated[str, msgspec.Meta(max_length=1024)] = ""
+
+
+class Take(Control, frozen=True, tag="take"):
+    """Server to server: I have adopted this view; hand over what is mine in it."""
+
+    view: Count
+
+
+class Withdraw(Control, frozen=True, tag="withdraw"):
+    """Server to coordinator: I was asked to leave; have my part taken over."""
+
+
+class Released(Control, frozen=True, tag="released"):
+    """Coordinator to server: you hold nothing any more; go when no member is connected to you."""
 
 
 ControlMessage = (
@@ -257,6 +294,11 @@ ControlMessage = (
     | Figures
     | Pulse
     | Stop
+    | Reach
+    | Reached
+    | Take
+    | Withdraw
+    | Released
 )
 
 

@@ -9,6 +9,8 @@
 3. A server that is lost or stopped ends the run, unless nobody needs it any more; so does the loss of the launcher, and
    then everything is killed that the launcher has started.
 4. Told to stop, it lets those who have joined finish, and those who still read; then it stops the servers.
+5. A server that joins is given a number, and a part of every model (gathering.py). One that is asked to leave is let go
+   once it holds nothing of any model; the last one cannot. A server that holds nothing may go without a word.
 """
 
 from __future__ import annotations
@@ -33,13 +35,16 @@ from syncline.engines.control import (
     Frozen,
     Hello,
     Pulse,
+    Reached,
     Refused,
+    Released,
     Seated,
     Seen,
     Share,
     Started,
     Stop,
     Welcome,
+    Withdraw,
 )
 from syncline.engines.frames import DECLARATION, STRANGER, Frame
 from syncline.engines.gathering import OVER, Gathering, Peer
@@ -52,8 +57,8 @@ from syncline.engines.strangers import Strangers
 from syncline.engines.watch import Stopped, host, patience
 from syncline.engines.wire import Wire
 from syncline.engines.wiring import Wiring, listen
-from syncline.errors import PeerError
-from syncline.messages import Join, Leave, Report
+from syncline.errors import PeerError, UsageError
+from syncline.messages import Join, Leave, Report, Settled
 
 TICK = 0.5
 """Seconds between two looks at who is stopped or silent."""
@@ -174,13 +179,20 @@ class Office:
             raise PeerError(f"{type(message).__name__} from an agent")
         if message.host == self._host:
             return  # those of this host are watched from here
+        if message.seconds <= self._patience:
+            return
         for guest in list(self._workers.values()):
-            if (guest.hello.host, guest.hello.pid) == (message.host, message.pid) and message.seconds > self._patience:
+            if (guest.hello.host, guest.hello.pid) == (message.host, message.pid):
                 self._frozen(guest)
+        for number, guest in self._servers.items():
+            if (guest.hello.host, guest.hello.pid) == (message.host, message.pid):
+                self._server_frozen(number)
 
     def _from_server(self, peer: Peer, message: Frame) -> None:
-        if isinstance(message, Report | Seated) and peer.gathering is not None:
+        if isinstance(message, Report | Seated | Settled | Reached) and peer.gathering is not None:
             peer.gathering.from_server(peer, message)
+        elif isinstance(message, Withdraw):
+            self._withdraw(peer.id.number)
         elif isinstance(message, Figures) and self._launcher is not None:
             self.out(self._launcher, message)
         elif isinstance(message, Abort):
@@ -194,6 +206,8 @@ class Office:
         elif isinstance(message, Seated | Join | Leave) and peer.gathering is not None:
             peer.gathering.from_worker(peer, message)
             self._meet()
+        elif isinstance(message, Reached) and peer.gathering is not None:
+            peer.gathering.reached(peer, message)
         elif isinstance(message, Share):
             self._meeting.say(peer, message)
             self._meet()
@@ -230,13 +244,14 @@ class Office:
     def _admit(self, wire: Wire, hello: Hello) -> None:
         role = hello.role
         over = OVER if self._is_over() or self._stopping else self._aborted
-        if over is not None and role in ("worker", "agent"):
+        if over is not None and (role in ("worker", "agent") or not hello.run):
             raise Refusal(over)
         if role == "launcher" and self._launcher is not None:
             raise Refusal("there is a launcher already")
         number, incarnation = -1, 0
         if role == "server":
-            self._register.admit_server(wire, hello)
+            peer = self._register.admit_server(wire, hello)
+            number = peer.id.number
         elif role == "worker":
             peer = self._register.admit_worker(wire, hello)
             number, incarnation = peer.id.number, peer.incarnation
@@ -248,26 +263,32 @@ class Office:
             self._launcher = wire
             outlive_parent()
         self._reactor.known(wire, DECLARATION if role == "worker" else STRANGER)
-        if role == "server":
-            self._assign_servers()
-        else:
+        if role != "server" or not hello.run:
             self.out(wire, Welcome(self._wiring.run, number, incarnation, self.expected))
+        if role == "server":
+            if not hello.run:
+                self._tell_name(self._peers[wire])
+                self.tell(self._peers[wire], "has joined")
+            self._assign_servers()
 
     def _tell_name(self, peer: Peer) -> None:
-        """The launcher of a worker that joins learns which number it was given."""
-        joined = Seen("worker", peer.id.number, peer.incarnation, "joined", pid=peer.hello.pid)
+        """The launcher of a worker or server that joins learns which number it was given."""
+        joined = Seen(peer.id.role, peer.id.number, peer.incarnation, "joined", pid=peer.hello.pid)
         for agent, hello in self._agents.items():
             if agent is not self._launcher and hello.host == peer.hello.host:
                 self.out(agent, joined)
 
     def _assign_servers(self) -> None:
         """Give every model a connection of each server; ask for another where there is none left."""
-        for number, guest in self._servers.items():
+        for number, guest in list(self._servers.items()):
+            if guest.leaving:
+                continue
             free = [peer for peer in guest.peers if peer.gathering is None]
             lacking = [each for each in self._models.values() if number not in each.servers]
             for peer, gathering in zip(free, lacking, strict=False):
                 peer.gathering = gathering
                 gathering.servers[number] = peer
+                gathering.invite(number)
             while guest.asked < len(lacking) - len(free):
                 guest.asked += 1
                 self.out(guest.peers[0].wire, Another())
@@ -324,9 +345,9 @@ class Office:
         for guest in list(self._workers.values()):
             if guest.hello.host == self._host and self._stopped.seconds(guest.hello.pid, now) > self._patience:
                 self._frozen(guest)
-        for guest in self._servers.values():
-            if self._stopped.seconds(guest.hello.pid, now) > self._patience and self._aborted is None:
-                self.abort(f"server{guest.hello.number} is stopped for more than {self._patience:g} s")
+        for number, guest in list(self._servers.items()):
+            if guest.hello.host == self._host and self._stopped.seconds(guest.hello.pid, now) > self._patience:
+                self._server_frozen(number)
         for wire in [*self._peers, *self._agents]:
             if self._silence.gone(wire, now):
                 self._reactor.lose(wire, "its host acknowledges nothing any more")
@@ -341,6 +362,10 @@ class Office:
                 self._reactor.lose(peer.wire, what)
             else:
                 peer.gathering.lose(peer, what)
+
+    def _server_frozen(self, number: int) -> None:
+        if self._aborted is None and self._needs(number):
+            self.abort(f"server{number} is stopped for more than {self._patience:g} s")
 
     def _process_ended(self, seen: Seen) -> None:
         """A process that the launcher has started is over, whoever may still hold its connections."""
@@ -377,10 +402,66 @@ class Office:
         what = f"its connection ended{reason and ': ' + reason}"
         if self._stopping:
             self.over = not self._servers
+        elif guest.released or not self._needs(peer.id.number):
+            if peer.gathering is not None:
+                peer.gathering.server_closed(peer.id.number)
+            if not guest.peers:
+                self.tell(peer, "has left; the others hold what it held" if guest.released else f"is gone: {what}")
         elif not self._is_over() or self._readers():
             self.abort(f"{peer.id} is gone: {what}")
         elif not guest.peers:
             self.tell(peer, f"{what}, when all was done")
+
+    # Servers that come and go.
+
+    def _needs(self, number: int) -> bool:
+        """Would something be lost with this server?"""
+        if any(not gathering.is_free(number) for gathering in self._models.values()):
+            return True
+        return number < self.count and not self._begun()
+
+    def first_servers(self) -> Collection[int]:
+        return self._register.first_servers()
+
+    def refuse_server(self, number: int, reason: str) -> None:
+        guest = self._servers.get(number)
+        if guest is None or not guest.peers:
+            return
+        self.tell(guest.peers[0], f"holds nothing: {reason}")
+        if not self._needs(number):
+            self.out(guest.peers[0].wire, Refused(reason))
+
+    def keep_server(self, number: int, reason: str) -> None:
+        guest = self._servers.get(number)
+        if guest is not None and guest.peers:
+            guest.leaving = False
+            self.tell(guest.peers[0], f"cannot leave: {reason}")
+
+    def _withdraw(self, number: int) -> None:
+        """A server was asked to leave; the others take over its part, if they can."""
+        guest = self._servers[number]
+        if guest.leaving or self._stopping or self._is_over():
+            return  # it will be let go
+        try:
+            if not any(not other.leaving for each, other in self._servers.items() if each != number):
+                raise UsageError("server", "it is the last one, and somebody must hold the model")
+            for gathering in self._models.values():
+                gathering.check_leaving(number)
+        except UsageError as error:
+            self.keep_server(number, error.problem)
+            return
+        guest.leaving = True
+        for gathering in list(self._models.values()):
+            gathering.leave(number)
+            gathering.begin_if_ready()
+        self.settled()
+
+    def settled(self) -> None:
+        for number, guest in self._servers.items():
+            free = all(gathering.is_free(number) for gathering in self._models.values())
+            if guest.leaving and free and not guest.released:
+                guest.released = True
+                self.out(guest.peers[0].wire, Released())
 
     def _is_over(self) -> bool:
         """Has everything ended that was ever trained here?"""

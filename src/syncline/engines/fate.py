@@ -54,7 +54,7 @@ class Fate:
         refused, reason = self.refused, self.over or self.failed
         if refused is not None and (self.failed or not self._alone):
             return UsageError(f"{refused.role} {refused.number}", refused.what)
-        if reason is None and not any(worker.code == 0 for worker in workers):
+        if reason is None and workers and not any(worker.code == 0 for worker in workers):
             reason = without(coordinator) or "no worker has ended well"
         return None if reason is None else RunError(reason)
 

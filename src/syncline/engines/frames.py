@@ -26,6 +26,9 @@ STRANGER = 4096
 DECLARATION = 4 << 20
 """The largest header of a worker that declares its tables."""
 
+HANDOVER = 16 << 20
+"""The largest header between servers: who has pushed what, of all workers."""
+
 HEADER = 32 << 20
 """The largest header of all: the coordinator's, with a view and the tables of a model."""
 

@@ -5,26 +5,49 @@
 2. Servers are told first; once all of them know what is trained, workers are told where to find them.
 3. All start together: nobody goes before everyone holds the first parameters, which are the leader's. If the leader is
    lost before that, the run is.
-4. When the last member has left nothing changes any more: all are told, and may read the final parameters.
+4. When the last member has left nothing changes any more: all are told, and may read the final parameters. If something
+   moves just then, they are told when it has moved.
+5. A server that comes later is told what is trained, then everyone else is told where it is; once all who are there
+   have reached it, it is admitted. Whoever cannot reach it is reason enough to refuse it.
+6. Servers come and go only while something is trained: not before all have started, nor after all have left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from secrets import token_hex
 from time import monotonic
 from typing import Protocol
 
-from syncline.effects import Effect, Event, Lost, Received, Send
-from syncline.engines.control import Begin, Declare, Declared, Ended, Go, Hello, Place, Refused, Seated, layout_of
-from syncline.engines.frames import Frame
-from syncline.engines.settings import settle, strategy_of
+import numpy as np
+from msgspec.structs import replace
+
+from syncline.codecs import Cutting
+from syncline.effects import Admit, Dismiss, Effect, Event, Lost, Received, Send
+from syncline.engines.control import (
+    Begin,
+    Declare,
+    Declared,
+    Ended,
+    Go,
+    Hello,
+    Place,
+    Reach,
+    Reached,
+    Refused,
+    Seated,
+    layout_of,
+)
+from syncline.engines.frames import PAYLOAD, Frame
+from syncline.engines.settings import settle, strategy_in, strategy_of
 from syncline.engines.wire import Wire
 from syncline.errors import PeerError, UsageError
-from syncline.layout import Bucket, buckets
-from syncline.messages import Join, Leave, Member, NodeId, Report, View
+from syncline.layout import VALUE_BYTES, buckets
+from syncline.messages import Join, Leave, Member, NodeId, Report, Settled, View
 from syncline.nodes.coordinator import Coordinator
-from syncline.placement import checked
+from syncline.nodes.cutting import Holders
+from syncline.placement import checked, replaced
 from syncline.strategy import Mode
 
 OVER = "this run is over"
@@ -55,7 +78,7 @@ class Run(Protocol):
     expected: int
     """How many workers start the run."""
     count: int
-    """How many servers there are."""
+    """How many servers the run was started with."""
     layers: Mapping[str, Mapping[str, str]]
     """The user's settings by where they were said, the strongest first."""
 
@@ -87,6 +110,26 @@ class Run(Protocol):
         """The run cannot go on."""
         ...
 
+    def first_servers(self) -> Collection[int]:
+        """The servers that the run was started with, as far as they stay."""
+        ...
+
+    def refuse_server(self, number: int, reason: str) -> None:
+        """This server, which has come later, gets no part of this model."""
+        ...
+
+    def keep_server(self, number: int, reason: str) -> None:
+        """This server cannot leave."""
+        ...
+
+    def settled(self) -> None:
+        """Something has moved: a server may be free to go."""
+        ...
+
+
+def _place(server: Peer) -> Place:
+    return Place(server.hello.host, server.hello.unix, server.hello.tcp)
+
 
 class Gathering:
     """One model: its servers, its workers, and the node that makes its views."""
@@ -106,6 +149,13 @@ class Gathering:
         """Workers that are told as soon as all servers know."""
         self._standing: set[Peer] = set()
         """Those who start together and do not hold the first parameters yet."""
+        self._word = token_hex(16)
+        """What servers of this model say to each other."""
+        self._leaving: set[int] = set()
+        """The servers that are to be dismissed as soon as may be."""
+        self._arriving: dict[int, set[Peer]] = {}
+        """The servers that know what is trained, and who has not reached each of them yet."""
+        self._all_told = False
 
     @property
     def begun(self) -> bool:
@@ -117,10 +167,18 @@ class Gathering:
 
     # What comes in.
 
-    def from_server(self, peer: Peer, message: Report | Seated) -> None:
+    def from_server(self, peer: Peer, message: Report | Seated | Settled | Reached) -> None:
         if isinstance(message, Seated):
-            self._unready.discard(peer)
-            self._tell_if_ready()
+            if peer in self._unready:
+                self._unready.discard(peer)
+                self._tell_if_ready()
+            else:
+                self._introduce(peer)
+        elif isinstance(message, Reached):
+            self.reached(peer, message)
+        elif isinstance(message, Settled):
+            self._handle(Received(peer.id, message))
+            self._run.settled()
         elif not 0 <= message.largest < FAR:
             raise PeerError(f"a report of {message.largest} rounds")
         else:
@@ -144,6 +202,7 @@ class Gathering:
         if self.workers.get(peer.id.number) is peer:
             del self.workers[peer.id.number]
             self._declared.pop(peer.id.number, None)
+        self._excuse(peer)
         if peer.left is None and self._node is not None:
             self.lose(peer, f"its connection ended{reason and ': ' + reason}")
 
@@ -182,9 +241,12 @@ class Gathering:
             self.refuse(peer, "a joiner would need the others' optimizer state; take mode 'changes' or a rule")
         else:
             begun = self._begun
-            again = Begin(begun.tables, begun.settings, self._view(), begun.servers, -1, self.name, begun.origins)
+            again = Begin(begun.tables, begun.settings, self._view(), self._places(), -1, self.name, begun.origins)
             self._told.append((peer, again))
             self._tell_if_ready()
+            for number, waiting in self._arriving.items():
+                waiting.add(peer)
+                self._run.out(peer.wire, Reach(number, _place(self.servers[number])))
 
     def _view(self) -> View:
         assert self._node is not None
@@ -199,7 +261,8 @@ class Gathering:
     def begin_if_ready(self) -> None:
         """Begin, if everyone is there who will come."""
         ready = [self.workers[number] for number in sorted(self._declared)]
-        if self._begun is not None or len(self.servers) < self._run.count or not ready:
+        first = self._run.first_servers()
+        if self._begun is not None or not self.servers or not ready or not set(first).issubset(self.servers):
             return
         if not {*self._run.absent(), *self._declared}.issuperset(range(self._run.expected)):
             return
@@ -223,24 +286,33 @@ class Gathering:
         origins = {key: origin for key, (_, origin) in found.items()}
         members = tuple(Member(peer.id.number, peer.incarnation, 0) for peer in ready)
         view = View(0, members, self._holders(declared.tables, words))
-        self._node = Coordinator(view)
-        places = tuple(
-            Place(each.hello.host, each.hello.unix, each.hello.tcp) for _, each in sorted(self.servers.items())
-        )
-        self._begun = Begin(declared.tables, words, view, places, leader.id.number, self.name, origins)
+        self._node = Coordinator(view, self._replace)
+        self._begun = Begin(declared.tables, words, view, self._places(), leader.id.number, self.name, origins)
         self._standing = set(ready)
         self._told = [(peer, self._begun) for peer in ready]
-        self._unready = set(self.servers.values())
-        for server in self.servers.values():
-            run.out(server.wire, self._begun)
+        self._unready = {self.servers[number] for number, held in enumerate(view.holders) if held}
+        for server in self._unready:
+            run.out(server.wire, replace(self._begun, word=self._word))
+        for number in self.servers:
+            self.invite(number)
 
-    def _holders(self, tables: tuple[Declared, ...], words: Mapping[str, str]) -> tuple[tuple[Bucket, ...], ...]:
-        """Which server holds which buckets."""
+    def _holders(self, tables: tuple[Declared, ...], words: Mapping[str, str]) -> Holders:
+        """Which server holds which buckets: those that were there from the start; the others are admitted later."""
         layout, strategy = layout_of(tables), strategy_of(words, self._run.count)
         if layout.size > MOST_BUCKETS * strategy.bucket_values:
             raise UsageError("bucket", f"{words['bucket']} makes more than {MOST_BUCKETS:,} of this model")
-        ranges = checked(strategy.placement, layout, self._run.count)
-        return tuple(buckets(layout, each, strategy.bucket_values) for each in ranges)
+        numbers = sorted(self._run.first_servers()) or sorted(self.servers)
+        ranges = dict(zip(numbers, checked(strategy.placement, layout, len(numbers)), strict=True))
+        return tuple(
+            buckets(layout, ranges.get(number, ()), strategy.bucket_values) for number in range(numbers[-1] + 1)
+        )
+
+    def _places(self) -> tuple[Place, ...]:
+        """Where the servers of the present view are."""
+        return tuple(
+            _place(self.servers[number]) if number in self.servers else Place("", "", "")
+            for number in range(len(self._view().holders))
+        )
 
     def _tell_if_ready(self) -> None:
         if not self._unready:
@@ -254,6 +326,128 @@ class Gathering:
             if not self._standing:
                 for each in self.workers.values():
                     self._run.out(each.wire, Go())
+                self._arrange()
+
+    # Servers that come and go.
+
+    def invite(self, number: int) -> None:
+        """Tell a server that has come later what is trained, unless it knows."""
+        if self._begun is None or self.ended or self._holds(number):
+            return
+        problem = self._cannot_move(self._view().members)
+        if problem is None and len(self._begun.settings["sync"].split()) > 1:
+            problem = "its range would come from servers with different sync models"
+        if problem is not None:
+            self._run.refuse_server(number, problem)
+            return
+        begin = replace(self._begun, view=self._view(), servers=self._places(), leader=-1, word=self._word)
+        self._run.out(self.servers[number].wire, begin)
+
+    def _holds(self, number: int) -> bool:
+        """Does this server hold something, or is it about to?"""
+        if self._node is None:
+            return False
+        holders = self._node.view.holders
+        return number in self._node.servers or (number < len(holders) and bool(holders[number]))
+
+    def _introduce(self, peer: Peer) -> None:
+        """A server knows what is trained: everybody else is told where it is."""
+        number = peer.id.number
+        if self._begun is None or self._holds(number) or number in self._arriving:
+            raise PeerError("Seated a second time")
+        others = {each for each in (*self.servers.values(), *self.workers.values()) if each is not peer}
+        self._arriving[number] = others
+        for each in others:
+            self._run.out(each.wire, Reach(number, _place(peer)))
+        self._arrange()
+
+    def reached(self, peer: Peer, message: Reached) -> None:
+        """Somebody says whether it has a connection to a server that has come."""
+        waiting = self._arriving.get(message.server)
+        if waiting is None or peer not in waiting:
+            return  # the server has gone again
+        if message.problem:
+            del self._arriving[message.server]
+            self._run.refuse_server(message.server, f"{peer.id} cannot reach it: {message.problem}")
+            return
+        self._excuse(peer, message.server)
+
+    def _excuse(self, peer: Peer, number: int | None = None) -> None:
+        """Nobody need wait for this one to reach a server."""
+        for each, waiting in self._arriving.items():
+            if number in (None, each):
+                waiting.discard(peer)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Admit and dismiss whom it is time for."""
+        if self._node is None or self._standing or self.ended:
+            return
+        for number in [number for number, waiting in self._arriving.items() if not waiting]:
+            del self._arriving[number]
+            self._run.out(self.servers[number].wire, self._node.view)
+            try:
+                self._handle(Admit(number))
+            except UsageError as error:
+                self._run.refuse_server(number, error.problem)
+        for number in sorted(self._leaving & self._node.servers):
+            try:
+                self._handle(Dismiss(number))
+            except UsageError as error:
+                self._run.keep_server(number, error.problem)
+        self._leaving.clear()
+
+    def check_leaving(self, number: int) -> None:
+        """`UsageError`: the others cannot take over what this server holds."""
+        if self._node is None or self.ended or not self._holds(number):
+            return
+        left = self._node.servers - {number} - self._leaving
+        if not left:
+            raise UsageError("server", "it is the last one, and somebody must hold the model")
+        problem = self._cannot_move(self._view().members)
+        if problem is not None:
+            raise UsageError("server", problem)
+        self._replace(self._node.view.holders, left)
+
+    def leave(self, number: int) -> None:
+        """Have the others take over what this server holds."""
+        self._arriving.pop(number, None)
+        if self._node is None:
+            self.servers.pop(number, None)
+        else:
+            self._leaving.add(number)
+            self._arrange()
+
+    def is_free(self, number: int) -> bool:
+        """Does this server hold nothing, and is nothing on its way?"""
+        return self._node is None or not (self._holds(number) or number in self._node.movers)
+
+    def server_closed(self, number: int) -> None:
+        """A server has gone that held nothing."""
+        peer = self.servers.pop(number, None)
+        self._arriving.pop(number, None)
+        if peer is not None:
+            self._excuse(peer)
+
+    def _replace(self, held: Holders, servers: Collection[int]) -> Holders:
+        assert self._begun is not None
+        placement = strategy_in(self._begun.settings).placement
+        return replaced(placement, layout_of(self._begun.tables), held, servers)
+
+    def _cannot_move(self, members: Collection[Member]) -> str | None:
+        """Why buckets of this model cannot be handed over: a handover is one message, with all that waits in it."""
+        assert self._begun is not None
+        strategy = strategy_in(self._begun.settings)
+        if not isinstance(strategy.codec, Cutting):
+            return f"what {self._begun.settings['codec']} has written cannot be cut"
+        arrays = 1 + len(strategy.rule.start(np.zeros(0, np.float32))) + len(members)
+        largest = max(bucket.size for held in self._view().holders for bucket in held)
+        if arrays * largest * VALUE_BYTES > PAYLOAD:
+            size = self._begun.settings["bucket"]
+            return (
+                f"a bucket of {size} is too large to move with what {len(members)} workers have sent; take smaller ones"
+            )
+        return None
 
     # The node.
 
@@ -261,9 +455,11 @@ class Gathering:
         if self._node is None:
             raise PeerError("nothing has begun yet")
         self._perform(self._node.handle(event, monotonic()))
-        if not self.ended and not self._node.view.members:
-            self.ended = True
+        self.ended |= not self._node.view.members
+        if self.ended and not self._all_told and not self._node.moving:
+            self._all_told = True
             for peer in self.workers.values():
+                self._run.out(peer.wire, self._node.view)  # whoever has left was told of no view since
                 self._run.out(peer.wire, Ended())
             self._run.ended()
 

@@ -5,6 +5,8 @@
 2. A worker on the same host hands over its memory with its first frame: a push is read where it lies, an answer is
    written where it is used. From any other worker, payloads ride on the wire.
 3. Whatever a worker sends is checked before anything is written or judged; a bad frame costs its sender the connection.
+4. When the placement changes, buckets go to other servers and come from them (handing.py). An answer to a member that
+   has not found its way here yet is kept for it.
 """
 
 from __future__ import annotations
@@ -19,15 +21,17 @@ import numpy as np
 
 from syncline.draw import Draw
 from syncline.effects import Effect, Event, Received, Send
-from syncline.engines.control import Begin, Figures, Noted, Read, Seed, Whole, layout_of
-from syncline.engines.frames import Frame
+from syncline.engines.control import Abort, Begin, Figures, Noted, Place, Read, Seed, Take, Whole, layout_of
+from syncline.engines.frames import PAYLOAD, Frame
+from syncline.engines.handing import Inbox, Outbox
 from syncline.engines.memory import Memory
-from syncline.engines.settings import strategy_of
+from syncline.engines.settings import strategy_in
 from syncline.engines.tracing import Tracing
 from syncline.engines.wire import Wire
 from syncline.errors import PeerError, SynclineError
 from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
-from syncline.messages import COORDINATOR, NodeId, Pull, Push, View
+from syncline.messages import COORDINATOR, Handover, Moved, NodeId, Pull, Push, View, server_id
+from syncline.nodes.cutting import cut_of
 from syncline.nodes.meter import Meter
 from syncline.nodes.shard import Shard
 from syncline.nodes.terms import Terms
@@ -35,6 +39,9 @@ from syncline.rules import LARGEST
 
 FAR = 1 << 20
 """No pull is for an iteration that is further than this from what a shard has closed."""
+
+MOST_EARLY = 1 << 10
+"""How many requests in names that are not known here yet may wait, beside one for each bucket."""
 
 
 @dataclass(eq=False, slots=True)
@@ -50,6 +57,8 @@ class Peer:
     """Where a push or pull is not answered yet: there is no second one, so nothing that it sends can pile up."""
     early: list[Push | Pull] = field(default_factory=list)
     """Of these, what waits for the first parameters, or for a view that is not there yet; gone with the peer."""
+    reads: list[Read] = field(default_factory=list)
+    """Readings that wait for a bucket, or for a view."""
 
     @property
     def who(self) -> tuple[int, int]:
@@ -57,17 +66,27 @@ class Peer:
 
 
 class Out(Protocol):
-    """How a holding sends: at once, or as soon as the socket takes it."""
+    """How a holding sends: at once, or as soon as the socket takes it; `lasting`: nobody will write the payload."""
 
-    def __call__(self, wire: Wire, message: Frame, payload: memoryview | None = None) -> None: ...
+    def __call__(
+        self, wire: Wire, message: Frame, payload: memoryview | None = None, *, lasting: bool = False
+    ) -> None: ...
 
 
 class Holding:
     """The buckets of one model that this server holds."""
 
     def __init__(
-        self, id: NodeId, begin: Begin, coordinator: Wire, tracing: Tracing, out: Out, lose: Callable[[Wire, str], None]
+        self,
+        id: NodeId,
+        begin: Begin,
+        coordinator: Wire,
+        tracing: Tracing,
+        out: Out,
+        lose: Callable[[Wire, str], None],
+        call: Callable[[Holding, int], Wire],
     ) -> None:
+        """`call`: open a connection to another server, or `RunError`."""
         self.id = id
         self.name = begin.model
         self.coordinator = coordinator
@@ -79,12 +98,22 @@ class Holding:
         self._meter = Meter()
         self._begin = begin
         self._shard: Shard | None = None
-        self._pieces = {bucket: np.zeros(bucket.size, np.float32) for bucket in begin.view.holders[id.number]}
+        held = begin.view.holders[id.number] if id.number < len(begin.view.holders) else ()
+        self._pieces = {bucket: np.zeros(bucket.size, np.float32) for bucket in held}
         self._unseeded = set(self._pieces)
-        self._strategy = strategy_of(begin.settings, len(begin.servers))
+        self._strategy = strategy_in(begin.settings)
+        self.word = begin.word
+        self.places: dict[int, Place] = dict(enumerate(begin.servers))
+        self.givers: dict[int, Wire] = {}
+        """The servers that this one has called."""
+        self._call = call
+        self._inbox = Inbox(id.number, begin.view.holders, self._strategy.rule, self._strategy.codec)
+        self._outbox = Outbox()
+        self._owed: dict[tuple[int, int], list[tuple[Frame, Payload | None]]] = {}
+        """Answers to members that are not connected yet."""
         self._remembered: dict[Bucket, dict[str, Values]] = {}
         """What the rule remembers from an earlier run."""
-        self._buckets = frozenset(bucket for held in begin.view.holders for bucket in held)
+        self._cut = cut_of(begin.view.holders)
         self._leader = next((each for each in begin.view.members if each.worker == begin.leader), None)
         self._views: list[View] = []
         self._pushed = 0
@@ -102,7 +131,8 @@ class Holding:
         begin, number = self._begin, self.id.number
         strategy = self._strategy
         draw = Draw(int(begin.settings["seed"]))
-        terms = Terms(strategy.sync[number], strategy.rule, strategy.codec, draw, strategy.release)
+        model = strategy.sync[number if number < len(strategy.sync) else 0]
+        terms = Terms(model, strategy.rule, strategy.codec, draw, strategy.release)
         self._shard = Shard(number, self._pieces, terms, begin.view)
         for bucket, memory in self._remembered.items():
             for name, values in memory.items():
@@ -110,28 +140,91 @@ class Holding:
         self._remembered.clear()
         views, self._views = self._views, []
         for view in views:
-            self._handle(Received(COORDINATOR, view))
+            self.see(view)
         self._catch_up()
 
     def is_member(self, peer: Peer) -> bool:
-        member = self._shard.terms.members.get(peer.id.number) if self._shard is not None else None
-        return member is not None and member.incarnation == peer.incarnation
+        return self._has_member(peer.who)
+
+    def _has_member(self, who: tuple[int, int]) -> bool:
+        member = self._shard.terms.members.get(who[0]) if self._shard is not None else None
+        return member is not None and member.incarnation == who[1]
 
     def see(self, view: View) -> None:
         """A new view."""
         if self._shard is None:
             self._views.append(view)
-        else:
-            self._handle(Received(COORDINATOR, view))
-            self._catch_up()
+            return
+        givers = self._inbox.adopt(view)
+        self._handle(Received(COORDINATOR, view))
+        cut = cut_of(view.holders)
+        if cut is not self._cut:
+            self._cut = cut
+            for peer in self.workers.values():
+                self._forget_moved(peer)
+        self._owed = {who: answers for who, answers in self._owed.items() if self._has_member(who)}
+        for number in givers:
+            self._out(self.givers.get(number) or self._call(self, number), Take(self._inbox.view))
+        self._catch_up()
+
+    def _forget_moved(self, peer: Peer) -> None:
+        """What is not answered here any more, because it is another server's, may be asked for again."""
+        me, early = self.id, {message.bucket for message in peer.early}
+        peer.asked = {name for name in peer.asked if name in early or self._cut.holder.get(name) == me}
+
+    # Other servers.
+
+    def ask(self, number: int, wire: Wire, message: Frame) -> None:
+        """Another server wants what is its own by now."""
+        if not isinstance(message, Take):
+            raise PeerError(f"{type(message).__name__} from a server that takes")
+        self._outbox.ask(number, wire, message.view)
+        self._deliver()
+
+    def taker_lost(self, number: int, wire: Wire) -> None:
+        self._outbox.forget(number, wire)
+
+    def giver_lost(self, number: int, reason: str) -> None:
+        """The connection to a server has ended; if it was to hand over something, that is lost."""
+        self.givers.pop(number, None)
+        if self._inbox.awaits(number):
+            what = f"{server_id(number)} is gone before it has handed over all{reason and ': ' + reason}"
+            self._out(self.coordinator, Abort(what))
+
+    def _deliver(self) -> None:
+        for wire, message, payload in self._outbox.due():
+            self._out(wire, message, payload.data, lasting=True)
+
+    def handover_sink(self, number: int, message: Frame, size: int) -> memoryview:
+        if not isinstance(message, Handover):
+            raise PeerError(f"{type(message).__name__} with a payload from a server that gives")
+        self._inbox.check(number, message, size)
+        return memoryview(bytearray(size))
+
+    def take_over(self, number: int, message: Frame, payload: memoryview | None) -> None:
+        """A bucket has arrived; if it carried a payload, it was checked."""
+        if not isinstance(message, Handover) or payload is None:
+            raise PeerError(f"{type(message).__name__} from a server that gives")
+        self._inbox.arrived(message)
+        self._handle(Received(server_id(number), message, np.frombuffer(payload, np.uint8)))
+        self._catch_up()
+
+    def enter(self, peer: Peer) -> None:
+        """A worker has found its way here: give it what is owed to it."""
+        self.workers[peer.who] = peer
+        for message, payload in self._owed.pop(peer.who, ()):
+            self._answer(peer, message, payload)
 
     def _catch_up(self) -> None:
         """Judge what has waited for this view; what is wrong with it costs its sender, not whoever brought the view."""
         for peer in list(self.workers.values()):
             early, peer.early = peer.early, []
+            reads, peer.reads = peer.reads, []
             try:
                 for message in early:
                     self._request(peer, message)
+                for read in reads:
+                    self._read(peer, read)
             except PeerError as error:
                 self._lose(peer.wire, str(error))
 
@@ -149,8 +242,8 @@ class Holding:
 
     def _check(self, peer: Peer, message: Push | Pull | Seed, carried: bool) -> None:
         """May this worker send this, now?"""
-        if message.bucket not in self._buckets:
-            raise PeerError(f"{message.bucket} is no bucket of this model")
+        if message.bucket not in self._cut.holder:
+            self._check_name(peer, message)
         if isinstance(message, Seed):
             if not self._awaits(peer, message.bucket):
                 raise PeerError(f"a seed of {message.bucket} that nobody waits for")
@@ -165,6 +258,17 @@ class Holding:
         carries = not peer.shared and (isinstance(message, Seed) or (isinstance(message, Push) and not message.empty))
         if carried != carries:
             raise PeerError(f"{type(message).__name__} {'with' if carried else 'without'} a payload")
+
+    def _check_name(self, peer: Peer, message: Push | Pull | Seed) -> None:
+        """Can this be a bucket of an earlier view, or, if the worker knows a later one, of that?"""
+        name, cut = message.bucket, self._cut
+        view = -1 if self._shard is None else self._shard.terms.view
+        if name.start >= name.stop or isinstance(message, Seed):
+            raise PeerError(f"{name} is no bucket of this model")
+        if not cut.is_row(name) and (message.view <= view or cut.around(name) is None):
+            raise PeerError(f"{name} is no bucket of this model")
+        if len(peer.early) > len(cut.holder) + MOST_EARLY:
+            raise PeerError("too much in names that are not known yet")
 
     def _check_push(self, push: Push) -> None:
         if push.progress < 0:
@@ -187,7 +291,9 @@ class Holding:
                 peer.asked.add(message.bucket)
                 self._request(peer, message)
         elif isinstance(message, Read) and self._shard is not None:
-            self._read(peer, message.bucket, message.memory)
+            if len(peer.reads) > len(self._cut.holder):
+                raise PeerError("more readings than buckets")
+            self._read(peer, message)
         else:
             raise PeerError(f"{type(message).__name__} from a worker")
 
@@ -207,7 +313,7 @@ class Holding:
             peer.early.append(message)
             return
         if isinstance(message, Pull):
-            closed = max((bucket.v for bucket in self._shard.buckets.values()), default=0)
+            closed = max((bucket.v for bucket in self._shard.buckets.values()), default=message.progress)
             if not -1 <= message.progress < closed + FAR:
                 raise PeerError(f"a pull of iteration {message.progress}, where {closed} are closed")
         payload: Payload | None = None
@@ -216,11 +322,18 @@ class Holding:
             self._pushed += payload.nbytes
         self._handle(Received(peer.id, message, payload))
 
-    def _read(self, peer: Peer, bucket: Bucket, name: str) -> None:
+    def _read(self, peer: Peer, read: Read) -> None:
         assert self._shard is not None
-        held = self._shard.buckets.get(bucket)
+        bucket, name = read.bucket, read.memory
+        held, view = self._shard.buckets.get(bucket), self._shard.terms.view
+        if read.view > view or bucket in self._inbox:
+            peer.reads.append(read)
+            return
         if held is None:
-            raise PeerError(f"{bucket} is not here")
+            if not self._cut.is_row(bucket) or read.view == view:
+                raise PeerError(f"{bucket} is not here")
+            self._out(peer.wire, Moved(view, peer.incarnation, -1, bucket))
+            return
         if not name:
             self._give(peer, Whole(bucket), held.params, peer.memory.param(bucket))
         elif name in held.memory:
@@ -249,15 +362,33 @@ class Holding:
             if to.role == "coordinator":
                 self._out(self.coordinator, message)
                 continue
-            peer = self.workers.get((to.number, message.incarnation))  # type: ignore[union-attr]
-            if peer is None:
+            if type(message) is Handover:
+                self._hand_over(to.number, message, payload)
                 continue
-            peer.asked.discard(message.bucket)  # type: ignore[union-attr]
-            if payload is None:
-                self._out(peer.wire, message)
-            else:
-                self._pulled += payload.nbytes
-                self._give(peer, message, payload, peer.memory.param(message.bucket))  # type: ignore[union-attr]
+            who = (to.number, message.incarnation)  # type: ignore[union-attr]
+            peer = self.workers.get(who)
+            if peer is not None:
+                self._answer(peer, message, payload)
+            elif self._has_member(who):
+                self._owed.setdefault(who, []).append((message, None if payload is None else payload.copy()))
+
+    def _hand_over(self, server: int, message: Handover, payload: Payload | None) -> None:
+        assert payload is not None
+        if payload.nbytes > PAYLOAD:
+            what = f"{message.bucket} cannot move: it takes {payload.nbytes:,} bytes with all that waits in it"
+            self._out(self.coordinator, Abort(what))
+            return
+        self._outbox.put(server, message, payload)
+        self._deliver()
+
+    def _answer(self, peer: Peer, message: Frame, payload: Payload | None) -> None:
+        bucket = message.bucket  # type: ignore[union-attr]
+        peer.asked.discard(bucket)
+        if payload is None:
+            self._out(peer.wire, message)
+        else:
+            self._pulled += payload.nbytes
+            self._give(peer, message, payload, peer.memory.param(bucket))
 
     def _give(self, peer: Peer, message: Frame, values: Payload, place: Values) -> None:
         """Values to a worker: into this place of its memory, or over the wire."""
@@ -283,4 +414,5 @@ class Holding:
             self._pushed,
             self._pulled,
             self.name,
+            not shard.buckets,
         )

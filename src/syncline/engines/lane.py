@@ -1,28 +1,29 @@
 """Which lane leads from a worker to its servers: memory that they share, or TCP.
 
-1. Memory is shared with servers of the same host and user, all of them, unless TCP is asked for.
-2. Else all are reached by TCP, unless shared memory is asked for, or a server listens on no address.
-3. Nothing is said before every server is reached: no server knows of an attempt that failed at another.
+1. Memory is shared with each server of the same host and user, unless TCP is asked for.
+2. Any other is reached by TCP, unless shared memory is asked for, or the server listens on no address.
+3. At the start nothing is said before every server is reached: no server knows of an attempt that failed at another.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import ssl
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from syncline.engines import addresses
 from syncline.engines.control import Place
 from syncline.engines.watch import host
 from syncline.engines.wire import Wire
-from syncline.engines.wiring import Wiring, connect_to
+from syncline.engines.wiring import CONNECT_SECONDS, Wiring, connect_to, context_for
 from syncline.errors import RunError, UsageError
 
 
 class Lane(NamedTuple):
-    """A wire to every server, and whether they share the worker's memory."""
+    """A wire to a server, and whether it shares the worker's memory."""
 
-    wires: list[Wire]
+    wire: Wire
     shared: bool
 
 
@@ -30,28 +31,52 @@ class _Apart(Exception):
     """Why memory cannot be shared."""
 
 
-def open_lane(places: Sequence[Place], wiring: Wiring) -> Lane:
-    """Connect to all servers."""
+def open_lanes(places: Mapping[int, Place], wiring: Wiring) -> dict[int, Lane]:
+    """Connect to all servers, or to none."""
+    lanes: dict[int, Lane] = {}
     try:
-        return Lane(_all(places, lambda number, place: _share(number, place, wiring)), True)
+        for number, place in places.items():
+            lanes[number] = open_lane(number, place, wiring)
+    except BaseException:
+        for lane in lanes.values():
+            lane.wire.close()
+        raise
+    return lanes
+
+
+def open_lane(number: int, place: Place, wiring: Wiring, share: bool = True) -> Lane:
+    """Connect to a server; `share`: this worker has memory that it can share."""
+    try:
+        if not share:
+            raise _Apart("this worker shares no memory")
+        return Lane(_share(number, place, wiring), True)
     except _Apart as apart:
         why = str(apart)
     if wiring.lane == "shm":
         raise UsageError("--lane", f"shm: {why}; leave it out, or take tcp")
-    return Lane(_all(places, lambda number, place: _call(number, place, wiring, why)), False)
+    return Lane(_call(number, place, wiring, why), False)
 
 
-def _all(places: Sequence[Place], connect: Callable[[int, Place], Wire]) -> list[Wire]:
-    """All of them, or none."""
-    wires: list[Wire] = []
+def call_server(number: int, place: Place, wiring: Wiring) -> tuple[Wire, ssl.SSLSocket | None]:
+    """From server to server: by its name on this host, or by TCP; the handshake of TLS, if there is one, is yet to come.
+
+    It must not be waited for: the other one may be calling as well.
+    """
+    same = place.host == host() and place.unix.startswith("@")
+    if not same and not place.tcp:
+        raise RunError(f"server {number} is on another host, and listens on no address; start the run with --listen")
+    where = place.unix if same else _reachable(place.tcp, wiring)
     try:
-        for number, place in enumerate(places):
-            wires.append(connect(number, place))
-    except BaseException:
-        for wire in wires:
-            wire.close()
-        raise
-    return wires
+        address = addresses.parse(where, "--listen")
+        context = None if address.name else context_for(address.host, wiring, server=False)
+        sock = addresses.connect(address, CONNECT_SECONDS)
+        if context is None:
+            return Wire(sock), None
+        sock.setblocking(False)
+        shaken = context.wrap_socket(sock, do_handshake_on_connect=False)
+        return Wire(shaken), shaken
+    except OSError as error:
+        raise RunError(f"cannot reach server {number} at {where}: {error}") from None
 
 
 def _share(number: int, place: Place, wiring: Wiring) -> Wire:

@@ -8,6 +8,9 @@
 3. The run has ended well if a worker has, none has failed, and no server was lost while it was needed.
 4. A worker that has been stopped for longer than the patience counts as dead: the end of the run does not wait for it.
 5. Whoever is to end is told so by the coordinator, then by SIGTERM, then killed, with time to heed each.
+6. Servers that have joined another run stay until it ends. If this launcher is asked to end before, or a worker of its
+   own fails, they leave: they are asked by SIGTERM, and waited for until the others have taken over. A second interrupt
+   does not wait, and costs that run what they hold.
 """
 
 from __future__ import annotations
@@ -95,7 +98,7 @@ class Launcher:
             self._start_coordinator()
         self._attend()
         for number in range(plan.servers):
-            command = [sys.executable, "-m", "syncline.engines.server", str(number)]
+            command = [sys.executable, "-m", "syncline.engines.server", *([] if plan.joins else [str(number)])]
             self.servers.append(self._spawn(f"server{number}", command, lean()))
 
     def _start_coordinator(self) -> None:
@@ -161,7 +164,9 @@ class Launcher:
         """Let it run to its end; the exit code, and `failure` says why it is not 0."""
         while self._fate.over is None and any(self._runs(worker) for worker in self.workers):
             self._turn(0.2)
-        if self._fate.over is None and any(worker.code == 0 for worker in self.workers) and not self._plan.joins:
+        if self._plan.joins:
+            self._serve_on()
+        elif self._fate.over is None and any(worker.code == 0 for worker in self.workers):
             self._collect()
         if self._fate.over is not None:
             self._drain(GRACE)
@@ -172,6 +177,26 @@ class Launcher:
             return 0
         self.failure = self._fate.judge(self.workers, self.coordinator)
         return 0 if self.failure is None else 2 if isinstance(self.failure, UsageError) else 1
+
+    def _serve_on(self) -> None:
+        """Servers that have joined stay until the run ends, unless one of ours has failed."""
+        if self._fate.failed:
+            self._leave()
+        while self._fate.over is None and any(server.code is None for server in self.servers):
+            self._turn(0.2)
+
+    def _leave(self) -> None:
+        """Let the servers that have joined hand over what they hold, and wait until they have."""
+        for server in self.servers:
+            server.signal(signal.SIGTERM)
+        if any(server.code is None for server in self.servers):
+            self._note("the servers hand over what they hold; interrupt again to end at once, at the cost of the run")
+        while not self._hurry and not self._gone() and any(server.code is None for server in self.servers):
+            self._turn(0.1)
+
+    def _gone(self) -> bool:
+        """Has the run ended that was joined?"""
+        return self._liaison is None or self._liaison.gone
 
     def serve(self, wanted: Callable[[], bool]) -> None:
         """For workers that somebody else has started: go on for as long as this holds, then let everything end."""
@@ -201,11 +226,11 @@ class Launcher:
             self._watch()
 
     def _watch(self) -> None:
-        """Tell the coordinator, which is on another host, of workers that are stopped."""
-        for worker in self.workers:
-            seconds = self._stopped.seconds(worker.pid, monotonic())
+        """Tell the coordinator, which is on another host, of workers and servers that are stopped."""
+        for child in (*self.workers, *self.servers):
+            seconds = self._stopped.seconds(child.pid, monotonic())
             if seconds:
-                self._tell(Frozen(host(), worker.pid, seconds))
+                self._tell(Frozen(host(), child.pid, seconds))
 
     def _hear(self) -> None:
         liaison = self._liaison
@@ -260,6 +285,9 @@ class Launcher:
             if child.pid == seen.pid:
                 child.name = f"w{seen.number}"
                 self._named = True
+        for child in self.servers:
+            if child.pid == seen.pid:
+                child.name = f"server{seen.number}"
 
     def _tell_seen(self) -> None:
         for child in self.workers:
@@ -334,6 +362,8 @@ class Launcher:
         self._fate.found("interrupted")
         self._signal(signal.SIGTERM if number == signal.SIGHUP else number)
         self._drain(GRACE)
+        if self._plan.joins:
+            self._leave()
 
     def hurry(self) -> None:
         """Wait for nobody any more."""

@@ -24,6 +24,8 @@ from syncline.engines.control import (
     Noted,
     Place,
     Pulse,
+    Reach,
+    Reached,
     Read,
     Refused,
     Seated,
@@ -35,18 +37,19 @@ from syncline.engines.control import (
     layout_of,
 )
 from syncline.engines.frames import Frame
-from syncline.engines.lane import open_lane
+from syncline.engines.lane import Lane, open_lane, open_lanes
 from syncline.engines.memory import Memory, new_segment
+from syncline.engines.pieces import Pieces
 from syncline.engines.process import say
-from syncline.engines.settings import strategy_of
+from syncline.engines.settings import strategy_in
 from syncline.engines.silence import Silence
 from syncline.engines.watch import host
-from syncline.engines.wire import Wire
 from syncline.engines.wires import Wires
 from syncline.engines.wiring import Wiring, connect_coordinator
 from syncline.errors import GoneError, PeerError, RunError, SynclineError, UsageError
 from syncline.layout import VALUE_BYTES, Bucket, Payload
 from syncline.messages import COORDINATOR, Gone, Moved, NodeId, Params, Push, Taken, View, server_id
+from syncline.nodes.cutting import Holders, cut_of
 from syncline.nodes.worker import Phase, Worker, WorkerParts
 from syncline.strategy import Mode
 
@@ -65,6 +68,9 @@ LOOK_SECONDS = 1.0
 MUCH = 1 << 16
 """A payload of so many bytes is worth a thread that moves it while the program computes."""
 
+MOST_EARLY = 1 << 10
+"""How much servers may say, beside one answer for each bucket, by a view that is not here yet."""
+
 MOST = 1 << 62
 """No iteration, version or V is as large: what is computed from them fits into a frame."""
 
@@ -73,7 +79,11 @@ _NO_COORDINATOR = "the coordinator is gone{}, and the membership cannot change w
 
 
 class Link:
-    """Connections to the coordinator and to every server, the worker's memory, and its node."""
+    """Connections to the coordinator and to every server, the worker's memory, and its node.
+
+    Servers come and go. One that comes is connected to before it holds anything; one that holds nothing any more is let
+    go once nothing is awaited from it. What a server says by a view that is not here yet waits for that view.
+    """
 
     def __init__(self, wiring: Wiring) -> None:
         self._wiring = wiring
@@ -81,16 +91,23 @@ class Link:
         self._said: Shared | None = None
         self._wires = Wires(self)
         self._background = Background(self._wires, self._busy, self._failed)
-        self._shared = False
+        self._sharing: set[NodeId] = set()
+        """The servers that share this worker's memory."""
+        self._segment: int | None = None
+        self._former: set[NodeId] = set()
+        """The servers that hold nothing any more."""
+        self._early: list[tuple[NodeId, Frame, bool]] = []
+        """What servers have said by a view that is not here yet."""
         self._ended = False
         self._go = False
         self._sitting = False
         self.error: SynclineError | None = None
         """Why this worker can take no further part."""
         self._begun: Begin | None = None
-        self._views: list[View] = []
+        self._views: list[View | Reach] = []
         """Those that came before there was a node to tell."""
-        self._unread: set[Bucket] = set()
+        self._unread: dict[Bucket, tuple[NodeId, Read | Seed]] = {}
+        """What was asked for outside of any iteration, and of whom."""
         self.node: Worker | None = None
         self.following: int | None = None
         """The iteration to go on with, once the present one is whole."""
@@ -100,6 +117,7 @@ class Link:
         """The live workers of this model, as far as this one knows."""
         self.v = 0
         """The last answer's V: how many rounds everyone has finished."""
+        self._view = 0
 
     # The start.
 
@@ -154,55 +172,73 @@ class Link:
         self._check_begin(begin, declare)
         self.layout = layout_of(begin.tables)
         try:
-            self.strategy = strategy_of(begin.settings, len(begin.servers))
+            self.strategy = strategy_in(begin.settings)
             self._draw = Draw(int(begin.settings["seed"]))
         except (KeyError, ValueError) as error:
             raise PeerError(f"settings that are none: {error}") from None
-        self._connect_servers(begin.servers)
+        self._connect_servers(dict(enumerate(begin.servers)))
         parts = WorkerParts(self.layout, self._draw, self.strategy.codec, self.strategy.gate, finite=False)
         self.node = Worker(self.welcome.worker, self.welcome.incarnation, parts, begin.view)
         self.buckets = _in_turn(begin.view.holders)
-        self._holder = {bucket: server_id(n) for n, held in enumerate(begin.view.holders) for bucket in held}
+        self._pieces = Pieces(self.buckets)
         for view in self._views:
             self._from_coordinator(view)
 
     def _check_begin(self, begin: Begin, declare: Declare) -> None:
         """A worker trains what it has declared, on servers that hold all of it, each value once."""
-        held = sorted((bucket.start, bucket.stop) for each in begin.view.holders for bucket in each)
-        ends = [0, *(stop for _, stop in held)]
-        whole = [*(start for start, _ in held), layout_of(declare.tables).size] == ends
+        whole = _is_whole(begin.view.holders, layout_of(declare.tables).size)
         if begin.tables != declare.tables or len(begin.view.holders) != len(begin.servers) or not whole:
             raise PeerError("a beginning with another model than was declared, or with servers that do not hold it")
-        self._holders = begin.view.holders
+        self._set_holders(begin.view.holders)
         self._check_view(begin.view)
 
-    def _connect_servers(self, places: tuple[Place, ...]) -> None:
-        """Reach every server, and say who this is; where memory is shared, it goes along."""
-        wires, self._shared = open_lane(places, self._wiring)
-        for number, wire in enumerate(wires):
-            self._wires.add(server_id(number), wire)
-        segment = new_segment(self.layout.size) if self._shared else None
-        try:
-            self.memory = Memory(self.layout.size, segment)
-            for number, wire in enumerate(wires):
-                self._greet(number, wire, segment)
-        finally:
-            if segment is not None:
-                os.close(segment)
+    def _set_holders(self, holders: Holders) -> None:
+        self._holders = holders
+        self._holder = cut_of(holders).holder
+        self._holding = {server_id(number) for number, held in enumerate(holders) if held}
 
-    def _greet(self, number: int, wire: Wire, segment: int | None) -> None:
+    def _connect_servers(self, places: dict[int, Place]) -> None:
+        """Reach every server, and say who this is; where memory is shared, it goes along."""
+        there = {number: place for number, place in places.items() if server_id(number) in self._holding}
+        lanes = open_lanes(there, self._wiring)
+        for number, lane in lanes.items():
+            self._wires.add(server_id(number), lane.wire)
+        if any(lane.shared for lane in lanes.values()):
+            self._segment = new_segment(self.layout.size)
+        self.memory = Memory(self.layout.size, self._segment)
+        for number, lane in lanes.items():
+            try:
+                self._greet(number, lane)
+            except RunError as error:
+                raise self._failed(error) from None
+
+    def _reach(self, reach: Reach) -> None:
+        """A server has come: connect to it, and tell the coordinator, which gives it nothing before all have."""
+        number, problem = reach.server, ""
+        try:
+            if server_id(number) in self._wires:
+                raise PeerError(f"server {number}, which is there already")
+            lane = open_lane(number, reach.place, self._wiring, share=self._segment is not None)
+            self._wires.add(server_id(number), lane.wire)
+            self._greet(number, lane)
+        except (RunError, UsageError, OSError) as error:
+            problem = str(error)[:1000]
+        self._send(COORDINATOR, Reached(number, problem))
+
+    def _greet(self, number: int, lane: Lane) -> None:
         assert self.welcome is not None
         known = self.welcome
         hello = Hello(
             known.run, "worker", known.worker, known.incarnation, pid=os.getpid(), host=host(), model=self._model
         )
         try:
-            if segment is None:
-                wire.send(hello)
+            if lane.shared and self._segment is not None:
+                self._sharing.add(server_id(number))
+                lane.wire.send_with(hello, self._segment)
             else:
-                wire.send_with(hello, segment)
+                lane.wire.send(hello)
         except OSError as error:
-            raise self._failed(RunError(f"server {number} ended the connection: {error}")) from None
+            raise RunError(f"server {number} ended the connection: {error}") from None
 
     def seed(self) -> None:
         """Leader: give every server its first parameters, from `memory.updates`."""
@@ -211,9 +247,9 @@ class Link:
 
     def remind(self, name: str) -> None:
         """Leader, before `seed`: the rule remembers by this name what lies in `memory.updates`."""
-        self._unread = set(self.buckets)
-        for bucket in self.buckets:
-            self._send(self._holder[bucket], Seed(bucket, name), bucket)
+        self._unread = {bucket: (self._holder[bucket], Seed(bucket, name)) for bucket in self.buckets}
+        for bucket, (server, seed) in list(self._unread.items()):
+            self._send(server, seed, bucket)
         self.wait(lambda: not self._unread)
 
     def recall(self, name: str) -> None:
@@ -249,7 +285,9 @@ class Link:
                 self._lay(bucket, effect.payload)
             self._send(effect.to, message, bucket)
         elif type(effect) is Deliver:
-            self.fresh.add(effect.bucket)
+            whole = self._pieces.whole(effect.bucket)
+            if whole is not None:
+                self.fresh.add(whole)
             if effect.next is not None:
                 self.following = effect.next
         elif type(effect) is Fail:
@@ -274,8 +312,8 @@ class Link:
             if self.error is not None:
                 raise self.error
             if to not in self._wires:
-                raise self._failed(RunError(_NO_COORDINATOR.format("")))  # a lost server has been an error already
-            payload = self.memory.update(bucket).data if bucket is not None and not self._shared else None
+                raise self._failed(RunError(_NO_COORDINATOR.format("") if to == COORDINATOR else f"{to} is gone"))
+            payload = self.memory.update(bucket).data if bucket is not None and to not in self._sharing else None
             self._wires.send(to, message, payload)
             if payload is not None and (payload.nbytes >= MUCH or self._wires.waiting):
                 self._background.wake()
@@ -313,14 +351,17 @@ class Link:
     # What comes in.
 
     def sink(self, source: NodeId, message: Frame, size: int) -> memoryview:
-        if not isinstance(message, Params | Whole) or self.node is None or self._shared:
+        if not isinstance(message, Params | Whole) or self.node is None or source in self._sharing:
             raise PeerError(f"{type(message).__name__} with a payload")
         bucket = message.bucket
         if isinstance(message, Whole) and bucket not in self._unread:
             raise PeerError(f"{bucket}, which nobody has asked for")
-        if self._holder.get(bucket) != source or size != bucket.size * VALUE_BYTES:
+        early = isinstance(message, Params) and message.view > self._view
+        if not (early or self._may_say(source, message)) or size != bucket.size * VALUE_BYTES:
             raise PeerError(f"{type(message).__name__} of {bucket} with a payload of {size:,} bytes")
         if isinstance(message, Params) and not self.node.awaits(message):
+            if early:
+                raise PeerError(f"{bucket}, which nobody has asked for")
             return memoryview(bytearray(size))
         remembered = isinstance(message, Whole) and message.memory
         return (self.memory.update(bucket) if remembered else self.memory.param(bucket)).data.cast("B")
@@ -338,27 +379,77 @@ class Link:
     def _from_server(self, source: NodeId, message: Frame, carried: bool) -> None:
         if self.node is None or not isinstance(message, Params | Taken | Gone | Moved | Whole | Noted):
             raise PeerError(f"{type(message).__name__} from a server")
-        if self._holder.get(message.bucket) != source and not isinstance(message, Gone):
+        if isinstance(message, Params | Taken | Gone | Moved) and message.view > self._view:
+            self._wait_for_view(source, message, carried)
+            return
+        if self._holder.get(message.bucket) != source and not self._may_say(source, message):
             raise PeerError(f"{type(message).__name__} of {message.bucket}, which it does not hold")
-        if isinstance(message, Params | Whole) and carried == self._shared:
+        if isinstance(message, Params | Whole) and carried == (source in self._sharing):
             raise PeerError(f"{type(message).__name__} {'with' if carried else 'without'} a payload")
         if isinstance(message, Params | Taken) and not (0 <= message.version < MOST and 0 <= message.v < MOST):
             raise PeerError(f"{type(message).__name__} of version {message.version} and V {message.v}")
         if isinstance(message, Whole | Noted):
-            self._unread.discard(message.bucket)
+            self._unread.pop(message.bucket, None)
+        elif isinstance(message, Moved) and message.bucket in self._unread:
+            self._read_again(message)
         else:
             payload = self.memory.param(message.bucket) if type(message) is Params else None
             if type(message) is Taken and self.strategy.mode is Mode.GRADIENTS:
                 self.memory.param(message.bucket)[:] = 0  # nobody had a gradient
             self.v = message.v if isinstance(message, Params | Taken) else self.v
             self.handle(Received(source, message, payload))
+        if self._former:
+            self._let_go()
+
+    def _may_say(self, source: NodeId, message: Params | Taken | Gone | Moved | Whole | Noted) -> bool:
+        """Is this server the one to say this: it holds the bucket, or was asked by that name when it did?"""
+        if self._holder.get(message.bucket) == source or isinstance(message, Gone):
+            return True
+        asked = self._unread.get(message.bucket)
+        if asked is not None and asked[0] == source:
+            return True
+        return self.node is not None and self.node.waits_for(source, message.bucket)
+
+    def _wait_for_view(self, source: NodeId, message: Frame, carried: bool) -> None:
+        if len(self._early) > len(self._holder) + MOST_EARLY:
+            raise PeerError("too much by a view that nobody else knows of")
+        self._early.append((source, message, carried))
+
+    def _adopt(self, view: View) -> None:
+        """A new view; then what has waited for it."""
+        assert self.node is not None
+        if view.view < self._view:
+            return
+        self._check_view(view)
+        if view.holders != self._holders:
+            self._former |= self._holding
+            self._set_holders(view.holders)
+            self._former -= self._holding
+        self.handle(Received(COORDINATOR, view))
+        early, self._early = self._early, []
+        for source, message, carried in early:
+            try:
+                self._from_server(source, message, carried)
+            except PeerError as error:
+                self.broke(source, error)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Close the connections to servers that hold nothing, once nothing is awaited from them."""
+        assert self.node is not None
+        for server in [each for each in self._former if not self._waits_for(each)]:
+            self._former.discard(server)
+            self._sharing.discard(server)
+            self._wires.end(server)
 
     def _from_coordinator(self, message: Frame) -> None:
-        if isinstance(message, View) and self.node is None:
+        if isinstance(message, View | Reach) and self.node is None:
             self._views.append(message)
-        elif isinstance(message, View | Gone) and self.node is not None:
-            if isinstance(message, View):
-                self._check_view(message)
+        elif isinstance(message, View):
+            self._adopt(message)
+        elif isinstance(message, Reach):
+            self._reach(message)
+        elif isinstance(message, Gone) and self.node is not None:
             self.handle(Received(COORDINATOR, message))
         elif isinstance(message, Welcome) and self.welcome is None:
             self.welcome = message
@@ -376,10 +467,21 @@ class Link:
     def _check_view(self, view: View) -> None:
         """Refuse a view that cannot be, and note who lives."""
         if view.holders != self._holders:
-            raise PeerError("a view in which servers hold other buckets")
+            self._check_move(view)
         if not all(0 <= (member.first or 0) < MOST for member in view.members):
             raise PeerError("a view in which somebody starts with an iteration that is none")
         self.members = tuple(member.worker for member in view.members)
+        self._view = max(view.view, self._view)
+
+    def _check_move(self, view: View) -> None:
+        """A move may cut buckets, but join none, and gives them to servers that are known."""
+        starts = {bucket.start for held in view.holders for bucket in held}
+        if not _is_whole(view.holders, self.layout.size) or not starts.issuperset(each.start for each in self._holder):
+            raise PeerError("a view in which servers do not hold the model")
+        for number, held in enumerate(view.holders):
+            gone = server_id(number) not in self._wires
+            if held and gone and self.node is not None and self.node.phase is not Phase.GONE:
+                raise PeerError(f"a view in which server {number} holds something, of which nobody has told")
 
     def broke(self, source: NodeId, error: PeerError) -> None:
         raise self._failed(PeerError(f"{source} broke the protocol: {error}")) from None
@@ -389,8 +491,20 @@ class Link:
             if self._needs_coordinator():
                 raise self._failed(RunError(_NO_COORDINATOR.format(f" ({reason})")))
             return
-        self._wait_for_the_reason()
-        raise self._failed(RunError(f"{id} is gone: {reason}"))
+        self._sharing.discard(id)
+        if self._needs(id):
+            self._wait_for_the_reason()
+            raise self._failed(RunError(f"{id} is gone: {reason}"))
+
+    def _needs(self, server: NodeId) -> bool:
+        """Does this worker wait for something of this server, or will it?"""
+        if self.node is None or self._waits_for(server):
+            return True
+        return self.node.phase is not Phase.GONE and server in self._holding
+
+    def _waits_for(self, server: NodeId) -> bool:
+        assert self.node is not None
+        return self.node.waits_for(server) or any(to == server for to, _ in self._unread.values())
 
     def _needs_coordinator(self) -> bool:
         """Is this worker about to become a member, or to cease to be one?"""
@@ -420,14 +534,35 @@ class Link:
         self._read()
 
     def _read(self, name: str = "") -> None:
-        self._unread = set(self.buckets)
-        for bucket in self.buckets:
-            self._send(self._holder[bucket], Read(bucket, name))
+        with self._background:
+            self._ask_for(list(self._holder), name)
         self.wait(lambda: not self._unread)
+
+    def _ask_for(self, buckets: list[Bucket], name: str) -> None:
+        asked = {bucket: (self._holder[bucket], Read(bucket, name, self._view)) for bucket in buckets}
+        self._unread |= asked
+        for server, read in asked.values():
+            self._send(server, read)
+
+    def _read_again(self, moved: Moved) -> None:
+        """What was to be read is elsewhere, or in pieces."""
+        _, asked = self._unread.pop(moved.bucket)
+        if not isinstance(asked, Read) or asked.view >= moved.view:
+            raise PeerError(f"{moved.bucket} is denied, which view {moved.view} gives to it")
+        self._ask_for(cut_of(self._holders).inside(moved.bucket), asked.memory)
 
     def close(self) -> None:
         self._background.close()
         self._wires.close()
+        if self._segment is not None:
+            os.close(self._segment)
+            self._segment = None
+
+
+def _is_whole(holders: Holders, size: int) -> bool:
+    """Is every value of the model held, and only once?"""
+    held = sorted((bucket.start, bucket.stop) for each in holders for bucket in each)
+    return [*(start for start, _ in held), size] == [0, *(stop for _, stop in held)]
 
 
 def _in_turn(holders: tuple[tuple[Bucket, ...], ...]) -> tuple[Bucket, ...]:

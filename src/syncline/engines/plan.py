@@ -19,7 +19,7 @@ COMMAND_LINE = "command line"
 
 @dataclass(frozen=True)
 class Plan:
-    """A run on this host, or workers that join a run elsewhere (`places` says where)."""
+    """A run on this host, or workers and servers that join a run elsewhere (`places` says where)."""
 
     command: Sequence[str]
     """The worker's program."""
@@ -63,10 +63,13 @@ class Plan:
 
 def checked(plan: Plan, listen: str | None = None, join: str | None = None, *, dry: bool = False) -> Plan:
     """The plan with its addresses and keys, or a `UsageError` that names the option; `dry`: no key is made."""
-    if plan.workers < 1:
-        raise UsageError("--workers", f"at least 1, not {plan.workers}")
-    if plan.servers < 1:
-        raise UsageError("--servers", f"at least 1, not {plan.servers}")
+    least = 1 if join is None else 0
+    if plan.workers < least:
+        raise UsageError("--workers", f"at least {least}, not {plan.workers}")
+    if plan.servers < least:
+        raise UsageError("--servers", f"at least {least}, not {plan.servers}")
+    if not plan.workers and not plan.servers:
+        raise UsageError("--workers", "0 without --servers brings nobody; bring at least one of either")
     if plan.wiring.lane and plan.wiring.lane not in LANES:
         raise UsageError("--lane", f"{plan.wiring.lane!r} is none of {', '.join(LANES)}")
     if listen is not None and join is not None:
@@ -87,7 +90,7 @@ def _joining(plan: Plan, join: str) -> Plan:
         if not address.port or address.host in addresses.SOMEWHERE or address.name:
             raise UsageError("--join", f"{join} is no place to go; take the line that the run has printed")
         context_for(address.host, plan.wiring, server=False)
-    return replace(plan, servers=0, places=tuple(map(str, found)))
+    return replace(plan, places=tuple(map(str, found)))
 
 
 def _listening(plan: Plan, listen: str, dry: bool) -> Plan:

@@ -7,6 +7,7 @@ import os
 import select
 import socket
 import ssl
+from collections.abc import Callable
 from time import monotonic
 from typing import Protocol
 
@@ -54,6 +55,7 @@ class Reactor:
         self._strangers: dict[Wire, float] = {}
         self._shaking: dict[Wire, ssl.SSLSocket] = {}
         self._interest: dict[int, int] = {}
+        self._actions: dict[int, Callable[[], None]] = {}
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         """A descriptor to give up when there is no other: so that whoever knocks can be sent away."""
 
@@ -73,6 +75,17 @@ class Reactor:
             self._strangers[wire] = monotonic() + HELLO_SECONDS
         if wire.waiting:
             self.write(wire)
+
+    def call(self, wire: Wire, shaken: ssl.SSLSocket | None) -> None:
+        """Watch a wire that we have opened; if it speaks TLS, its handshake is done here, so that nobody blocks."""
+        if shaken is not None:
+            self._shaking[wire] = shaken
+        self.add(wire)
+
+    def watch(self, fd: int, action: Callable[[], None]) -> None:
+        """Whenever there is something to read here, do this."""
+        self._actions[fd] = action
+        self._epoll.register(fd, select.EPOLLIN)
 
     def known(self, wire: Wire, limit: int = HEADER) -> None:
         """This stranger has said who it is, and may send headers of up to `limit` bytes."""
@@ -125,6 +138,9 @@ class Reactor:
         for fd, what in self._epoll.poll(timeout):
             if fd in self._listeners:
                 self._accept_some(*self._listeners[fd])
+                continue
+            if fd in self._actions:
+                self._actions[fd]()
                 continue
             wire = self._wires.get(fd)
             if wire is None:

@@ -15,6 +15,9 @@ from syncline.messages import server_id, worker_id
 MOST_WORKERS = 1 << 16
 """Whoever was ever there has a number of its own."""
 
+MOST_SERVERS = 1 << 12
+"""So many may come and go."""
+
 MOST_CONNECTIONS = 64
 """Of one process: one for each model that it trains."""
 
@@ -34,6 +37,10 @@ class Guest:
     """How many further connections it was asked for."""
     began: bool = False
     """Something that it trains has begun."""
+    leaving: bool = False
+    """A server that was asked to leave."""
+    released: bool = False
+    """A server that holds nothing any more, and may go."""
 
 
 class Register:
@@ -45,6 +52,8 @@ class Register:
         self.peers: dict[Wire, Peer] = {}
         self.ever: dict[int, int] = {}
         """The latest incarnation of every worker that was ever there."""
+        self.left: set[int] = set()
+        """The servers that were there and are not any more."""
         self._expected = expected
         self._count = count
         self._wiring = wiring
@@ -55,7 +64,7 @@ class Register:
             raise Refusal(
                 f"this run speaks protocol {PROTOCOL}, and you speak {hello.protocol}; install the same version"
             )
-        joins = hello.role in ("worker", "agent") and not hello.run
+        joins = hello.role in ("worker", "agent", "server") and not hello.run
         if joins and not self._wiring.listen:
             raise Refusal("this run takes nobody in; start it with --listen")
         if not joins and not compare_digest(hello.run.encode(), self._wiring.run.encode()):
@@ -66,15 +75,21 @@ class Register:
             raise Refusal(f"{hello.role!r} has no part in a run")
 
     def admit_server(self, wire: Wire, hello: Hello) -> Peer:
-        """A server, or one more connection of it."""
-        guest = self.servers.get(hello.number)
-        expected = 0 <= hello.number < self._count and (guest is not None) == hello.again
-        if not expected or (guest is not None and guest.hello.pid != hello.pid):
-            raise Refusal(f"there is no room for server {hello.number}")
+        """A server, which is given a number if it joins, or one more connection of it."""
+        number = hello.number
+        if not hello.run:
+            number = next(each for each in count(self._count) if each not in self.servers and each not in self.left)
+            if number >= MOST_SERVERS:
+                raise Refusal(f"{MOST_SERVERS:,} servers have been there; there is no number left")
+        guest = self.servers.get(number)
+        expected = (number < self._count or hello.again or not hello.run) and number not in self.left
+        same = guest is None or (guest.hello.host, guest.hello.pid) == (hello.host, hello.pid)
+        if number < 0 or not expected or (guest is not None) != hello.again or not same:
+            raise Refusal(f"there is no room for server {number}")
         if guest is None:
-            guest = self.servers[hello.number] = Guest(hello)
+            guest = self.servers[number] = Guest(hello)
         guest.asked -= hello.again
-        return self._enter(guest, Peer(server_id(hello.number), hello, wire))
+        return self._enter(guest, Peer(server_id(number), hello, wire))
 
     def admit_worker(self, wire: Wire, hello: Hello) -> Peer:
         """A worker, which is given a number and an incarnation unless it has them, or one more connection of it."""
@@ -110,4 +125,11 @@ class Register:
         guest.peers.remove(peer)
         if not guest.peers:
             del group[peer.id.number]
+            if peer.id.role == "server":
+                self.left.add(peer.id.number)
         return guest
+
+    def first_servers(self) -> set[int]:
+        """The servers that the run was started with, as far as they have not left, nor are about to."""
+        going = {number for number, guest in self.servers.items() if guest.leaving}
+        return set(range(self._count)) - self.left - going

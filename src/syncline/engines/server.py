@@ -1,20 +1,43 @@
 """A server process: a shard of every model of the run, behind sockets. It never imports torch.
 
-    python -m syncline.engines.server NUMBER        wiring comes in the environment (see wiring.py)
+    python -m syncline.engines.server [NUMBER]      wiring comes in the environment (see wiring.py)
 
 1. It connects to the coordinator, says where it listens, and is told what is trained (`Begin`); for every further model
    it is asked to open another connection (`Another`). A connection is about one model (holding.py).
 2. When the coordinator is gone it goes on until a membership must change; then it tells its workers why not.
+3. Without a number it joins a run that is under way: it listens at the address that leads to the coordinator, is given
+   a number, makes sure that it reaches the other servers, and is handed its part by them.
+4. Asked to end (SIGTERM), it asks the coordinator to be relieved. It ends when it holds nothing any more and no member
+   is connected to it. If nobody can take over, it says so and stays.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from dataclasses import replace
+from hmac import compare_digest
 
-from syncline.engines.control import PROTOCOL, Abort, Another, Begin, Hello, Refused, Seated, Stop
-from syncline.engines.frames import STRANGER, Frame
+from syncline.engines import addresses
+from syncline.engines.control import (
+    PROTOCOL,
+    Abort,
+    Another,
+    Begin,
+    Hello,
+    Reach,
+    Reached,
+    Refused,
+    Released,
+    Seated,
+    Stop,
+    Welcome,
+    Withdraw,
+)
+from syncline.engines.frames import HANDOVER, STRANGER, Frame
 from syncline.engines.holding import Holding, Peer
+from syncline.engines.lane import call_server
 from syncline.engines.memory import Memory, map_segment
 from syncline.engines.process import run, say
 from syncline.engines.reactor import Reactor
@@ -23,7 +46,7 @@ from syncline.engines.tracing import Tracing
 from syncline.engines.watch import host
 from syncline.engines.wire import Wire
 from syncline.engines.wiring import Wiring, connect_coordinator, listen
-from syncline.errors import PeerError
+from syncline.errors import PeerError, RunError, SynclineError
 from syncline.messages import View, server_id, worker_id
 
 
@@ -31,19 +54,32 @@ class Server:
     """The models that this server has a part of, and the coordinator."""
 
     def __init__(self, number: int, wiring: Wiring) -> None:
+        """`number`: -1 if it joins, and is given one."""
         self.number = number
         self.id = server_id(number)
         self.over = False
+        self._joins = number < 0
+        self._released = False
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._wiring = wiring
         self._reactor = Reactor(self)
-        self._strangers = Strangers(str(self.id))
+        self._strangers = Strangers("server" if self._joins else str(self.id))
         self._coordinator: dict[Wire, Holding | None] = {}
         """The connections to the coordinator, and which model each is about."""
         self._models: dict[str, Holding] = {}
         self._peers: dict[Wire, tuple[Holding, Peer]] = {}
+        self._takers: dict[Wire, tuple[Holding, int]] = {}
+        """Servers that have called, to be handed what is theirs."""
+        self._givers: dict[Wire, tuple[Holding, int]] = {}
+        """Servers that this one has called."""
 
     def run(self) -> int:
         """Serve until told to stop; the exit code."""
+        self._reactor.watch(self._bell, self._asked_to_leave)
+        signal.signal(signal.SIGTERM, lambda *_: os.eventfd_write(self._bell, 1))
+        if self._joins:
+            there = addresses.parse(self._wiring.coordinator, "--join")
+            self._wiring = replace(self._wiring, listen=addresses.route_to(there.host))
         self._unix, self._tcp = listen(self._reactor, self._wiring)
         self._connect(again=False)
         while not self.over:
@@ -71,6 +107,9 @@ class Server:
     # Frames.
 
     def sink(self, wire: Wire, message: Frame, size: int) -> memoryview:
+        if wire in self._givers:
+            holding, number = self._givers[wire]
+            return holding.handover_sink(number, message, size)
         if wire not in self._peers:
             raise PeerError(f"{type(message).__name__} with a payload")
         holding, peer = self._peers[wire]
@@ -82,6 +121,12 @@ class Server:
             known[0].frame(known[1], message, payload is not None)
         elif wire in self._coordinator:
             self._from_coordinator(wire, message)
+        elif wire in self._givers:
+            holding, number = self._givers[wire]
+            self._from_giver(holding, number, message, payload)
+        elif wire in self._takers:
+            holding, number = self._takers[wire]
+            holding.ask(number, wire, message)
         else:
             self._greet(wire, message)
 
@@ -90,6 +135,13 @@ class Server:
             self._coordinator_lost(wire)
         elif wire in self._peers:
             self._worker_lost(wire, reason)
+            self._go_if_free()
+        elif wire in self._givers:
+            holding, number = self._givers.pop(wire)
+            holding.giver_lost(number, reason)
+        elif wire in self._takers:
+            holding, number = self._takers.pop(wire)
+            holding.taker_lost(number, wire)
         elif reason:
             self._strangers.sent_away(reason)
 
@@ -97,32 +149,56 @@ class Server:
         holding = self._coordinator[wire]
         if isinstance(message, Begin) and holding is None:
             tracing = Tracing(self._wiring.trace, self.id, message.model)
-            holding = Holding(self.id, message, wire, tracing, self._out, self._reactor.lose)
+            holding = Holding(self.id, message, wire, tracing, self._out, self._reactor.lose, self._call)
             self._coordinator[wire] = self._models[message.model] = holding
+            if message.leader < 0:
+                self._call_all(holding)
             self._out(wire, Seated())
         elif isinstance(message, View) and holding is not None:
-            holding.see(message)
+            self._see(holding, message)
+        elif isinstance(message, Reach) and holding is not None:
+            self._reach(holding, message)
         elif isinstance(message, Another):
             self._connect(again=True)
         elif isinstance(message, Stop):
             self._finish(wire)
+        elif isinstance(message, Released):
+            self._released = True
+            self._go_if_free()
+        elif isinstance(message, Welcome) and self.number < 0:
+            self.number, self.id = message.worker, server_id(message.worker)
+            self._wiring = replace(self._wiring, run=message.run)
+        elif isinstance(message, Refused):
+            raise RunError(f"this run does not take {'it' if self.number < 0 else self.id}: {message.reason}")
         else:
             raise PeerError(f"{type(message).__name__} from the coordinator")
 
+    def _see(self, holding: Holding, view: View) -> None:
+        try:
+            holding.see(view)
+        except RunError as error:  # a server that has something for this one cannot be reached
+            self._out(holding.coordinator, Abort(f"{self.id}: {error}"))
+        if self._released:
+            self._go_if_free()
+
     def _greet(self, wire: Wire, message: Frame) -> None:
-        if not isinstance(message, Hello) or message.role != "worker":
+        if not isinstance(message, Hello) or message.role not in ("worker", "server"):
             raise PeerError("the first frame must say which worker this is")
         reason = self._why_not(message)
         if reason is not None:
             wire.send(Refused(reason))
             raise PeerError(reason)
         holding = self._models[message.model]
+        if message.role == "server":
+            self._reactor.known(wire, STRANGER)
+            self._takers[wire] = (holding, message.number)
+            return
         size, shared = holding.layout.size, bool(wire.fds)
         memory = map_segment(wire.fds[0], size) if shared else Memory(size)
         peer = Peer(worker_id(message.number), message.incarnation, wire, memory, shared)
         self._reactor.known(wire, STRANGER)
         self._peers[wire] = (holding, peer)
-        holding.workers[peer.who] = peer
+        holding.enter(peer)
 
     def _why_not(self, hello: Hello) -> str | None:
         if hello.protocol != PROTOCOL:
@@ -132,19 +208,80 @@ class Server:
         holding = self._models.get(hello.model)
         if holding is None:
             return f"there is no model {hello.model!r} here" if self._models else "nothing has begun yet"
+        if hello.role == "server":
+            if not compare_digest(hello.word.encode(), holding.word.encode()):
+                return f"server {hello.number} does not know what servers know"
+            return None
         if (hello.number, hello.incarnation) in holding.workers or hello.number < 0:
             return f"worker {hello.number} is there already"
         return None
 
-    def _out(self, wire: Wire, message: Frame, payload: memoryview | None = None) -> None:
+    def _out(self, wire: Wire, message: Frame, payload: memoryview | None = None, *, lasting: bool = False) -> None:
         if wire.fileno() < 0:
             return
         try:
-            wire.send(message, payload)
+            wire.send(message, payload, lasting=lasting)
         except OSError:
             return  # it is gone; its end is read as such
         if wire.waiting:
             self._reactor.write(wire)
+
+    # Other servers, coming, and going.
+
+    def _call(self, holding: Holding, number: int) -> Wire:
+        """Open a connection to another server."""
+        wire, shaken = call_server(number, holding.places[number], self._wiring)
+        wire.trust(HANDOVER)
+        self._givers[wire] = (holding, number)
+        holding.givers[number] = wire
+        hello = Hello(
+            self._wiring.run, "server", self.number, pid=os.getpid(), host=host(), model=holding.name, word=holding.word
+        )
+        self._out(wire, hello)
+        self._reactor.call(wire, shaken)
+        return wire
+
+    def _call_all(self, holding: Holding) -> None:
+        """This server has come later: it can only take a part if it reaches those that have one."""
+        for number, place in list(holding.places.items()):
+            if place.host and number != self.number:
+                self._call(holding, number)
+
+    def _reach(self, holding: Holding, reach: Reach) -> None:
+        """Another server has come."""
+        holding.places[reach.server] = reach.place
+        problem = ""
+        try:
+            self._call(holding, reach.server)
+        except SynclineError as error:
+            problem = str(error)[:1000]
+        self._out(holding.coordinator, Reached(reach.server, problem))
+
+    def _from_giver(self, holding: Holding, number: int, message: Frame, payload: memoryview | None) -> None:
+        if isinstance(message, Refused):
+            raise PeerError(f"it refuses this server: {message.reason}")
+        holding.take_over(number, message, payload)
+
+    def _asked_to_leave(self) -> None:
+        """SIGTERM."""
+        os.eventfd_read(self._bell)
+        if self._coordinator and self.number >= 0:
+            self._out(next(iter(self._coordinator)), Withdraw())
+        else:
+            self._orphaned(f"{self.id} was asked to leave")
+            self.over = True
+
+    def _go_if_free(self) -> None:
+        """Once nothing is held here: go, when no member is connected any more."""
+        if not self._released or self.over:
+            return
+        for wire, (holding, peer) in list(self._peers.items()):
+            if not holding.is_member(peer):
+                del self._peers[wire]
+                holding.workers.pop(peer.who, None)
+                self._reactor.drop(wire)
+        if not self._peers and self._coordinator:
+            self._finish(next(iter(self._coordinator)))
 
     # Losses.
 
@@ -177,7 +314,7 @@ class Server:
 
 
 def main() -> int:
-    return run(Server(int(sys.argv[1]), Wiring.read(os.environ)).run)
+    return run(Server(int(sys.argv[1]) if len(sys.argv) > 1 else -1, Wiring.read(os.environ)).run)
 
 
 if __name__ == "__main__":

@@ -79,6 +79,11 @@ def strategy_of(words: Mapping[str, str], servers: int) -> ServerStrategy:
     )
 
 
+def strategy_in(words: Mapping[str, str]) -> ServerStrategy:
+    """The strategy of a run that has begun: one model for all servers, or one for each that it began with."""
+    return strategy_of(words, len(words["sync"].split()))
+
+
 def _bucket_values(word: str) -> int:
     """How many values a bucket may have: it has at least one, and no more than a frame carries."""
     size = units.size(word, "bucket")

@@ -44,6 +44,7 @@ class Wires:
         self._poll = select.poll()
         self._by_fd: dict[int, tuple[Wire, NodeId]] = {}
         self._by_id: dict[NodeId, Wire] = {}
+        self._done: list[NodeId] = []
 
     def __contains__(self, id: NodeId) -> bool:
         return id in self._by_id
@@ -75,8 +76,20 @@ class Wires:
             reason = str(error)
         self._drop(to, reason)
 
+    def end(self, id: NodeId) -> None:
+        """Close a connection without a word to anybody; at the next turn, since it may be read just now."""
+        self._done.append(id)
+
+    def _end(self) -> None:
+        for id in self._done:
+            if id in self._by_id:
+                self._close(id)
+        self._done.clear()
+
     def turn(self, timeout: float) -> None:
         """Wait for at most so many milliseconds, and read and write what can be."""
+        if self._done:
+            self._end()
         blocked = [wire for wire, _ in self._by_fd.values() if wire.waiting]
         for wire in blocked:
             self._poll.modify(wire.fileno(), select.POLLIN | select.POLLOUT)
@@ -130,8 +143,11 @@ class Wires:
         self._drop(id, reason)
 
     def _drop(self, id: NodeId, reason: str) -> None:
+        self._close(id)
+        self._reader.lost(id, reason)
+
+    def _close(self, id: NodeId) -> None:
         wire = self._by_id.pop(id)
         self._poll.unregister(wire.fileno())
         del self._by_fd[wire.fileno()]
         wire.close()
-        self._reader.lost(id, reason)

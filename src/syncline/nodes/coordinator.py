@@ -40,9 +40,10 @@ class Coordinator:
         self._servers = {number for number, held in enumerate(view.holders) if held}
         self._wanted = set(self._servers)
         """The servers that are to hold the model, as far as was asked for."""
-        self._following = len(view.holders)
-        """The least number that no server has had."""
+        self._ever = set(self._servers)
+        """The numbers that servers have had."""
         self._unsettled: set[int] = set()
+        self._movers: frozenset[int] = frozenset()
         self.moved = view.view
         """The view that brought the present placement."""
 
@@ -59,6 +60,11 @@ class Coordinator:
     def moving(self) -> bool:
         """Is a change of the placement under way?"""
         return bool(self._unsettled)
+
+    @property
+    def movers(self) -> frozenset[int]:
+        """The servers that give or take in the change that is under way."""
+        return self._movers if self._unsettled else frozenset()
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         match event:
@@ -115,10 +121,10 @@ class Coordinator:
     # Servers.
 
     def _admit(self, server: int) -> list[Effect]:
-        if server < self._following:
-            raise UsageError("server", f"{server} was there already; the next new server is {self._following}")
+        if server in self._ever:
+            raise UsageError("server", f"{server} was there already; the next new server is {max(self._ever) + 1}")
         effects = self._want(self._wanted | {server})
-        self._following = server + 1
+        self._ever.add(server)
         return effects
 
     def _dismiss(self, server: int) -> list[Effect]:
@@ -147,6 +153,7 @@ class Coordinator:
             return []
         self._holders = self._replace(self._holders, self._wanted)
         self._unsettled = self._servers | self._wanted
+        self._movers = frozenset(self._unsettled)
         self._servers = set(self._wanted)
         self.moved = self._number + 1
         return self._publish()

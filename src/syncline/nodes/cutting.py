@@ -5,7 +5,7 @@ A move cuts buckets and never joins two, so what was one bucket in an earlier vi
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from functools import lru_cache
 
@@ -37,6 +37,18 @@ class Cut:
         if last > first and self._order[last - 1].stop > whole.stop:
             last -= 1
         return self._order[first:last]
+
+    def around(self, piece: Bucket) -> Bucket | None:
+        """The bucket that this range lies in, if it lies in one."""
+        place = bisect_right(self._starts, piece.start) - 1
+        if place < 0 or self._order[place].stop < piece.stop:
+            return None
+        return self._order[place]
+
+    def is_row(self, whole: Bucket) -> bool:
+        """Is this range a row of whole buckets, as a bucket of an earlier view is?"""
+        row = self.inside(whole)
+        return bool(row) and row[0].start == whole.start and row[-1].stop == whole.stop
 
 
 @lru_cache(maxsize=4)

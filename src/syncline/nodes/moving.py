@@ -24,7 +24,7 @@ from syncline.nodes.kept import Kept
 from syncline.nodes.terms import Terms
 from syncline.spec import write
 
-_ALIGN = 8
+ALIGN = 8
 """Bytes: every array in a payload starts at a multiple of this."""
 
 
@@ -99,7 +99,7 @@ def _joined(arrays: Iterable[Payload]) -> Payload:
     parts = []
     for array in arrays:
         flat = np.ascontiguousarray(array).view(np.uint8)
-        parts += [flat, np.zeros(-flat.size % _ALIGN, np.uint8)]
+        parts += [flat, np.zeros(-flat.size % ALIGN, np.uint8)]
     return np.concatenate(parts)
 
 
@@ -109,5 +109,5 @@ def _parted(payload: Payload, arrays: Sequence[tuple[str, int]]) -> list[Payload
     for kind, count in arrays:
         stop = start + count * np.dtype(kind).itemsize
         found.append(payload[start:stop].view(kind).copy())
-        start = stop + -stop % _ALIGN
+        start = stop + -stop % ALIGN
     return found

@@ -55,6 +55,7 @@ from syncline.messages import (
     Leave,
     Member,
     Moved,
+    NodeId,
     Params,
     Pull,
     Push,
@@ -170,10 +171,22 @@ class Worker:
     def awaits(self, answer: Params) -> bool:
         """Is this the answer that one of its buckets waits for? Then the parameters may go where they belong."""
         name = answer.bucket
-        awaited = [self._awaited.get(piece) for piece in ((name,) if name in self._holder else self._cut.inside(name))]
+        awaited = [self._awaited.get(piece) for piece in ((name,) if name in self._holder else self._pieces(name))]
         return answer.incarnation == self.incarnation and any(
             each is not None and answer.progress == each.message.progress  # type: ignore[union-attr]
             for each in awaited
+        )
+
+    def _pieces(self, name: Bucket) -> list[Bucket]:
+        """What an answer under this name is about: its pieces, or, if its view is a later one, what it is cut from."""
+        around = self._cut.around(name)
+        return self._cut.inside(name) or ([] if around is None else [around])
+
+    def waits_for(self, server: NodeId, name: Bucket | None = None) -> bool:
+        """Was something asked of this server, under this name or any, that is not answered yet?"""
+        return any(
+            send.to == server and name in (None, send.message.bucket)  # type: ignore[union-attr]
+            for send in self._awaited.values()
         )
 
     def _obey(self, event: Event, out: list[Effect]) -> None:
