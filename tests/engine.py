@@ -141,6 +141,12 @@ class Run:
     def server(self, number: int) -> int:
         return self._one(f"server{number}")
 
+    def server_that_joined(self) -> int:
+        """The one server that this launcher has brought to another run, which has given it its number."""
+        found = [pid for pid in self.processes() if _command(pid).split()[1:] == ["-m", "syncline.engines.server"]]
+        assert len(found) == 1, self.story()
+        return found[0]
+
     def coordinator(self) -> int:
         return self._one("coordinator")
 

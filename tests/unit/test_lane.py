@@ -11,7 +11,7 @@ import pytest
 from syncline.engines import addresses
 from syncline.engines.addresses import Address
 from syncline.engines.control import Place
-from syncline.engines.lane import Lane, open_lane
+from syncline.engines.lane import Lane, open_lane, open_lanes
 from syncline.engines.watch import host
 from syncline.engines.wiring import Wiring
 from syncline.errors import RunError, UsageError
@@ -32,42 +32,54 @@ def stranger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
 
 
-def families(lane: Lane) -> list[socket.AddressFamily]:
-    found = [wire.sock.family for wire in lane.wires]
-    for wire in lane.wires:
-        wire.close()
+def families(lanes: dict[int, Lane]) -> list[socket.AddressFamily]:
+    found = [lane.wire.sock.family for lane in lanes.values()]
+    for lane in lanes.values():
+        assert lane.shared == (lane.wire.sock.family == socket.AF_UNIX)
+        lane.wire.close()
     return found
 
 
 def test_memory_is_shared_on_one_host(place: Place) -> None:
-    lane = open_lane((place, place), Wiring())
-    assert lane.shared
-    assert families(lane) == [socket.AF_UNIX] * 2
+    assert families(open_lanes({0: place, 3: place}, Wiring())) == [socket.AF_UNIX] * 2
 
 
 def test_tcp_is_taken_where_it_is_asked_for(place: Place) -> None:
-    lane = open_lane((place,), Wiring(lane="tcp"))
-    assert not lane.shared
-    assert families(lane) == [socket.AF_INET]
+    assert families(open_lanes({0: place}, Wiring(lane="tcp"))) == [socket.AF_INET]
 
 
 def test_another_user_goes_by_tcp(place: Place, stranger: None) -> None:
-    lane = open_lane((place, place), Wiring())
-    assert not lane.shared
-    assert families(lane) == [socket.AF_INET] * 2
+    assert families(open_lanes({0: place, 1: place}, Wiring())) == [socket.AF_INET] * 2
 
 
-def test_all_servers_are_reached_the_same_way(place: Place) -> None:
-    """The second does not answer under its name: the first is not told of it, and called by TCP as well."""
+def test_every_server_is_reached_in_its_own_way(place: Place) -> None:
+    """The second does not answer under its name: it is called by TCP, and the first shares memory all the same."""
     silent = Place(place.host, "@syncline-nobody", place.tcp)
-    assert families(open_lane((place, silent), Wiring())) == [socket.AF_INET] * 2
+    assert families(open_lanes({0: place, 1: silent}, Wiring())) == [socket.AF_UNIX, socket.AF_INET]
+
+
+def test_a_worker_without_a_segment_goes_by_tcp(place: Place) -> None:
+    assert families({0: open_lane(0, place, Wiring(), share=False)}) == [socket.AF_INET]
+
+
+def test_if_one_is_not_reached_nobody_is(place: Place) -> None:
+    nowhere = Place("elsewhere", "@syncline-nobody", "127.0.0.1:1")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0syncline-test-{os.getpid()}")
+        listener.listen()
+        first = Place(place.host, f"@syncline-test-{os.getpid()}", "")
+        with pytest.raises(RunError, match="cannot reach server 1 at 127.0.0.1:1"):
+            open_lanes({0: first, 1: nowhere}, Wiring())
+        caller, _ = listener.accept()
+        with caller:
+            assert caller.recv(1) == b"", "the first is hung up on, and was told nothing"
 
 
 def test_another_user_is_told_why_memory_cannot_be_shared(place: Place, stranger: None) -> None:
     with pytest.raises(UsageError, match="--lane: shm: the servers belong to another user"):
-        open_lane((place,), Wiring(lane="shm"))
+        open_lane(0, place, Wiring(lane="shm"))
 
 
 def test_a_server_without_an_address_is_named(place: Place, stranger: None) -> None:
     with pytest.raises(RunError, match=r"another user.*server 0 listens on no address.*--listen"):
-        open_lane((Place(place.host, place.unix, ""),), Wiring())
+        open_lane(0, Place(place.host, place.unix, ""), Wiring())

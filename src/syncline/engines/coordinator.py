@@ -268,7 +268,7 @@ class Office:
         if role == "server":
             if not hello.run:
                 self._tell_name(self._peers[wire])
-                self.tell(self._peers[wire], "has joined")
+                self.tell(self._peers[wire], "has come")
             self._assign_servers()
 
     def _tell_name(self, peer: Peer) -> None:
@@ -423,6 +423,12 @@ class Office:
     def first_servers(self) -> Collection[int]:
         return self._register.first_servers()
 
+    def joined(self, number: int) -> None:
+        guest = self._servers[number]
+        if not guest.began:
+            guest.began = True
+            self.tell(guest.peers[0], "has joined; the others hand over its part")
+
     def refuse_server(self, number: int, reason: str) -> None:
         guest = self._servers.get(number)
         if guest is None or not guest.peers:
@@ -451,6 +457,7 @@ class Office:
             self.keep_server(number, error.problem)
             return
         guest.leaving = True
+        self.tell(guest.peers[0], "is leaving; the others take over what it holds")
         for gathering in list(self._models.values()):
             gathering.leave(number)
             gathering.begin_if_ready()

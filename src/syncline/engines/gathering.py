@@ -114,6 +114,10 @@ class Run(Protocol):
         """The servers that the run was started with, as far as they stay."""
         ...
 
+    def joined(self, number: int) -> None:
+        """This server, which has come later, gets its part."""
+        ...
+
     def refuse_server(self, number: int, reason: str) -> None:
         """This server, which has come later, gets no part of this model."""
         ...
@@ -388,6 +392,7 @@ class Gathering:
             self._run.out(self.servers[number].wire, self._node.view)
             try:
                 self._handle(Admit(number))
+                self._run.joined(number)
             except UsageError as error:
                 self._run.refuse_server(number, error.problem)
         for number in sorted(self._leaving & self._node.servers):
@@ -445,7 +450,7 @@ class Gathering:
         if arrays * largest * VALUE_BYTES > PAYLOAD:
             size = self._begun.settings["bucket"]
             return (
-                f"a bucket of {size} is too large to move with what {len(members)} workers have sent; take smaller ones"
+                f"a bucket of {size} is too large to move with the updates of {len(members)} workers; take smaller ones"
             )
         return None
 

@@ -58,7 +58,7 @@ def open_lane(number: int, place: Place, wiring: Wiring, share: bool = True) -> 
 
 
 def call_server(number: int, place: Place, wiring: Wiring) -> tuple[Wire, ssl.SSLSocket | None]:
-    """From server to server: by its name on this host, or by TCP; the handshake of TLS, if there is one, is yet to come.
+    """From server to server: by its name on this host, or by TCP; the handshake of TLS, if any, is yet to come.
 
     It must not be waited for: the other one may be calling as well.
     """

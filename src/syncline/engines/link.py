@@ -49,7 +49,7 @@ from syncline.engines.wiring import Wiring, connect_coordinator
 from syncline.errors import GoneError, PeerError, RunError, SynclineError, UsageError
 from syncline.layout import VALUE_BYTES, Bucket, Payload
 from syncline.messages import COORDINATOR, Gone, Moved, NodeId, Params, Push, Taken, View, server_id
-from syncline.nodes.cutting import Holders, cut_of
+from syncline.nodes.cutting import Cut, Holders, cut_of
 from syncline.nodes.worker import Phase, Worker, WorkerParts
 from syncline.strategy import Mode
 
@@ -96,6 +96,8 @@ class Link:
         self._segment: int | None = None
         self._former: set[NodeId] = set()
         """The servers that hold nothing any more."""
+        self._past: list[tuple[int, Cut]] = []
+        """Earlier placements, each with the view that replaced it, for as long as an answer may come of them."""
         self._early: list[tuple[NodeId, Frame, bool]] = []
         """What servers have said by a view that is not here yet."""
         self._ended = False
@@ -408,7 +410,7 @@ class Link:
         asked = self._unread.get(message.bucket)
         if asked is not None and asked[0] == source:
             return True
-        return self.node is not None and self.node.waits_for(source, message.bucket)
+        return any(cut.holder.get(message.bucket) == source for _, cut in self._past)
 
     def _wait_for_view(self, source: NodeId, message: Frame, carried: bool) -> None:
         if len(self._early) > len(self._holder) + MOST_EARLY:
@@ -422,6 +424,9 @@ class Link:
             return
         self._check_view(view)
         if view.holders != self._holders:
+            oldest = min((request.view for _, _, request in self.node.awaited()), default=view.view)
+            self._past = [(until, cut) for until, cut in self._past if until > oldest]
+            self._past.append((view.view, cut_of(self._holders)))
             self._former |= self._holding
             self._set_holders(view.holders)
             self._former -= self._holding
@@ -503,8 +508,14 @@ class Link:
         return self.node.phase is not Phase.GONE and server in self._holding
 
     def _waits_for(self, server: NodeId) -> bool:
+        """May an answer come from this server: was it asked, or has it held since then what was asked for?"""
         assert self.node is not None
-        return self.node.waits_for(server) or any(to == server for to, _ in self._unread.values())
+        if any(to == server for to, _ in self._unread.values()):
+            return True
+        return any(
+            to == server or any(until > request.view and cut.holder_of(piece) == server for until, cut in self._past)
+            for piece, to, request in self.node.awaited()
+        )
 
     def _needs_coordinator(self) -> bool:
         """Is this worker about to become a member, or to cease to be one?"""

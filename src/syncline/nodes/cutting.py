@@ -45,6 +45,11 @@ class Cut:
             return None
         return self._order[place]
 
+    def holder_of(self, piece: Bucket) -> NodeId | None:
+        """Who holds the bucket that this range lies in."""
+        around = self.around(piece)
+        return None if around is None else self.holder[around]
+
     def is_row(self, whole: Bucket) -> bool:
         """Is this range a row of whole buckets, as a bucket of an earlier view is?"""
         row = self.inside(whole)

@@ -182,12 +182,9 @@ class Worker:
         around = self._cut.around(name)
         return self._cut.inside(name) or ([] if around is None else [around])
 
-    def waits_for(self, server: NodeId, name: Bucket | None = None) -> bool:
-        """Was something asked of this server, under this name or any, that is not answered yet?"""
-        return any(
-            send.to == server and name in (None, send.message.bucket)  # type: ignore[union-attr]
-            for send in self._awaited.values()
-        )
+    def awaited(self) -> list[tuple[Bucket, NodeId, Push | Pull]]:
+        """What waits for an answer: each piece, whom it was asked of, and in which words."""
+        return [(piece, send.to, send.message) for piece, send in self._awaited.items()]  # type: ignore[misc]
 
     def _obey(self, event: Event, out: list[Effect]) -> None:
         match event:
