@@ -185,7 +185,10 @@ def test_who_has_left_reads_the_end_from_servers_that_came_later(tmp_path: Path)
 
 def test_a_server_that_comes_before_the_workers_is_given_its_part_when_they_train(tmp_path: Path) -> None:
     waiting = "while not there('begin'):\n    time.sleep(0.002)\n" + COUNTING
-    with listening(tmp_path, waiting, "-n2", "--sync", "asp", "--rule", "sgd:1", "--report", "report.json") as (run, where):
+    with listening(tmp_path, waiting, "-n2", "--sync", "asp", "--rule", "sgd:1", "--report", "report.json") as (
+        run,
+        where,
+    ):
         with more_servers(run, where) as more:
             run.hears("server 1: has come")
             run.touch("begin")
@@ -286,7 +289,10 @@ def test_the_last_server_cannot_leave(tmp_path: Path) -> None:
 
 
 def test_a_server_that_has_joined_and_dies_ends_the_run(tmp_path: Path) -> None:
-    with listening(tmp_path, COUNTING, "-n2", "--servers", "1", "--report", "report.json", "--trace", ".") as (run, where):
+    with listening(tmp_path, COUNTING, "-n2", "--servers", "1", "--report", "report.json", "--trace", ".") as (
+        run,
+        where,
+    ):
         run.hears("training", 2)
         with more_servers(run, where) as more:
             run.hears("server 1: has joined")

@@ -234,7 +234,9 @@ def twin_of(link: Link) -> tuple[Link, dict[NodeId, socket.socket]]:
     twin = copy.copy(link)
     twin._wires = Wires(twin)
     twin._background = Background(twin._wires, twin._busy, twin._failed)
-    twin.fresh, twin._unread = set(link.fresh), set(link._unread)
+    twin.fresh, twin._unread, twin._segment = set(link.fresh), dict(link._unread), None
+    twin._early, twin._aside, twin._past = list(link._early), dict(link._aside), list(link._past)
+    twin._former, twin._pieces = set(link._former), copy.deepcopy(link._pieces)
     twin.memory = Memory(link.layout.size)
     twin.memory.params[:] = link.memory.params
     twin.node = copy.copy(link.node)
@@ -312,6 +314,12 @@ def starting(first: int) -> Callable[[Recorded], bytes]:
     )
 
 
+def _given(real: View, number: int) -> View:
+    """The view, with all that the last server holds given to another."""
+    holders = (*real.holders[:-1], *[()] * (number - len(real.holders) + 1), real.holders[-1])
+    return View(real.view, real.members, holders)
+
+
 IN_VIEW = 3
 IN_TRAINING = 30
 
@@ -322,7 +330,8 @@ IMPOSSIBLE = {
     "bucket": ("server", IN_TRAINING, answer(bucket=Bucket(0, 4)), "values 0..4"),
     "unasked": ("server", IN_TRAINING, unasked, "nobody has asked for"),
     "garbage": ("server", IN_TRAINING, lambda coming: coming.whole + b"\xff" * 64, "too large"),
-    "other": ("coordinator", IN_VIEW, view(lambda real: View(real.view, real.members, real.holders[::-1])), "other"),
+    "a server that never came": ("coordinator", IN_VIEW, view(lambda real: _given(real, 2)), "nobody has told"),
+    "far away": ("coordinator", IN_VIEW, view(lambda real: _given(real, 40_000)), "nobody has told"),
     "one bucket": ("coordinator", IN_VIEW, holding((Bucket(0, 2077),), ()), "other buckets"),
     "no buckets": ("coordinator", IN_VIEW, holding((), ()), "other buckets"),
     "negative first": ("coordinator", IN_VIEW, starting(-(2**63)), "an iteration that is none"),
@@ -340,6 +349,14 @@ def test_an_answer_or_view_that_cannot_be_ends_a_worker_with_its_senders_name(cr
         assert isinstance(error, PeerError)
         assert str(error).startswith(f"{name} broke the protocol")
         assert why in str(error)
+
+
+def test_a_placement_that_servers_do_not_know_ends_a_worker(crew: Crew) -> None:
+    """It could be one, since servers come and go; but by that view a server has what it says it has not."""
+    swapped = view(lambda real: View(real.view, real.members, real.holders[::-1]))
+    error = attacked(crew, Middleman(crew.tcp, Attack("coordinator", IN_VIEW, swapped)))
+    assert isinstance(error, PeerError)
+    assert re.search("server[01] disowns", str(error))
 
 
 # A worker that is a process, and a member from the start.

@@ -282,7 +282,6 @@ def test_ipv6_and_no_key(tmp_path: Path) -> None:
 NOT_WITH_JOIN = {
     "--report": "report.json",
     "--trace": ".",
-    "--servers": "1",
     "--config": "run.toml",
     "--seed": "3",
 }

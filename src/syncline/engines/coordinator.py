@@ -68,6 +68,8 @@ MOST_MODELS = 64
 GRACE = 5.0
 """Seconds that servers have to end."""
 
+LAST = "it is the last one, and somebody must hold the model"
+
 READING = 600.0
 """Seconds that a worker which has left may read the final parameters, if others have to wait for it."""
 
@@ -407,6 +409,7 @@ class Office:
                 peer.gathering.server_closed(peer.id.number)
             if not guest.peers:
                 self.tell(peer, "has left; the others hold what it held" if guest.released else f"is gone: {what}")
+                self._retain()
         elif not self._is_over() or self._readers():
             self.abort(f"{peer.id} is gone: {what}")
         elif not guest.peers:
@@ -449,8 +452,8 @@ class Office:
         if guest.leaving or self._stopping or self._is_over():
             return  # it will be let go
         try:
-            if not any(not other.leaving for each, other in self._servers.items() if each != number):
-                raise UsageError("server", "it is the last one, and somebody must hold the model")
+            if not self._others(number):
+                raise UsageError("server", LAST)
             for gathering in self._models.values():
                 gathering.check_leaving(number)
         except UsageError as error:
@@ -462,6 +465,18 @@ class Office:
             gathering.leave(number)
             gathering.begin_if_ready()
         self.settled()
+
+    def _others(self, number: int) -> bool:
+        """Is there another server that stays?"""
+        return any(not other.leaving for each, other in self._servers.items() if each != number)
+
+    def _retain(self) -> None:
+        """A server has gone that others may have waited for, to leave."""
+        for number, guest in list(self._servers.items()):
+            if guest.leaving and not guest.released and not self._others(number):
+                stays = [gathering.stay(number) for gathering in self._models.values()]
+                if any(stays):
+                    self.keep_server(number, LAST)
 
     def settled(self) -> None:
         for number, guest in self._servers.items():

@@ -395,24 +395,26 @@ class Gathering:
                 self._run.joined(number)
             except UsageError as error:
                 self._run.refuse_server(number, error.problem)
-        for number in sorted(self._leaving & self._node.servers):
+        for number in sorted(self._leaving):
+            if self._node.servers == {number}:
+                break  # until another is there
+            self._leaving.discard(number)
             try:
-                self._handle(Dismiss(number))
+                if number in self._node.servers:
+                    self._handle(Dismiss(number))
             except UsageError as error:
                 self._run.keep_server(number, error.problem)
-        self._leaving.clear()
 
     def check_leaving(self, number: int) -> None:
-        """`UsageError`: the others cannot take over what this server holds."""
+        """`UsageError`: others cannot take over what this server holds."""
         if self._node is None or self.ended or not self._holds(number):
             return
-        left = self._node.servers - {number} - self._leaving
-        if not left:
-            raise UsageError("server", "it is the last one, and somebody must hold the model")
         problem = self._cannot_move(self._view().members)
         if problem is not None:
             raise UsageError("server", problem)
-        self._replace(self._node.view.holders, left)
+        left = self._node.servers - {number} - self._leaving
+        if left:  # else it leaves when those that have come are admitted
+            self._replace(self._node.view.holders, left)
 
     def leave(self, number: int) -> None:
         """Have the others take over what this server holds."""
@@ -422,6 +424,12 @@ class Gathering:
         else:
             self._leaving.add(number)
             self._arrange()
+
+    def stay(self, number: int) -> bool:
+        """Do not dismiss this server after all; False: it was already."""
+        waits = number in self._leaving
+        self._leaving.discard(number)
+        return waits
 
     def is_free(self, number: int) -> bool:
         """Does this server hold nothing, and is nothing on its way?"""

@@ -47,7 +47,7 @@ from syncline.engines.watch import host
 from syncline.engines.wires import Wires
 from syncline.engines.wiring import Wiring, connect_coordinator
 from syncline.errors import GoneError, PeerError, RunError, SynclineError, UsageError
-from syncline.layout import VALUE_BYTES, Bucket, Payload
+from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
 from syncline.messages import COORDINATOR, Gone, Moved, NodeId, Params, Push, Taken, View, server_id
 from syncline.nodes.cutting import Cut, Holders, cut_of
 from syncline.nodes.worker import Phase, Worker, WorkerParts
@@ -98,8 +98,10 @@ class Link:
         """The servers that hold nothing any more."""
         self._past: list[tuple[int, Cut]] = []
         """Earlier placements, each with the view that replaced it, for as long as an answer may come of them."""
-        self._early: list[tuple[NodeId, Frame, bool]] = []
-        """What servers have said by a view that is not here yet."""
+        self._early: list[tuple[NodeId, Frame, Values | None]] = []
+        """What servers have said by a view that is not here yet, and parameters that came along."""
+        self._aside: dict[NodeId, Values] = {}
+        """Where such parameters are read to, by who sends them."""
         self._ended = False
         self._go = False
         self._sitting = False
@@ -365,6 +367,9 @@ class Link:
             if early:
                 raise PeerError(f"{bucket}, which nobody has asked for")
             return memoryview(bytearray(size))
+        if early:
+            self._aside[source] = np.empty(bucket.size, np.float32)
+            return self._aside[source].data.cast("B")
         remembered = isinstance(message, Whole) and message.memory
         return (self.memory.update(bucket) if remembered else self.memory.param(bucket)).data.cast("B")
 
@@ -382,7 +387,7 @@ class Link:
         if self.node is None or not isinstance(message, Params | Taken | Gone | Moved | Whole | Noted):
             raise PeerError(f"{type(message).__name__} from a server")
         if isinstance(message, Params | Taken | Gone | Moved) and message.view > self._view:
-            self._wait_for_view(source, message, carried)
+            self._wait_for_view(source, message, self._aside.pop(source, None) if carried else None)
             return
         if self._holder.get(message.bucket) != source and not self._may_say(source, message):
             raise PeerError(f"{type(message).__name__} of {message.bucket}, which it does not hold")
@@ -412,10 +417,11 @@ class Link:
             return True
         return any(cut.holder.get(message.bucket) == source for _, cut in self._past)
 
-    def _wait_for_view(self, source: NodeId, message: Frame, carried: bool) -> None:
-        if len(self._early) > len(self._holder) + MOST_EARLY:
+    def _wait_for_view(self, source: NodeId, message: Frame, values: Values | None) -> None:
+        self._early.append((source, message, values))
+        waiting = sum(values.size for _, _, values in self._early if values is not None)
+        if len(self._early) > len(self._holder) + MOST_EARLY or waiting > self.layout.size:
             raise PeerError("too much by a view that nobody else knows of")
-        self._early.append((source, message, carried))
 
     def _adopt(self, view: View) -> None:
         """A new view; then what has waited for it."""
@@ -432,12 +438,22 @@ class Link:
             self._former -= self._holding
         self.handle(Received(COORDINATOR, view))
         early, self._early = self._early, []
-        for source, message, carried in early:
+        for source, message, values in early:
             try:
-                self._from_server(source, message, carried)
+                self._from_early(source, message, values)
             except PeerError as error:
                 self.broke(source, error)
         self._let_go()
+
+    def _from_early(self, source: NodeId, message: Frame, values: Values | None) -> None:
+        """The view is here by which a server has said this; if it may, the parameters go where they belong."""
+        if values is not None and isinstance(message, Params) and message.view <= self._view:
+            if not self._may_say(source, message):
+                raise PeerError(f"{type(message).__name__} of {message.bucket}, which it does not hold")
+            self.memory.param(message.bucket)[:] = values
+        elif values is not None:
+            self._aside[source] = values  # it waits for yet another view
+        self._from_server(source, message, values is not None)
 
     def _let_go(self) -> None:
         """Close the connections to servers that hold nothing, once nothing is awaited from them."""
@@ -482,7 +498,7 @@ class Link:
         """A move may cut buckets, but join none, and gives them to servers that are known."""
         starts = {bucket.start for held in view.holders for bucket in held}
         if not _is_whole(view.holders, self.layout.size) or not starts.issuperset(each.start for each in self._holder):
-            raise PeerError("a view in which servers do not hold the model")
+            raise PeerError("a view in which servers hold other buckets than pieces of the present ones")
         for number, held in enumerate(view.holders):
             gone = server_id(number) not in self._wires
             if held and gone and self.node is not None and self.node.phase is not Phase.GONE:
