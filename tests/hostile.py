@@ -38,20 +38,43 @@ from syncline.engines.control import (
     Go,
     Hello,
     Noted,
+    Place,
+    Reach,
+    Reached,
     Read,
     Refused,
+    Released,
     Seated,
     Seed,
     Seen,
     Stop,
+    Take,
     Welcome,
     Whole,
+    Withdraw,
 )
 from syncline.engines.frames import PREFIX, Frame, pack, unpack
 from syncline.engines.wire import Wire
 from syncline.engines.wiring import Wiring
 from syncline.layout import Bucket, Values
-from syncline.messages import Gone, Join, Leave, Member, Moved, Params, Pull, Push, ReplicaState, Report, Taken, View
+from syncline.messages import (
+    Gone,
+    Handover,
+    Join,
+    KeptUpdate,
+    Leave,
+    Member,
+    Moved,
+    Params,
+    ParkedPull,
+    Pull,
+    Push,
+    ReplicaState,
+    Report,
+    Settled,
+    Taken,
+    View,
+)
 
 SHAPES = {"w": (40, 50), "b": (77,)}
 SEED = 5
@@ -139,7 +162,28 @@ def every_message(run: str, host: str, pid: int) -> list[Frame]:
         Abort("stop it"),
         Figures(0, 1, 1, 1, 1, 1, 1),
         Stop(),
+        handover(),
+        Settled(10**6),
+        Hello("", "server"),
+        Hello(run, "server", 1, word="guessed"),
+        Reach(2, Place(host, "@syncline-nobody", "127.0.0.1:1")),
+        Reached(2),
+        Reached(2, "no"),
+        Take(10**6),
+        Withdraw(),
+        Released(),
+        Moved(0, 0, -1, BUCKET),
+        Read(BUCKET, view=10**6),
     ]
+
+
+def handover() -> Handover:
+    """All that is known of the first bucket, as a server would tell it, of a view that is none."""
+    return Handover(
+        10**6, BUCKET, 3, 3, "bsp lazy", 0, 2, -1, ((3, ((0, 0),)),), ((0, 0, 3, False),), ((0, 0, -1),),
+        ((0, (0.1,)),), (ParkedPull(0, 3, Push(0, 0, 3, BUCKET, 0)),), (KeptUpdate(3, 0, 0, 0, 0.1, False),), (),
+        (("<f4", BUCKET.size), ("<f4", BUCKET.size)),
+    )  # fmt: skip
 
 
 # Mutations.

@@ -6,6 +6,7 @@ import os
 import random
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
@@ -23,6 +24,7 @@ from hostile import (
     dial,
     every_message,
     finish,
+    handover,
     hear,
     mutate,
     recorded,
@@ -39,13 +41,17 @@ from syncline.engines.control import (
     Go,
     Hello,
     Place,
+    Reached,
     Read,
     Refused,
     Seated,
     Seed,
+    Take,
     Welcome,
+    Withdraw,
     declared,
 )
+from syncline.engines.frames import Frame
 from syncline.engines.memory import new_segment
 from syncline.engines.session import Session
 from syncline.engines.settings import DEFAULTS
@@ -54,7 +60,7 @@ from syncline.engines.wire import Wire
 from syncline.engines.wiring import Wiring
 from syncline.errors import PeerError, SynclineError
 from syncline.layout import Bucket, Layout, Values
-from syncline.messages import Gone, Join, Leave, Member, Params, Pull, Push, Report, View
+from syncline.messages import Gone, Join, Leave, Member, Params, Pull, Push, Report, Settled, View
 
 ITERATIONS = 40
 UPDATES = 2 * 2 * ITERATIONS
@@ -122,7 +128,7 @@ def test_mutated_frames_change_nothing(run: Victim, frames: int) -> None:
             run.pace(0.25 + 0.75 * sent / frames)
 
 
-@pytest.mark.parametrize("number", range(36))
+@pytest.mark.parametrize("number", range(len(every_message("", "", 0))))
 def test_every_message_from_whoever_should_not_send_it(shared_run: Victim, number: int) -> None:
     run = shared_run
     message = every_message(run.run, host(), run.workers[0].pid)[number]
@@ -178,6 +184,45 @@ def test_nobody_takes_the_place_of_a_worker_that_is_there(run: Victim) -> None:
             assert caller.hangs_up()
             caller.close()
     assert reasons(tell(run.unix, recorded(hello_of(run, 0)).whole)) == ["worker 0 is there already"]
+
+
+def test_nobody_is_a_server_who_does_not_know_what_servers_know(run: Victim) -> None:
+    """Neither by its number, nor by the run's identity, which workers know as well."""
+    for where in run.places():
+        for number in (0, 1, 2):
+            for word in ("", "guessed", "0" * 32):
+                said = tell(where, recorded(Hello(run.run, "server", number, word=word)).whole, recorded(Take(9)).whole)
+                assert "does not know what servers know" in reasons(said)[0]
+    for number in (0, 1, 2, 7):
+        assert "no room" in reasons(tell(run.unix, recorded(Hello(run.run, "server", number)).whole))[0]
+        assert "no room" in reasons(tell(run.unix, recorded(Hello(run.run, "server", number, again=True)).whole))[0]
+
+
+@pytest.mark.parametrize("last", [None, Seated(), Withdraw(), Settled(0), Report(0, 3), Reached(0, "no"), handover()])
+def test_a_server_that_comes_and_breaks_off_costs_nobody_anything(run: Victim, last: Frame | None) -> None:
+    """It is told what is trained; what it says of itself is not true; nobody reaches it, so it gets nothing."""
+    for where in (run.unix, run.tcp):
+        caller = Caller(where, Hello("", "server", unix="@syncline-nobody", tcp="127.0.0.1:1", host="elsewhere"))
+        assert caller.hears(Welcome).worker >= 2
+        assert caller.hears(Begin).leader == -1
+        if last is not None:
+            caller.say(last)
+        if isinstance(last, Seated):
+            assert "cannot reach it" in caller.hears(Refused).reason
+        caller.close()
+    run.pace(1.0)
+
+
+def test_a_handover_that_nobody_awaits(run: Victim) -> None:
+    """From a worker, or from whoever says it is a server: it costs the connection, and changes nothing."""
+    frame = recorded(handover(), 2 * UPDATE).whole
+    for where in run.places():
+        for opening in (hello_of(run), Hello(run.run, "server", 1, word="guessed")):
+            caller = Caller(where, opening)
+            with suppress(ConnectionError):
+                caller.sock.sendall(frame)
+            assert caller.hangs_up()
+            caller.close()
 
 
 def test_a_stranger_that_joins_is_given_a_number_and_cannot_name_one(shared_run: Victim) -> None:

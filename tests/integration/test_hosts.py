@@ -123,6 +123,60 @@ def test_workers_join_from_another_host(
     assert [each["updates"] for each in report["servers"]] == [int(total)] * 2
 
 
+@pytest.mark.parametrize("options", [[], ["--lane", "tcp"]], ids=["both lanes", "tcp"])
+def test_a_server_joins_from_another_host_and_leaves(
+    hosts: tuple[Host, Host], tmp_path: Path, options: list[str]
+) -> None:
+    """It takes over its part, then all of it: workers that shared memory with their servers go on by TCP, and back."""
+    here, there = hosts
+    run, words = start_run(here, tmp_path, "go", *options)
+    for worker in ("w0", "w1"):
+        run.line_with(f"[{worker}] training")
+    more = Running(there, *words[: words.index("-n")], "-n", 0, "--servers", 1)
+    run.line_with("server 2: has joined")
+    for number in (0, 1):
+        os.kill(server_of(tmp_path, number), signal.SIGTERM)
+        run.line_with(f"server {number}: has left")
+
+    back = Running(here, *words[: words.index("-n")], "-n", 0, "--servers", 1)
+    run.line_with("server 3: has joined")
+    more.process.send_signal(signal.SIGTERM)
+    assert more.end() == 130, more.text
+    run.line_with("server 2: has left")
+    (tmp_path / "go").touch()
+    assert run.end() == 0, run.text
+    assert back.end() == 0, back.text
+    counts = [(tmp_path / f"sent{rank}").read_text().split() for rank in range(2)]
+    total = str(sum(int(sent) for sent, _, _ in counts))
+    assert [(least, most) for _, least, most in counts] == [(total, total)] * 2
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert {each["server"]: each["left"] for each in report["servers"]} == {0: True, 1: True, 2: True, 3: False}
+
+
+def test_a_server_that_a_worker_cannot_reach_gets_nothing(hosts: tuple[Host, Host], tmp_path: Path) -> None:
+    here, there = hosts
+    run, words = start_run(here, tmp_path, "go", "--lane", "shm")
+    for worker in ("w0", "w1"):
+        run.line_with(f"[{worker}] training")
+    more = Running(there, *words[: words.index("-n")], "-n", 0, "--servers", 1)
+    assert more.end() == 1, more.text
+    assert "cannot reach it" in more.text
+    assert "the servers are on another host" in run.line_with("server 2: holds nothing")
+    (tmp_path / "go").touch()
+    assert run.end() == 0, run.text
+
+
+def server_of(directory: Path, number: int) -> int:
+    """The process of a server that a run in this directory was started with."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = path.read_text().split("\0")
+            mine = f"SYNCLINE_KEY_FILE={directory / 'key'}" in environment_of(int(path.parent.name))
+            if mine and words[1:4] == ["-m", "syncline.engines.server", str(number)]:
+                return int(path.parent.name)
+    raise AssertionError(f"there is no server {number}")
+
+
 @pytest.mark.parametrize("option", ["--listen", "--join"])
 def test_off_loopback_nothing_starts_without_a_key(hosts: tuple[Host, Host], tmp_path: Path, option: str) -> None:
     (tmp_path / "program.py").write_text(COUNTING)

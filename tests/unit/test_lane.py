@@ -68,7 +68,7 @@ def test_if_one_is_not_reached_nobody_is(place: Place) -> None:
         listener.bind(f"\0syncline-test-{os.getpid()}")
         listener.listen()
         first = Place(place.host, f"@syncline-test-{os.getpid()}", "")
-        with pytest.raises(RunError, match="cannot reach server 1 at 127.0.0.1:1"):
+        with pytest.raises(RunError, match=r"cannot reach server 1 at 127\.0\.0\.1:1"):
             open_lanes({0: first, 1: nowhere}, Wiring())
         caller, _ = listener.accept()
         with caller:

@@ -49,7 +49,7 @@ def outlive_parent() -> None:
 def share_of_cores(processes: int, environment: Mapping[str, str]) -> dict[str, str]:
     """Variables that keep so many processes out of each other's way, unless there are some already, or it is alone."""
     variable = "OMP_NUM_THREADS"
-    if processes == 1 or variable in environment:
+    if processes <= 1 or variable in environment:
         return {}
     return {variable: str(max(1, len(os.sched_getaffinity(0)) // processes))}
 

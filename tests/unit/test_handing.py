@@ -1,0 +1,162 @@
+"""What a server believes of a handover, and what it keeps for others until they ask."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from math import inf, nan
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from syncline.codecs import Dense
+from syncline.draw import Draw
+from syncline.effects import Received, Send
+from syncline.engines.handing import Inbox, Outbox
+from syncline.engines.wire import Wire
+from syncline.errors import PeerError
+from syncline.layout import Bucket
+from syncline.messages import COORDINATOR, Handover, Member, Pull, Push, View, worker_id
+from syncline.nodes.shard import Shard
+from syncline.nodes.terms import Terms
+from syncline.rules import Momentum
+from syncline.sync import Bsp
+
+WHOLE, KEPT, MOVED = Bucket(0, 10), Bucket(0, 6), Bucket(6, 10)
+BEFORE = ((WHOLE,), ())
+AFTER = ((KEPT,), (MOVED,))
+MEMBERS = (Member(0, 0, 0), Member(1, 0, 0))
+RULE = Momentum(0.1)
+
+
+@pytest.fixture
+def handover() -> tuple[Handover, int]:
+    """A real one, with a kept update, a parked push and a rule's memory; and the size of its payload."""
+    terms = Terms(Bsp(), RULE, Dense(), Draw(0))
+    shard = Shard(0, {WHOLE: np.arange(10, dtype=np.float32)}, terms, View(0, MEMBERS, BEFORE))
+    shard.handle(Received(worker_id(0), Push(0, 0, 0, WHOLE, 0, lr=0.5), np.ones(10, np.float32)), 0.0)
+    (send,) = (
+        each for each in shard.handle(Received(COORDINATOR, View(3, MEMBERS, AFTER)), 0.0)
+        if isinstance(each, Send) and isinstance(each.message, Handover)
+    )  # fmt: skip
+    assert isinstance(send.message, Handover) and send.payload is not None
+    assert send.message.kept and send.message.parked and send.message.memory
+    return send.message, send.payload.nbytes
+
+
+@pytest.fixture
+def inbox() -> Inbox:
+    found = Inbox(1, BEFORE, RULE, Dense())
+    assert found.adopt(View(3, MEMBERS, AFTER)) == {0}
+    return found
+
+
+def test_what_is_awaited_is_taken_once(inbox: Inbox, handover: tuple[Handover, int]) -> None:
+    message, size = handover
+    assert MOVED in inbox
+    inbox.check(0, message, size)
+    inbox.arrived(message)
+    assert not inbox.awaits(0)
+    with pytest.raises(PeerError, match="not awaited"):
+        inbox.check(0, message, size)
+
+
+def test_it_comes_from_whoever_held_it(inbox: Inbox, handover: tuple[Handover, int]) -> None:
+    with pytest.raises(PeerError, match="not awaited from it"):
+        inbox.check(2, *handover)
+
+
+def kept(message: Handover, **fields: object) -> Handover:
+    return replace(message, kept=(replace(message.kept[0], **fields),))
+
+
+def parked(message: Handover, **fields: object) -> Handover:
+    return replace(message, parked=(replace(message.parked[0], **fields),))
+
+
+WRONG: dict[str, Callable[[Handover], Handover]] = {
+    "another bucket": lambda real: replace(real, bucket=KEPT),
+    "no bucket": lambda real: replace(real, bucket=Bucket(-4, 2**62)),
+    "an earlier view": lambda real: replace(real, view=2),
+    "a later view": lambda real: replace(real, view=2**62),
+    "version": lambda real: replace(real, version=-1),
+    "V": lambda real: replace(real, v=2**64 - 1),
+    "bound": lambda real: replace(real, bound=-1),
+    "applied": lambda real: replace(real, applied=-2),
+    "unruly": lambda real: replace(real, unruly=2**63),
+    "a round": lambda real: replace(real, pushed=((-1, ((0, 0),)),)),
+    "who pushed": lambda real: replace(real, pushed=((0, ((-1, 0),)),)),
+    "seen": lambda real: replace(real, seen=((0, 0, -5, False),)),
+    "seen by nobody": lambda real: replace(real, seen=((-2, 0, 0, False),)),
+    "pulled": lambda real: replace(real, pulled=((0, -1, 0),)),
+    "a time": lambda real: replace(real, steps=((0, (nan,)),)),
+    "a negative time": lambda real: replace(real, steps=((0, (-1.0,)),)),
+    "kept in no round": lambda real: kept(real, i=-1),
+    "kept of nobody": lambda real: kept(real, worker=-1),
+    "read": lambda real: kept(real, read=-1),
+    "rate": lambda real: kept(real, lr=inf),
+    "an update that is not there": lambda real: kept(real, empty=True),
+    "another update": lambda real: replace(real, kept=real.kept * 2),
+    "parked under": lambda real: parked(real, under=-1),
+    "parked by nobody": lambda real: parked(real, worker=-1),
+    "parked elsewhere": lambda real: parked(real, request=Pull(3, 0, 0, KEPT)),
+    "parked too far": lambda real: parked(real, request=Pull(3, 0, 2**63, MOVED)),
+    "no memory": lambda real: replace(real, memory=()),
+    "other memory": lambda real: replace(real, memory=("speed",)),
+    "no arrays": lambda real: replace(real, arrays=()),
+    "objects": lambda real: replace(real, arrays=(("|O", 4), *real.arrays[1:])),
+    "objects as an update": lambda real: replace(real, arrays=(*real.arrays[:2], ("|O", 4))),
+    "no type": lambda real: replace(real, arrays=(*real.arrays[:2], ("nonsense", 4))),
+    "a large update": lambda real: replace(real, arrays=(*real.arrays[:2], ("|u1", 1 << 30))),
+    "a negative one": lambda real: replace(real, arrays=(*real.arrays[:2], ("|u1", -8))),
+    "one too many": lambda real: replace(real, arrays=(*real.arrays, real.arrays[-1])),
+    "long parameters": lambda real: replace(real, arrays=(("<f4", 5), *real.arrays[1:])),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_cannot_be_is_refused(inbox: Inbox, handover: tuple[Handover, int], what: str) -> None:
+    message, size = handover
+    with pytest.raises(PeerError):
+        inbox.check(0, WRONG[what](message), size)
+
+
+@pytest.mark.parametrize("more", [-4, 4, 1 << 20])
+def test_a_payload_of_another_size_is_refused(inbox: Inbox, handover: tuple[Handover, int], more: int) -> None:
+    message, size = handover
+    with pytest.raises(PeerError, match="bytes instead of"):
+        inbox.check(0, message, size + more)
+
+
+def test_a_view_that_joins_buckets_is_refused() -> None:
+    with pytest.raises(PeerError, match="joins what was apart"):
+        Inbox(1, AFTER, RULE, Dense()).adopt(View(4, MEMBERS, ((), (WHOLE,))))
+
+
+@pytest.fixture
+def wires() -> Iterator[tuple[Wire, Wire]]:
+    with ExitStack() as stack:
+        pair = [stack.enter_context(each) for each in socket.socketpair()]
+        yield Wire(pair[0]), Wire(pair[1])
+
+
+def test_nothing_leaves_before_it_is_asked_for(wires: tuple[Wire, Wire], handover: tuple[Handover, int]) -> None:
+    first, second = wires
+    box, payload = Outbox(), np.zeros(handover[1], np.uint8)
+    box.put(1, handover[0], payload)
+    assert not list(box.due())
+    box.ask(1, first, 2)  # an earlier view
+    assert not list(box.due())
+    box.ask(2, second, 3)  # another server
+    assert not list(box.due())
+    box.ask(1, first, 3)
+    assert list(box.due()) == [(first, handover[0], payload)]
+    assert not list(box.due())
+    box.put(1, handover[0], payload)
+    box.forget(1, second)
+    assert len(list(box.due())) == 1
+    box.put(1, handover[0], payload)
+    box.forget(1, first)
+    assert not list(box.due())
