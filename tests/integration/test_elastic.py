@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -185,19 +186,16 @@ def test_who_has_left_reads_the_end_from_servers_that_came_later(tmp_path: Path)
 
 def test_a_server_that_comes_before_the_workers_is_given_its_part_when_they_train(tmp_path: Path) -> None:
     waiting = "while not there('begin'):\n    time.sleep(0.002)\n" + COUNTING
-    with listening(tmp_path, waiting, "-n2", "--sync", "asp", "--rule", "sgd:1", "--report", "report.json") as (
-        run,
-        where,
-    ):
-        with more_servers(run, where) as more:
-            run.hears("server 1: has come")
-            run.touch("begin")
-            run.hears("server 1: has joined")
-            run.kill(run.server(0), signal.SIGTERM)
-            run.hears("server 0: has left")
-            run.touch("go")
-            assert run.ends() == 0, run.story()
-            assert more.ends() == 0, more.story()
+    options = ("-n2", "--sync", "asp", "--rule", "sgd:1", "--report", "report.json")
+    with listening(tmp_path, waiting, *options) as (run, where), more_servers(run, where) as more:
+        run.hears("server 1: has come")
+        run.touch("begin")
+        run.hears("server 1: has joined")
+        run.kill(run.server(0), signal.SIGTERM)
+        run.hears("server 0: has left")
+        run.touch("go")
+        assert run.ends() == 0, run.story()
+        assert more.ends() == 0, more.story()
     counted(run, 2)
     report = json.loads((tmp_path / "report.json").read_text())
     assert [each["left"] for each in report["servers"]] == [True, False]
@@ -319,11 +317,21 @@ def test_a_server_gets_no_part_between_different_sync_models(tmp_path: Path) -> 
     counted(run, 2)
 
 
-def test_without_listen_nobody_brings_a_server(tmp_path: Path) -> None:
-    with running(tmp_path, COUNTING, "-n1", "--lane", "tcp") as run:
-        run.hears("training")
-        run.touch("go")
-        assert run.ends() == 0, run.story()
+def test_no_worker_and_no_server_is_nobody(tmp_path: Path) -> None:
     with running(tmp_path, "", "--join", "127.0.0.1:1", "-n0") as nobody:
         assert nobody.ends() == 2
         assert "--servers" in nobody.err
+
+
+def test_whoever_brings_nobody_or_no_program_is_told(tmp_path: Path) -> None:
+    with running(tmp_path, "", "--join", "127.0.0.1:1", "-n0", "--servers", "-1") as less:
+        assert less.ends() == 2
+        assert "--servers" in less.err
+    done = subprocess.run(lanes.command("-n", 0), env=lanes.environment(), capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "PROGRAM" in done.stderr
+    done = subprocess.run(
+        lanes.command("--join", "127.0.0.1:1", "-n", 1), env=lanes.environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "PROGRAM" in done.stderr

@@ -41,8 +41,9 @@ def handover() -> tuple[Handover, int]:
         each for each in shard.handle(Received(COORDINATOR, View(3, MEMBERS, AFTER)), 0.0)
         if isinstance(each, Send) and isinstance(each.message, Handover)
     )  # fmt: skip
-    assert isinstance(send.message, Handover) and send.payload is not None
-    assert send.message.kept and send.message.parked and send.message.memory
+    assert isinstance(send.message, Handover)
+    assert send.payload is not None
+    assert all((send.message.kept, send.message.parked, send.message.memory))
     return send.message, send.payload.nbytes
 
 

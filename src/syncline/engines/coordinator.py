@@ -353,6 +353,7 @@ class Office:
         for wire in [*self._peers, *self._agents]:
             if self._silence.gone(wire, now):
                 self._reactor.lose(wire, "its host acknowledges nothing any more")
+        self.settled()
         self._meet()
 
     def _frozen(self, guest: Guest) -> None:
@@ -480,7 +481,8 @@ class Office:
 
     def settled(self) -> None:
         for number, guest in self._servers.items():
-            free = all(gathering.is_free(number) for gathering in self._models.values())
+            models = self._models.values()
+            free = not any(not each.is_free(number) or each.is_known_to_joiners(number) for each in models)
             if guest.leaving and free and not guest.released:
                 guest.released = True
                 self.out(guest.peers[0].wire, Released())

@@ -435,6 +435,12 @@ class Gathering:
         """Does this server hold nothing, and is nothing on its way?"""
         return self._node is None or not (self._holds(number) or number in self._node.movers)
 
+    def is_known_to_joiners(self, number: int) -> bool:
+        """May somebody still look for this server, who was told of a view and is no member yet?"""
+        return number in self.servers and any(
+            peer.left is None and not self.is_member(peer) for peer in self.workers.values()
+        )
+
     def server_closed(self, number: int) -> None:
         """A server has gone that held nothing."""
         peer = self.servers.pop(number, None)

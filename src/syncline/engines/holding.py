@@ -116,6 +116,7 @@ class Holding:
         self._cut = cut_of(begin.view.holders)
         self._leader = next((each for each in begin.view.members if each.worker == begin.leader), None)
         self._views: list[View] = []
+        self._members = {(each.worker, each.incarnation) for each in begin.view.members}
         self._pushed = 0
         self._pulled = 0
         if not self._unseeded:
@@ -146,6 +147,10 @@ class Holding:
     def is_member(self, peer: Peer) -> bool:
         return self._has_member(peer.who)
 
+    def may_ask(self, peer: Peer) -> bool:
+        """Is this worker a member, or about to be one?"""
+        return peer.who in self._members
+
     def _has_member(self, who: tuple[int, int]) -> bool:
         member = self._shard.terms.members.get(who[0]) if self._shard is not None else None
         return member is not None and member.incarnation == who[1]
@@ -155,6 +160,7 @@ class Holding:
         if self._shard is None:
             self._views.append(view)
             return
+        self._members = {(each.worker, each.incarnation) for each in view.members}
         givers = self._inbox.adopt(view)
         self._handle(Received(COORDINATOR, view))
         cut = cut_of(view.holders)

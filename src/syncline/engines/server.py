@@ -276,7 +276,7 @@ class Server:
         if not self._released or self.over:
             return
         for wire, (holding, peer) in list(self._peers.items()):
-            if not holding.is_member(peer):
+            if not holding.may_ask(peer):
                 del self._peers[wire]
                 holding.workers.pop(peer.who, None)
                 self._reactor.drop(wire)
