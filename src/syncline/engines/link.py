@@ -47,7 +47,8 @@ from syncline.engines.wiring import Wiring, connect_coordinator
 from syncline.errors import GoneError, PeerError, RunError, SynclineError, UsageError
 from syncline.layout import VALUE_BYTES, Bucket, Payload
 from syncline.messages import COORDINATOR, Gone, Moved, NodeId, Params, Push, Taken, View, server_id
-from syncline.nodes.worker import Phase, Worker, WorkerParts
+from syncline.nodes.worker import Phase, Worker
+from syncline.nodes.writing import bucket_codec
 from syncline.strategy import Mode
 
 WELCOME_SECONDS = 5.0
@@ -91,6 +92,8 @@ class Link:
         self._views: list[View] = []
         """Those that came before there was a node to tell."""
         self._unread: set[Bucket] = set()
+        self._written = np.empty(0, np.uint8)
+        """The last parameters that a codec has written, as they came in."""
         self.node: Worker | None = None
         self.following: int | None = None
         """The iteration to go on with, once the present one is whole."""
@@ -159,7 +162,7 @@ class Link:
         except (KeyError, ValueError) as error:
             raise PeerError(f"settings that are none: {error}") from None
         self._connect_servers(begin.servers)
-        parts = WorkerParts(self.layout, self._draw, self.strategy.codec, self.strategy.gate, finite=False)
+        parts = self.strategy.parts(self.layout, self._draw)
         self.node = Worker(self.welcome.worker, self.welcome.incarnation, parts, begin.view)
         self.buckets = _in_turn(begin.view.holders)
         self._holder = {bucket: server_id(n) for n, held in enumerate(begin.view.holders) for bucket in held}
@@ -207,13 +210,13 @@ class Link:
     def seed(self) -> None:
         """Leader: give every server its first parameters, from `memory.updates`."""
         for bucket in self.buckets:
-            self._send(self._holder[bucket], Seed(bucket), bucket)
+            self._send(self._holder[bucket], Seed(bucket), self.memory.update(bucket))
 
     def remind(self, name: str) -> None:
         """Leader, before `seed`: the rule remembers by this name what lies in `memory.updates`."""
         self._unread = set(self.buckets)
         for bucket in self.buckets:
-            self._send(self._holder[bucket], Seed(bucket, name), bucket)
+            self._send(self._holder[bucket], Seed(bucket, name), self.memory.update(bucket))
         self.wait(lambda: not self._unread)
 
     def recall(self, name: str) -> None:
@@ -243,13 +246,14 @@ class Link:
     def _perform(self, effect: Effect) -> None:
         if type(effect) is Send:
             message = effect.message
-            bucket = None
+            place = None
             if type(message) is Push and effect.payload is not None:
-                bucket = message.bucket
-                self._lay(bucket, effect.payload)
-            self._send(effect.to, message, bucket)
+                place = self._lay(message.bucket, effect.payload)
+            self._send(effect.to, message, place)
         elif type(effect) is Deliver:
             self.fresh.add(effect.bucket)
+            if effect.payload is not None:
+                self._take_over(effect.bucket, effect.payload)
             if effect.next is not None:
                 self.following = effect.next
         elif type(effect) is Fail:
@@ -257,25 +261,34 @@ class Link:
         else:
             raise SynclineError(f"a worker cannot perform {effect}")
 
-    def _lay(self, bucket: Bucket, payload: Payload) -> None:
-        """Put what is pushed where the lane takes it from; it lies elsewhere if the node held an update back."""
-        update = self.memory.update(bucket)
-        if not np.may_share_memory(update, payload):
-            update[:] = payload
+    def _lay(self, bucket: Bucket, payload: Payload) -> Payload:
+        """Put what is pushed where the lane takes it from, unless it lies there: an update that was held or written."""
+        place: Payload = self.memory.update(bucket)
+        if not np.may_share_memory(place, payload):
+            if payload.dtype != place.dtype:
+                place = place.view(np.uint8)[: payload.size]
+            place[:] = payload
+        return place
+
+    def _take_over(self, bucket: Bucket, values: Payload) -> None:
+        """Parameters where the program finds them, unless they came in there."""
+        place = self.memory.param(bucket)
+        if not np.may_share_memory(place, values):
+            place[:] = values
 
     def keeps_own(self, bucket: Bucket) -> bool:
         """Does this iteration's fetch bring nothing new, so that the worker's own change is all it will see?"""
         node = self.node
         return node is not None and self.strategy.keeps_own(node.number, node.progress, bucket, self._draw)
 
-    def _send(self, to: NodeId, message: Frame, bucket: Bucket | None = None) -> None:
-        """Send a frame; the update of `bucket` rides along unless the server can read it where it lies."""
+    def _send(self, to: NodeId, message: Frame, place: Payload | None = None) -> None:
+        """Send a frame; what lies at this place rides along unless the server can read it there."""
         with self._background:
             if self.error is not None:
                 raise self.error
             if to not in self._wires:
                 raise self._failed(RunError(_NO_COORDINATOR.format("")))  # a lost server has been an error already
-            payload = self.memory.update(bucket).data if bucket is not None and not self._shared else None
+            payload = place.data if place is not None and not self._shared else None
             self._wires.send(to, message, payload)
             if payload is not None and (payload.nbytes >= MUCH or self._wires.waiting):
                 self._background.wake()
@@ -318,10 +331,14 @@ class Link:
         bucket = message.bucket
         if isinstance(message, Whole) and bucket not in self._unread:
             raise PeerError(f"{bucket}, which nobody has asked for")
-        if self._holder.get(bucket) != source or size != bucket.size * VALUE_BYTES:
+        written = message.size if isinstance(message, Params) else 0
+        if self._holder.get(bucket) != source or size != (written or bucket.size * VALUE_BYTES):
             raise PeerError(f"{type(message).__name__} of {bucket} with a payload of {size:,} bytes")
-        if isinstance(message, Params) and not self.node.awaits(message):
-            return memoryview(bytearray(size))
+        if written > bucket.size * VALUE_BYTES:
+            raise PeerError(f"Params of {bucket} in {written:,} bytes")
+        if isinstance(message, Params) and (written or not self.node.awaits(message)):
+            self._written = np.empty(size, np.uint8)
+            return self._written.data
         remembered = isinstance(message, Whole) and message.memory
         return (self.memory.update(bucket) if remembered else self.memory.param(bucket)).data.cast("B")
 
@@ -347,11 +364,22 @@ class Link:
         if isinstance(message, Whole | Noted):
             self._unread.discard(message.bucket)
         else:
-            payload = self.memory.param(message.bucket) if type(message) is Params else None
+            payload = self._payload_of(message) if type(message) is Params else None
             if type(message) is Taken and self.strategy.mode is Mode.GRADIENTS:
                 self.memory.param(message.bucket)[:] = 0  # nobody had a gradient
             self.v = message.v if isinstance(message, Params | Taken) else self.v
             self.handle(Received(source, message, payload))
+
+    def _payload_of(self, params: Params) -> Payload:
+        """What came with these parameters; if a codec has written it, it is checked before it is believed."""
+        place = self.memory.param(params.bucket)
+        if not params.size:
+            return place
+        if not 0 < params.size <= place.nbytes:
+            raise PeerError(f"Params of {params.bucket} in {params.size:,} bytes")
+        payload = place.view(np.uint8)[: params.size] if self._shared else self._written
+        bucket_codec(self.strategy.reply_codec, self.layout, params.bucket).check(payload, params.bucket.size)
+        return payload
 
     def _from_coordinator(self, message: Frame) -> None:
         if isinstance(message, View) and self.node is None:
