@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from syncline.effects import Effect, Event, Received, Send
 from syncline.layout import Bucket
-from syncline.messages import ANSWERS, Answer, Handover, Moved, Pull, Push
+from syncline.messages import ANSWERS, Answer, Gone, Handover, Moved, Pull, Push
 
 _Pull = tuple[int, int, Bucket]
 """(worker, incarnation, bucket)"""
@@ -61,7 +61,11 @@ class Meter:
         for effect in effects:
             if type(effect) is Send and type(effect.message) in ANSWERS:
                 answer: Answer = effect.message  # type: ignore[assignment]
-                if asked is not None and effect.to == source and answer.bucket == asked.bucket:  # type: ignore[union-attr]
+                if (
+                    asked is not None
+                    and effect.to == source
+                    and (answer.bucket == asked.bucket or type(answer) is Gone)  # type: ignore[union-attr]
+                ):
                     asked = None
                 if self._parked and type(answer) is not Moved:
                     self._release((effect.to.number, answer.incarnation, answer.bucket), now)
@@ -113,7 +117,7 @@ class Meter:
         worker, incarnation, piece = key
         for other in self._parked:
             whole = other[2]
-            if other[:2] == (worker, incarnation) and whole.start <= piece.start and piece.stop <= whole.stop:
+            if other[:2] == (worker, incarnation) and whole.start <= piece.start < piece.stop <= whole.stop:
                 return other
         return None
 
