@@ -1,12 +1,13 @@
 """How long a training step of a 10 M parameter network takes: DDP with gloo and Syncline, in the same processes.
 
-    python benchmarks/step.py [--steps 30] [--lane tcp] [--report FILE.json]
+    python benchmarks/step.py [--steps 30] [--report FILE.json]
 
 Two workers on this host, each on one thread; the systems take turns, so that noise hits all alike, and the median
-counts. Goals: faster than DDP with gloo (which is TCP on loopback); with overlap measurably faster than without, where
-communication takes as long as computation. For the second, computing is a pause in every layer, as on an accelerator:
-the cores of this host are then free to move data, and the pauses together are made as long as an exchange without
-overlap takes here.
+counts. Goals: in the lane that this host gives, shared memory, faster than DDP with gloo (which is TCP on loopback);
+over TCP, where communication takes as long as computation, with overlap measurably faster than without. For the second,
+computing is a pause in every layer, as on an accelerator: the cores of this host are then free to move data, and the
+pauses together are made as long as a step without overlap takes here otherwise. (Where memory is shared there is little
+to hide: a server reads and writes it while the worker goes on.)
 """
 
 from __future__ import annotations
@@ -33,6 +34,12 @@ from torch.nn.parallel import DistributedDataParallel
 import syncline
 
 WIDTH, LAYERS, BATCH, WARM = 1120, 8, 32, 5
+
+PARTS = {
+    "step": ("shm", "shared memory; computing on this host's cores"),
+    "overlap": ("tcp", "TCP; computing is a pause, as long as the rest"),
+}
+"""The lane of each part, and what it shows."""
 
 
 class Pause(torch.autograd.Function):
@@ -115,60 +122,66 @@ def measure(found: dict[str, tuple[nn.Module, Callable[[], None]]], steps: int) 
     return {name: median(each) for name, each in seconds.items()}
 
 
-def work(steps: int, report: Path) -> None:
+def work(part: str, steps: int, report: Path) -> None:
     """One worker."""
     torch.set_num_threads(1)
     session = syncline.connect()
     rendezvous = f"file://{os.environ['BENCH_RENDEZVOUS']}"
     dist.init_process_group("gloo", init_method=rendezvous, rank=session.rank, world_size=session.size)
-    real = measure(systems(session, pause=False), steps)
-    paused = systems(session, pause=True)
-    bare = measure(paused, steps)["syncline, gradients, no overlap"]
-    share = session.mean(bare) / LAYERS
-    for model, _ in paused.values():
-        for layer in model.children():
-            assert isinstance(layer, Layer)
-            layer.seconds = share
-    overlapped = measure(paused, steps)
+    found = systems(session, pause=part == "overlap")
+    if part == "overlap":
+        set_pauses(found, session.mean(measure(found, steps)["syncline, gradients, no overlap"]))
+    seconds = measure(found, steps)
     if session.is_leader:
-        rows = [{"computing": "real", "system": name, "seconds": each} for name, each in real.items()]
-        rows += [{"computing": "pause", "system": name, "seconds": each} for name, each in overlapped.items()]
-        report.write_text(json.dumps({"schema": 1, "pause_seconds": share * LAYERS, "rows": rows}, indent=2) + "\n")
+        report.write_text(json.dumps(seconds))
     dist.destroy_process_group()
     session.close()
 
 
-def show(report: dict[str, Any]) -> None:
-    for computing, title in (("real", "computing on this host's cores"), ("pause", "computing is a pause")):
-        table = Table("system", "ms a step", "of ddp", title=title)
-        rows = {row["system"]: row["seconds"] for row in report["rows"] if row["computing"] == computing}
-        for name, seconds in rows.items():
-            table.add_row(name, f"{1000 * seconds:.1f}", f"{seconds / rows['ddp, gloo']:.2f}")
-        Console(width=100).print(table)
-    print(f"the pauses of a step are {1000 * report['pause_seconds']:.1f} ms together")
+def set_pauses(found: dict[str, tuple[nn.Module, Callable[[], None]]], together: float) -> None:
+    for model, _ in found.values():
+        for layer in model.children():
+            assert isinstance(layer, Layer)
+            layer.seconds = together / LAYERS
+
+
+def run(part: str, steps: int, servers: int) -> dict[str, float]:
+    """The seconds of every system in one part, from a run of its own."""
+    lane, _ = PARTS[part]
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "report.json"
+        command = [sys.executable, "-m", "syncline", "run", "-n", "2", "--servers", str(servers), "--lane", lane]
+        command += [__file__, "--", "--part", part, "--steps", str(steps), "--worker", str(file)]
+        environment = {**os.environ, "BENCH_RENDEZVOUS": str(Path(directory) / "rendezvous"), "OMP_NUM_THREADS": "1"}
+        subprocess.run(command, env=environment, check=True)
+        return dict(json.loads(file.read_text()))
+
+
+def show(part: str, rows: dict[str, float]) -> None:
+    table = Table("system", "ms a step", "of ddp", title=PARTS[part][1])
+    for name, seconds in rows.items():
+        table.add_row(name, f"{1000 * seconds:.1f}", f"{seconds / rows['ddp, gloo']:.2f}")
+    Console(width=100).print(table)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--lane", choices=["shm", "tcp"], default="shm")
     parser.add_argument("--servers", type=int, default=1)
+    parser.add_argument("--part", choices=list(PARTS), help="only one of the two")
     parser.add_argument("--report", type=Path, help="write the figures as JSON")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker is not None:
-        work(args.steps, args.worker)
+        work(args.part, args.steps, args.worker)
         return
-    with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory) / "report.json"
-        command = [sys.executable, "-m", "syncline", "run", "-n", "2", "--servers", str(args.servers)]
-        command += ["--lane", args.lane, __file__, "--", "--steps", str(args.steps), "--worker", str(file)]
-        environment = {**os.environ, "BENCH_RENDEZVOUS": str(Path(directory) / "rendezvous"), "OMP_NUM_THREADS": "1"}
-        subprocess.run(command, env=environment, check=True)
-        report = json.loads(file.read_text())
-    show(report)
+    rows: list[dict[str, object]] = []
+    for part in [args.part] if args.part else PARTS:
+        seconds = run(part, args.steps, args.servers)
+        show(part, seconds)
+        rows += [{"part": part, "lane": PARTS[part][0], "system": name, "seconds": s} for name, s in seconds.items()]
     if args.report is not None:
-        args.report.write_text(json.dumps(report, indent=2) + "\n")
+        args.report.write_text(json.dumps({"schema": 1, "rows": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

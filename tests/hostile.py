@@ -8,6 +8,7 @@ every frame that it sends and receives:
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import socket
@@ -36,6 +37,7 @@ from syncline.engines.control import (
     Frozen,
     Go,
     Hello,
+    Noted,
     Read,
     Refused,
     Seated,
@@ -125,8 +127,12 @@ def every_message(run: str, host: str, pid: int) -> list[Frame]:
         Seated(),
         Go(),
         Seed(BUCKET),
+        Seed(BUCKET, "velocity"),
+        Noted(BUCKET),
         Read(BUCKET),
+        Read(BUCKET, "velocity"),
         Whole(BUCKET),
+        Whole(BUCKET, "velocity"),
         Ended(),
         Seen("worker", 0, 0, "gone"),
         Frozen(host, pid, 1e9),
@@ -324,8 +330,9 @@ class Victim:
         self._children: list[subprocess.Popen[bytes]] = []
         self._wiring = Wiring(run=self.run, lane="tcp", listen="127.0.0.1")
         self._log = (directory / "log").open("wb")
+        settings = {"sync": sync, "bucket": "1KiB", "mode": "changes"}
         self.coordinator = self._spawn(
-            ["-m", "syncline.engines.coordinator", "2", "2", f"sync={sync}", "bucket=1KiB", "mode=changes"],
+            ["-m", "syncline.engines.coordinator", "2", "2", json.dumps({"a test": settings})],
             stdout=subprocess.PIPE,
         )
         assert self.coordinator.stdout is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, ClassVar
 
 
@@ -15,9 +15,21 @@ class Part:
     name: ClassVar[str]
     example: ClassVar[str] = ""
     """How it is written, where the name alone is not enough."""
+    infix: ClassVar[str] = ""
+    """What stands between its two parts, where it is written as they are: `topk:0.01+fp16`."""
 
     def __str__(self) -> str:
+        if self.infix:
+            return self.infix.join(written(getattr(self, field.name)) for field in fields(self))  # type: ignore[arg-type]
         return text(self, self.name)
+
+
+def written(part: object) -> str:
+    """The text of a part, shipped or of your own: `spec.parse` reads it back."""
+    if isinstance(part, Part):
+        return str(part)
+    name = f"{type(part).__module__}.{type(part).__qualname__}"
+    return text(part, name) if is_dataclass(part) else name
 
 
 def text(part: object, name: str) -> str:
@@ -27,8 +39,20 @@ def text(part: object, name: str) -> str:
     if not said:
         return name
     if said == [every[0]]:
-        return f"{name}:{getattr(part, said[0].name)}"
-    return f"{name}:" + ",".join(f"{field.name}={getattr(part, field.name)}" for field in said)
+        return f"{name}:{_word(getattr(part, said[0].name))}"
+    return f"{name}:" + ",".join(f"{field.name}={_word(getattr(part, field.name))}" for field in said)
+
+
+def _word(value: object) -> str:
+    """A field's value: parts in brackets where their own text would be torn apart, pairs as `[key=value,...]`."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None or isinstance(value, (int, float, str)):
+        return str(value)
+    if isinstance(value, tuple):
+        return "[" + ",".join(f"{key}={_word(each)}" for key, each in value) + "]"
+    word = written(value)
+    return f"[{word}]" if set(word) & set(",=+[]") else word
 
 
 def _default(field: Field[Any]) -> object:

@@ -1,23 +1,26 @@
 """Text <-> parts: `parse("sync", "ssp:3") == Ssp(3)` and `parse(kind, str(part)) == part`.
 
 A part is written `name`, `name:value,...` or `name:key=value,...`. A name with a dot is a class of your own:
-`mypackage.models.Patient:3`, or, for a placement, a function: `mypackage.models.by_size`. Only edges call this module:
-the command line, files, `distribute(sync="ssp:3")`.
+`mypackage.models.Patient:3`, or, for a placement, a function: `mypackage.models.by_size`. A value may be a part itself,
+in brackets if its text has more than a name and a value: `by_size:1000,large=[topk:ratio=0.01,momentum=0.9]`; or pairs,
+always in brackets: `per_table:[*.bias=dense]`. A chain is written with a plus: `topk:0.01+fp16`. Only edges call this
+module: the command line, files, `distribute(sync="ssp:3")`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import Field, fields, is_dataclass
 from difflib import get_close_matches
 from importlib import import_module
+from itertools import accumulate
 from types import FunctionType
 from typing import Any
 
 from syncline import codecs, gates, placement, rules, sync
 from syncline.errors import UsageError
-from syncline.parts import Part, text
+from syncline.parts import Part, written
 
 _KINDS: Mapping[str, tuple[tuple[type[Part], ...], type]] = {
     "sync": (sync.SYNC_MODELS, sync.SyncModel),
@@ -41,32 +44,39 @@ def parse(kind: str, words: str, option: str | None = None) -> Any:
 
 def parse_among(shipped: tuple[type[Part], ...], protocol: type, words: str, option: str) -> Any:
     """The part that the text names, one of the shipped ones or a class of your own with the protocol's methods."""
+    if max(accumulate((letter == "[") - (letter == "]") for letter in words), default=0) > _DEEPEST:
+        raise UsageError(option, f"brackets stand in one another at most {_DEEPEST} deep")
+    for joined in (part for part in shipped if part.infix):
+        halves = _split(words, rf"{re.escape(joined.infix)}(?=\s*[A-Za-z_])", option)
+        if len(halves) > 1:
+            return _made(joined, halves, {}, words, option)
     name, _, rest = words.strip().partition(":")
     found = _class(shipped, name.strip(), option)
     positional, named = _arguments(rest, option, words)
+    part = _made(found, positional, named, words, option)
+    if not isinstance(part, protocol):
+        raise UsageError(option, f"{name} lacks the methods of a {protocol.__qualname__}")
+    return part
+
+
+def _made(found: type, positional: list[str], named: dict[str, str], words: str, option: str) -> Any:
     try:
-        part = found(*_typed(found, positional, option), **_typed_named(found, named, option))
+        return found(*_typed(found, positional, option), **_typed_named(found, named, option))
     except UsageError as error:
         raise UsageError(option, f"{words!r}: {error.problem}") from None
     except ValueError as error:
         raise UsageError(option, f"{words!r}: {error}") from None
     except TypeError:
         raise UsageError(option, f"{words!r} cannot be read; write it like {example(found)}") from None
-    if not isinstance(part, protocol):
-        raise UsageError(option, f"{name} lacks the methods of a {protocol.__qualname__}")
-    return part
 
 
 def write(part: object) -> str:
     """The text of a part, shipped or of your own: `parse` reads it back."""
-    if isinstance(part, Part):
-        return str(part)
     if isinstance(part, placement.Own):
         part = part.assign
     if isinstance(part, FunctionType):
         return f"{part.__module__}.{part.__qualname__}"
-    name = f"{type(part).__module__}.{type(part).__qualname__}"
-    return text(part, name) if is_dataclass(part) else name
+    return written(part)
 
 
 def example(part: type) -> str:
@@ -108,17 +118,39 @@ def _own(name: str, option: str) -> object:
 def _arguments(rest: str, option: str, words: str) -> tuple[list[str], dict[str, str]]:
     positional: list[str] = []
     named: dict[str, str] = {}
-    for word in filter(None, (word.strip() for word in rest.split(","))):
-        key, equals, value = word.partition("=")
-        if not equals and named:
-            raise UsageError(option, f"{words!r}: {word!r} must come before the named values")
-        if equals and key.strip() in named:
-            raise UsageError(option, f"{words!r}: {key.strip()!r} is given twice")
-        if equals:
-            named[key.strip()] = value.strip()
+    for key, value in _pairs(rest, option):
+        if key is None and named:
+            raise UsageError(option, f"{words!r}: {value!r} must come before the named values")
+        if key is None:
+            positional.append(value)
+        elif key in named:
+            raise UsageError(option, f"{words!r}: {key!r} is given twice")
         else:
-            positional.append(word)
+            named[key] = value
     return positional, named
+
+
+def _pairs(words: str, option: str) -> Iterator[tuple[str | None, str]]:
+    """The values between commas, each with the key in front of it, if there is one."""
+    for word in filter(None, (word.strip() for word in _split(words, ",", option))):
+        key, *value = _split(word, "=", option)
+        yield (key.strip(), "=".join(value).strip()) if value else (None, word)
+
+
+def _split(words: str, mark: str, option: str) -> list[str]:
+    """The text cut at every match of the mark that stands in no bracket."""
+    cuts, depth, found = [0], 0, {match.start(): match.end() for match in re.finditer(mark, words)}
+    pieces: list[str] = []
+    for place, letter in enumerate(words):
+        depth += (letter == "[") - (letter == "]")
+        if depth < 0:
+            break
+        if not depth and place in found:
+            pieces.append(words[cuts[-1] : place])
+            cuts.append(found[place])
+    if depth:
+        raise UsageError(option, f"{words!r}: a bracket has no partner")
+    return [*pieces, words[cuts[-1] :]]
 
 
 def _typed(part: type, words: list[str], option: str) -> list[Any]:
@@ -136,8 +168,15 @@ def _typed_named(part: type, words: dict[str, str], option: str) -> dict[str, An
 
 
 def _value(word: str, field: Field[Any], option: str) -> Any:
-    """The word as the field's annotation asks: int, float, bool, or text."""
+    """The word as the field's annotation asks: a part, pairs of text and part, int, float, bool, or text."""
     kind = str(field.type)
+    nested = next(
+        (name for name, (_, protocol) in _KINDS.items() if re.search(rf"\b{protocol.__name__}\b", kind)), None
+    )
+    if nested and "tuple[" in kind:
+        return tuple(_pair(key, value, nested, field, option) for key, value in _pairs(_unwrapped(word), option))
+    if nested:
+        return parse(nested, _unwrapped(word), option)
     if kind in ("bool", "<class 'bool'>"):
         if word.lower() in ("true", "false"):
             return word.lower() == "true"
@@ -154,5 +193,19 @@ def _value(word: str, field: Field[Any], option: str) -> Any:
     wanted = " or ".join(["a whole number" if "int" in kind else "a number", *map(repr, literals)])
     raise UsageError(option, f"{field.name} must be {wanted}, not {word!r}")
 
+
+def _pair(key: str | None, word: str, kind: str, field: Field[Any], option: str) -> tuple[str, Any]:
+    if key is None:
+        raise UsageError(option, f"{field.name} are written [name={kind},...]; {word!r} has no name")
+    return key, parse(kind, _unwrapped(word), option)
+
+
+def _unwrapped(word: str) -> str:
+    """Without the brackets around it."""
+    return word[1:-1].strip() if word.startswith("[") and word.endswith("]") else word
+
+
+_DEEPEST = 8
+"""Nobody writes more, and each costs some calls."""
 
 _LITERAL = re.compile(r"""Literal\[['"](\w+)['"]\]""")

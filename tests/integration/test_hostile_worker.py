@@ -26,6 +26,7 @@ import middleman
 from engine import listening
 from hostile import MUTATIONS, SECONDS, SHAPES, UPDATE, Recorded, Victim, every_message, mutate, recorded, until
 from middleman import Attack, Middleman, twist, vector, whole_update
+from syncline.engines.background import Background
 from syncline.engines.control import Begin, Figures, Seed, Seen, Stop, Whole
 from syncline.engines.frames import unpack
 from syncline.engines.link import Link
@@ -33,6 +34,7 @@ from syncline.engines.memory import Memory
 from syncline.engines.session import Session
 from syncline.engines.watch import host
 from syncline.engines.wire import Wire
+from syncline.engines.wires import Wires
 from syncline.engines.wiring import Wiring
 from syncline.errors import PeerError, SynclineError
 from syncline.layout import Bucket, Values
@@ -230,7 +232,8 @@ def endure(link: Link, whom: NodeId, bad: bytes) -> None:
 def twin_of(link: Link) -> tuple[Link, dict[NodeId, socket.socket]]:
     """A copy of a worker that shares nothing with it, and the other ends of its connections."""
     twin = copy.copy(link)
-    twin._poll, twin._wires, twin._by_id = select.poll(), {}, {}
+    twin._wires = Wires(twin)
+    twin._background = Background(twin._wires, twin._busy, twin._failed)
     twin.fresh, twin._unread = set(link.fresh), set(link._unread)
     twin.memory = Memory(link.layout.size)
     twin.memory.params[:] = link.memory.params
@@ -242,7 +245,7 @@ def twin_of(link: Link) -> tuple[Link, dict[NodeId, socket.socket]]:
     for id in (COORDINATOR, server_id(0), server_id(1)):
         ours, peers[id] = socket.socketpair()
         peers[id].settimeout(SECONDS)
-        twin._add(id, Wire(ours))
+        twin._wires.add(id, Wire(ours))
     return twin, peers
 
 

@@ -150,7 +150,9 @@ def test_lbfgs_calls_backward_too_often(mode: str, session: Session) -> None:
         ("gradients", {"overlap": "forward"}, "overlap: 'forward' needs"),
         ("rule", {"overlap": "backward"}, "overlap: 'backward' is none of"),
         ("rule", {"clip": 0.0}, "clip: must be above 0"),
-        ("changes", {"buffers": "shared"}, "buffers: 'shared' is n"),
+        ("changes", {"buffers": "shared"}, "buffers: 'shared' is none of 'local', 'mean', 'leader'"),
+        ("changes", {"buffers": "mean", "overlap": "forward"}, "buffers: 'mean' cannot be had with overlap='forward'"),
+        ("rule", {"buffers": "leader"}, "buffers: 'leader' cannot be had with a rule"),
         ("changes", {"on_nan": "panic"}, "on_nan: 'panic' is none of stop, skip"),
         ("gradients", {"sync": "asp"}, "mode"),
         ("changes", {"sink": "bsp"}, "sink: is no setting"),
@@ -168,6 +170,38 @@ def test_a_second_backward_before_the_step(mode: str, session: Session) -> None:
     loss_of(model).backward()
     with pytest.raises(UsageError, match=r"second backward\(\) before step\(\).*session\.no_sync"):
         loss_of(model).backward()
+
+
+@pytest.mark.parametrize("options", PATHS["changes"])
+def test_what_the_program_does_to_a_parameter_counts_as_change(options: dict[str, Any], session: Session) -> None:
+    model, optimizer = distributed(session, "changes", **options)
+    plain = little()
+    with_clipped(model, optimizer, session.wait)
+    with_clipped(plain, SGD(plain.parameters(), 0.1))
+    session.wait()
+    for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def with_clipped(model: nn.Module, optimizer: Optimizer, wait: Callable[[], None] = lambda: None) -> None:
+    """Train with weights that are clipped after every step but the last, as for a Wasserstein GAN."""
+    for step in range(5):
+        if step:
+            wait()
+            with torch.no_grad():
+                for each in model.parameters():
+                    each.clamp_(-0.1, 0.1)
+        train(model, optimizer, 1)
+
+
+@pytest.mark.parametrize("gate", ["every:fetch=2", "every:push=2,fetch=2"])
+@pytest.mark.parametrize("stage", [False, True])
+def test_a_change_is_kept_where_nothing_is_fetched(gate: str, stage: bool, session: Session) -> None:
+    model, optimizer = distributed(session, "changes", gate=gate, stage=stage)
+    plain = little()
+    expected = train(plain, SGD(plain.parameters(), 0.1), 4)
+    for ours, theirs in zip(train(model, optimizer, 4), expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
 
 
 @every_mode

@@ -178,9 +178,9 @@ session.close()
 def test_whoever_waits_for_the_others_at_the_start_is_told_once(tmp_path: Path) -> None:
     """Worker 1 declares its tables only after worker 0 has waited for fifty turns."""
     body = """
-from syncline.engines import link
+from syncline.engines import link, wires
 link.NOTICE_SECONDS = link.LOOK_SECONDS = 0.001
-turn, turns = link.Link._turn, []
+turn, turns = wires.Wires.turn, []
 
 def counted(self, timeout):
     turns.append(timeout)
@@ -189,7 +189,7 @@ def counted(self, timeout):
     turn(self, timeout)
 
 if os.environ["SYNCLINE_WORKER"] == "0":
-    link.Link._turn = counted
+    wires.Wires.turn = counted
 else:
     while not there("go"):
         time.sleep(0.01)
@@ -329,3 +329,23 @@ def test_a_joiner_finds_out_that_the_head_host_has_vanished(tmp_path: Path) -> N
         (tmp_path / "pulled").touch()
         until(lambda: "its host acknowledges nothing" in (tmp_path / "joiner").read_text(), "the joiner's end")
         assert joiner.wait(60) == 1
+
+
+# While the program computes.
+
+HIDDEN = """
+session = syncline.connect()
+tables = session.tables({"w": np.zeros(8 << 20)})
+session.update("w", np.ones(8 << 20))  # 32 MiB: no socket takes as much at once
+until = time.monotonic() + 60
+while not np.all(tables["w"] == 1):  # the program calls nothing of the session
+    assert time.monotonic() < until, "nothing came back"
+    time.sleep(0.01)
+session.clock()
+session.sync()
+session.close()
+"""
+
+
+def test_updates_leave_and_answers_come_while_the_program_computes(tmp_path: Path) -> None:
+    ends_well(tmp_path, HIDDEN, "-n1", "--sync", "asp", "--lane", "tcp")

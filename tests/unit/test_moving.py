@@ -228,7 +228,8 @@ def test_version_v_and_the_memory_of_the_rule_go_along() -> None:
 
 
 def test_what_an_adaptive_model_and_a_change_of_model_have_left_goes_along() -> None:
-    terms = Terms(Dsps(1, 4), Count(), Dense(), Draw(0), view=1, members={0: TWO[0], 1: TWO[1]})
+    terms = Terms(Dsps(1, 4), Count(), Dense(), Draw(0))
+    terms.adopt(View(1, TWO, ((B,),)))
     whole = HeldBucket(B, np.zeros(SIZE, np.float32), terms)
     out: list[Effect] = []
     for i in range(3):
@@ -238,10 +239,16 @@ def test_what_an_adaptive_model_and_a_change_of_model_have_left_goes_along() -> 
     whole.pull(Received(worker_id(1), Pull(1, 0, 2, B)), Pull(1, 0, 2, B), 9.0, out)
     whole._unruly, whole._round_applied = 5, 2
     piece = unpack(*pack(whole, RIGHT, terms), terms)
-    for name in ("bound", "missing", "version", "v", "_unruly", "_round_applied", "_pulled", "_seen", "_pushed"):
+    for name in ("bound", "missing", "version", "v", "_unruly", "_round_applied", "_pulled", "_pushed"):
         assert getattr(piece, name) == getattr(whole, name), name
+    assert _known(piece) == _known(whole) == {0: (0, 2), 1: (0, 2)}
     assert piece.bound == 3
     assert piece.step_seconds() == whole.step_seconds() == [1.0, 3.0]
+
+
+def _known(bucket: HeldBucket) -> dict[int, tuple[int, int]]:
+    """The last push of each worker: its incarnation and iteration."""
+    return {worker: (push.incarnation, push.progress) for worker, push in bucket._seen.items()}
 
 
 def test_a_bucket_that_nobody_awaits_is_refused() -> None:

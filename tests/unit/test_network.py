@@ -21,7 +21,7 @@ from syncline.messages import server_id, worker_id
 from syncline.sim import Cluster, MadeUp, Outcome, Scenario, World
 from syncline.sim.agenda import Agenda
 from syncline.sim.compute import Trace
-from syncline.sim.network import Links, Network
+from syncline.sim.network import Links, Network, Transfer
 from syncline.strategy import ServerStrategy, settle_mode
 from syncline.sync import Asp, Bsp, SyncModel
 
@@ -183,17 +183,17 @@ class Wire:
         self._network = Network(self._agenda, Links(1.0, latency))
 
     def at(self, time: float, name: str, sender: Any, receiver: Any, worker: int, size: int) -> None:
-        args = ((sender, receiver, worker), size, self._note, (name,))
-        self._agenda.at(time, worker, self._network.send, args)
+        transfer = Transfer(sender, receiver, worker, size, self._note, name, None)
+        self._agenda.at(time, worker, lambda network, what: network.send(what), self._network, transfer)
 
     def forget(self, time: float, worker: int) -> None:
-        self._agenda.at(time, worker, self._network.forget, (worker_id(worker),))
+        self._agenda.at(time, worker, lambda network, who: network.forget(who), self._network, worker_id(worker))
 
     def run(self) -> list[tuple[str, float]]:
         self._agenda.drain()
         return self.arrived
 
-    def _note(self, name: str) -> None:
+    def _note(self, name: str, _: None) -> None:
         self.arrived.append((name, self._agenda.now))
 
 

@@ -22,6 +22,33 @@ share = st.floats(0, 1)
 whole = st.integers(0, 10**12)
 counting = st.integers(1, 10**12)
 
+words_of_a_table = st.text("abcXYZ019._*? -+:/é", min_size=1, max_size=8).filter(lambda word: word == word.strip())
+writers = st.one_of(
+    st.just(codecs.Fp16()),
+    st.just(codecs.Bf16()),
+    st.just(codecs.Int8()),
+    st.just(codecs.OneBit()),
+    st.builds(codecs.Qsgd, st.integers(1, 127)),
+    st.just(codecs.Terngrad()),
+)
+ratio = st.floats(0, 1, exclude_min=True)
+topk = st.builds(codecs.TopK, ratio, st.one_of(st.just(0.0), st.floats(0, 1, exclude_max=True)))
+threshold = st.builds(codecs.Threshold, positive)
+chain = st.builds(codecs.Chain, st.one_of(topk, threshold), writers)
+several = st.one_of(st.just(codecs.Dense()), writers, topk, threshold, chain)
+
+
+def by_size(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.builds(codecs.BySize, counting, inner, inner)
+
+
+def per_table(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    pairs = st.lists(st.tuples(words_of_a_table, inner), min_size=1, max_size=3).map(tuple)
+    return st.builds(codecs.PerTable, pairs, inner)
+
+
+nested = st.recursive(several, lambda inner: st.one_of(by_size(inner), per_table(inner)), max_leaves=5)
+
 PARTS: dict[str, dict[type, st.SearchStrategy[Any]]] = {
     "sync": {
         Bsp: st.just(Bsp()),
@@ -41,7 +68,20 @@ PARTS: dict[str, dict[type, st.SearchStrategy[Any]]] = {
         rules.Momentum: st.builds(rules.Momentum, positive, st.floats(0, 1, exclude_max=True)),
         rules.Sasgd: st.builds(rules.Sasgd, positive),
     },
-    "codec": {codecs.Dense: st.just(codecs.Dense())},
+    "codec": {
+        codecs.Dense: st.just(codecs.Dense()),
+        codecs.Fp16: st.just(codecs.Fp16()),
+        codecs.Bf16: st.just(codecs.Bf16()),
+        codecs.Int8: st.just(codecs.Int8()),
+        codecs.OneBit: st.just(codecs.OneBit()),
+        codecs.Qsgd: st.builds(codecs.Qsgd, st.integers(1, 127), st.booleans()),
+        codecs.Terngrad: st.builds(codecs.Terngrad, st.booleans()),
+        codecs.TopK: topk,
+        codecs.Threshold: threshold,
+        codecs.Chain: chain,
+        codecs.BySize: by_size(nested),
+        codecs.PerTable: per_table(nested),
+    },
     "gate": {
         gates.Always: st.just(gates.Always()),
         gates.Every: st.builds(gates.Every, counting, counting),
@@ -111,10 +151,38 @@ def test_a_dispatch_is_what_its_text_says(part: Part) -> None:
         ("rule", "momentum:0.1,mu=0.5", rules.Momentum(0.1, 0.5)),
         ("gate", "every:fetch=2", gates.Every(1, 2)),
         ("gate", "every:2,3", gates.Every(2, 3)),
+        ("codec", "topk:0.01", codecs.TopK(0.01)),
+        ("codec", "topk:0.01,0.9", codecs.TopK(0.01, 0.9)),
+        ("codec", "qsgd:7,feedback=true", codecs.Qsgd(7, True)),
+        ("codec", "threshold:1e+30", codecs.Threshold(1e30)),
+        ("codec", "topk:0.01+fp16", codecs.Chain(codecs.TopK(0.01), codecs.Fp16())),
+        ("codec", "topk:0.01 + fp16", codecs.Chain(codecs.TopK(0.01), codecs.Fp16())),
+        ("codec", "threshold:1e+30+int8", codecs.Chain(codecs.Threshold(1e30), codecs.Int8())),
+        ("codec", "topk:ratio=0.01,momentum=0.9+qsgd:7", codecs.Chain(codecs.TopK(0.01, 0.9), codecs.Qsgd(7))),
+        ("codec", "chain:topk:0.01,fp16", codecs.Chain(codecs.TopK(0.01), codecs.Fp16())),
+        ("codec", "by_size", codecs.BySize(4096, codecs.TopK(0.01), codecs.Dense())),
+        ("codec", "by_size:1000,large=[topk:ratio=0.01,momentum=0.9]", codecs.BySize(1000, codecs.TopK(0.01, 0.9))),
+        ("codec", "by_size:1000, [ topk:ratio=0.01,momentum=0.9 ]", codecs.BySize(1000, codecs.TopK(0.01, 0.9))),
+        ("codec", "by_size:1000,large=topk:ratio=0.01", codecs.BySize(1000, codecs.TopK(0.01))),
+        ("codec", "per_table:[*.bias=dense]", codecs.PerTable((("*.bias", codecs.Dense()),))),
+        (
+            "codec",
+            "per_table:[a*=[topk:0.1+fp16], b=[by_size:9,large=int8]],other=bf16",
+            codecs.PerTable(
+                (
+                    ("a*", codecs.Chain(codecs.TopK(0.1), codecs.Fp16())),
+                    ("b", codecs.BySize(9, codecs.Int8())),
+                ),
+                codecs.Bf16(),
+            ),
+        ),
     ],
 )
 def test_words(kind: str, words: str, part: Part) -> None:
     assert parse(kind, words) == part
+
+
+PER_TABLE = "per_table:[b=int8,c=[topk:ratio=0.1,momentum=0.5]]"
 
 
 @pytest.mark.parametrize(
@@ -127,6 +195,11 @@ def test_words(kind: str, words: str, part: Part) -> None:
         (gates.Every(), "every"),
         (gates.Every(2), "every:2"),
         (gates.Every(1, 2), "every:fetch=2"),
+        (codecs.Qsgd(7, True), "qsgd:levels=7,feedback=true"),
+        (codecs.Chain(codecs.TopK(0.01), codecs.Fp16()), "topk:0.01+fp16"),
+        (codecs.BySize(1000, codecs.TopK(0.1)), "by_size:values=1000,large=topk:0.1"),
+        (codecs.BySize(large=codecs.Chain(codecs.TopK(0.1), codecs.Fp16())), "by_size:large=[topk:0.1+fp16]"),
+        (codecs.PerTable((("b", codecs.Int8()), ("c", codecs.TopK(0.1, 0.5)))), PER_TABLE),
     ],
 )
 def test_text_is_short(part: Part, words: str) -> None:
@@ -215,6 +288,34 @@ class TestOwnClasses:
         ("rule", "sgd:fast", "lr must be a number, not 'fast'"),
         ("rule", "momentum:0.1,1.5", "mu must be in"),
         ("codec", "zip", "one of: dense"),
+        ("codec", "topk:0", "'topk:0': the ratio must be above 0 and at most 1, not 0.0"),
+        ("codec", "topk:2", "'topk:2': the ratio must be above 0 and at most 1, not 2.0"),
+        ("codec", "topk:nan", "'topk:nan': the ratio must be above 0"),
+        ("codec", "topk:0.1,momentum=1", "momentum must be in [0, 1), not 1.0"),
+        ("codec", "topk", "write it like topk:0.01"),
+        ("codec", "topk:x", "ratio must be a number, not 'x'"),
+        ("codec", "threshold:0", "t must be above 0"),
+        ("codec", "threshold:inf", "t must be above 0 and finite"),
+        ("codec", "qsgd:0", "levels must be in 1..127, not 0"),
+        ("codec", "qsgd:128", "levels must be in 1..127, not 128"),
+        ("codec", "qsgd:7,feedback=maybe", "feedback is true or false"),
+        ("codec", "fp16+topk:0.1", "'fp16' picks no values"),
+        ("codec", "topk:0.1+dense", "'topk:0.1' alone already sends its values as they are"),
+        ("codec", "topk:0.1+topk:0.1", "'topk:0.1' cannot write picked values"),
+        ("codec", "topk:0.1+by_size", "'by_size' cannot write picked values"),
+        ("codec", "topk:0.1+fp16+int8", "write it like topk:0.01+fp16"),
+        ("codec", "topk:0.1+qsgd:7,feedback=true", "leave out feedback"),
+        ("codec", "topk:0.1+zip", "there is no 'zip'"),
+        ("codec", "by_size:0", "values must be at least 1"),
+        ("codec", "by_size:large=topk:2", "'topk:2': the ratio must be above 0"),
+        ("codec", "by_size:large=[topk:0.1", "a bracket has no partner"),
+        ("codec", "by_size:large=topk:0.1]", "a bracket has no partner"),
+        ("codec", "by_size:large=" + "[" * 9 + "int8" + "]" * 9, "at most 8 deep"),
+        ("codec", "by_size:large=" + "[" * 100_000, "at most 8 deep"),
+        ("codec", "per_table", "write it like per_table:[*.bias=dense"),
+        ("codec", "per_table:[]", "name at least one table"),
+        ("codec", "per_table:[dense]", "'dense' has no name"),
+        ("codec", "per_table:[=dense]", "a pattern has none of"),
         ("gate", "every:0", "push must be at least 1"),
         ("placement", "elastc", "did you mean 'elastic'"),
     ],
@@ -238,6 +339,19 @@ def test_any_text_is_a_part_or_a_usage_error(kind: str, words: str) -> None:
     except UsageError:
         return
     assert parse(kind, write(part)) == part
+
+
+@given(
+    st.sampled_from(["topk", "threshold", "qsgd", "by_size", "per_table", "chain"]),
+    st.text("0123456789.,=+-[]* ", max_size=10),
+    st.sampled_from(["", "topk:0.1", "fp16", "large=int8", "[a=int8]", "+fp16", "+int8]"]),
+)
+def test_any_arguments_are_a_codec_or_a_usage_error(name: str, arguments: str, more: str) -> None:
+    try:
+        part = parse("codec", f"{name}:{arguments}{more}")
+    except UsageError:
+        return
+    assert parse("codec", str(part)) == part
 
 
 @given(st.sampled_from(["ssp", "dsps", "drop", "pssp"]), st.text("0123456789.,=+-eEinfspahlo ", max_size=12))

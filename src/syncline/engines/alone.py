@@ -11,7 +11,7 @@ from syncline.engines.control import Begin, Declare, layout_of
 from syncline.engines.memory import Memory
 from syncline.engines.settings import settle, strategy_of
 from syncline.errors import SynclineError
-from syncline.layout import Bucket, buckets
+from syncline.layout import Bucket, Values, buckets
 from syncline.messages import Member, Params, View, server_id, worker_id
 from syncline.nodes.shard import Shard
 from syncline.nodes.terms import Terms
@@ -29,6 +29,8 @@ class Alone:
         self.error: SynclineError | None = None
         self.following: int | None = None
         self.fresh: set[Bucket] = set()
+        self.members: tuple[int, ...] = (0,)
+        self._remembered: dict[str, Values] = {}
         self.v = 0
 
     def begin(self, declare: Declare) -> Begin:
@@ -53,6 +55,16 @@ class Alone:
         terms = Terms(strategy.sync[0], strategy.rule, strategy.codec, self._draw, strategy.release)
         pieces = {bucket: self.memory.update(bucket).copy() for bucket in self.buckets}
         self._shard = Shard(0, pieces, terms, self._view)
+        for name, vector in self._remembered.items():
+            for bucket, held in self._shard.buckets.items():
+                held.memory[name][:] = vector[bucket.start : bucket.stop]
+
+    def remind(self, name: str) -> None:
+        self._remembered[name] = self.memory.updates.copy()
+
+    def recall(self, name: str) -> None:
+        for bucket, held in self._shard.buckets.items():
+            self.memory.update(bucket)[:] = held.memory[name]
 
     def join(self) -> None:
         raise AssertionError("a run of one has nobody to join")
@@ -97,9 +109,6 @@ class Alone:
 
     def wait(self, done: Callable[[], bool]) -> None:
         assert done(), "in a run of one everything has happened already"
-
-    def pump(self) -> None:
-        """Nothing is ever under way."""
 
     def leave(self) -> None:
         self.handle(Depart())

@@ -122,21 +122,30 @@ class Go(Control, frozen=True, tag="go"):
 
 
 class Seed(Control, frozen=True, tag="seed"):
-    """Leader to server: these are the first parameters of a bucket."""
+    """Leader to server: these are the first parameters of a bucket; before them, what its rule remembers by a name."""
+
+    bucket: Bucket
+    memory: str = ""
+
+
+class Noted(Control, frozen=True, tag="noted"):
+    """Server to leader: that is remembered, and its place in the lane's memory is free again."""
 
     bucket: Bucket
 
 
 class Read(Control, frozen=True, tag="read"):
-    """Worker to server, after the last iteration of all: give me a bucket as it is."""
+    """Worker to server, outside of any iteration: give me a bucket as it is, or what its rule remembers by a name."""
 
     bucket: Bucket
+    memory: str = ""
 
 
 class Whole(Control, frozen=True, tag="whole"):
-    """Server to worker: the bucket as it is."""
+    """Server to worker: the bucket as it is, in the place of parameters; what is remembered, in that of an update."""
 
     bucket: Bucket
+    memory: str = ""
 
 
 class Share(Control, frozen=True, tag="share"):
@@ -237,6 +246,7 @@ ControlMessage = (
     | Seed
     | Read
     | Whole
+    | Noted
     | Share
     | Shared
     | Ended

@@ -1,6 +1,6 @@
 """The coordinator process: whoever takes part in a run is known here, and it watches who lives.
 
-    python -m syncline.engines.coordinator WORKERS SERVERS [NAME=WORDS ...]
+    python -m syncline.engines.coordinator WORKERS SERVERS SETTINGS
 
 1. A connection is about one model at most (gathering.py); whoever trains several opens several.
 2. A worker whose connection ends without a word is lost at once: the kernel ends it when the process dies. So is one
@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -69,11 +70,12 @@ READING = 600.0
 class Office:
     """Everyone who takes part, and the models that they train."""
 
-    def __init__(self, workers: int, servers: int, words: Mapping[str, str], wiring: Wiring) -> None:
+    def __init__(self, workers: int, servers: int, layers: Mapping[str, Mapping[str, str]], wiring: Wiring) -> None:
+        """`layers`: the user's settings by where they were said, the strongest first."""
         self.over = False
         self.expected = workers
         self.count = servers
-        self.words = words
+        self.layers = layers
         self._wiring = wiring
         self._patience = patience(os.environ)
         self._host = host()
@@ -433,9 +435,8 @@ class Office:
 
 
 def main() -> int:
-    workers, servers, *words = sys.argv[1:]
-    settings = dict(word.split("=", 1) for word in words)
-    return run(Office(int(workers), int(servers), settings, Wiring.read(os.environ)).run)
+    workers, servers, layers = sys.argv[1:]
+    return run(Office(int(workers), int(servers), json.loads(layers), Wiring.read(os.environ)).run)
 
 
 if __name__ == "__main__":

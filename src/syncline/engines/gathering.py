@@ -56,8 +56,8 @@ class Run(Protocol):
     """How many workers start the run."""
     count: int
     """How many servers there are."""
-    words: Mapping[str, str]
-    """The settings of the command line."""
+    layers: Mapping[str, Mapping[str, str]]
+    """The user's settings by where they were said, the strongest first."""
 
     def absent(self) -> Collection[int]:
         """The workers that nobody need wait for at the beginning."""
@@ -214,7 +214,7 @@ class Gathering:
         run, leader = self._run, ready[0]
         declared = self._declared[leader.id.number]
         layers = {
-            "the command line": run.words,
+            **run.layers,
             "the program": declared.wishes if leader.hello.run else {},
             "the lane": run.fitting(ready),
         }

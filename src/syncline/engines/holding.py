@@ -1,6 +1,7 @@
 """One model on a server: its shard, the workers that train it, and what lies between them.
 
-1. The leader's parameters come in bucket by bucket (`Seed`); what arrives before they are whole waits.
+1. The leader's parameters come in bucket by bucket (`Seed`), before them what the rule remembers of an earlier run, if
+   there was one. What arrives before they are whole waits.
 2. A worker on the same host hands over its memory with its first frame: a push is read where it lies, an answer is
    written where it is used. From any other worker, payloads ride on the wire.
 3. Whatever a worker sends is checked before anything is written or judged; a bad frame costs its sender the connection.
@@ -18,14 +19,14 @@ import numpy as np
 
 from syncline.draw import Draw
 from syncline.effects import Effect, Event, Received, Send
-from syncline.engines.control import Begin, Figures, Read, Seed, Whole, layout_of
+from syncline.engines.control import Begin, Figures, Noted, Read, Seed, Whole, layout_of
 from syncline.engines.frames import Frame
 from syncline.engines.memory import Memory
 from syncline.engines.settings import strategy_of
 from syncline.engines.tracing import Tracing
 from syncline.engines.wire import Wire
 from syncline.errors import PeerError, SynclineError
-from syncline.layout import VALUE_BYTES, Bucket, Payload
+from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
 from syncline.messages import COORDINATOR, NodeId, Pull, Push, View
 from syncline.nodes.meter import Meter
 from syncline.nodes.shard import Shard
@@ -80,6 +81,9 @@ class Holding:
         self._shard: Shard | None = None
         self._pieces = {bucket: np.zeros(bucket.size, np.float32) for bucket in begin.view.holders[id.number]}
         self._unseeded = set(self._pieces)
+        self._strategy = strategy_of(begin.settings, len(begin.servers))
+        self._remembered: dict[Bucket, dict[str, Values]] = {}
+        """What the rule remembers from an earlier run."""
         self._buckets = frozenset(bucket for held in begin.view.holders for bucket in held)
         self._leader = next((each for each in begin.view.members if each.worker == begin.leader), None)
         self._views: list[View] = []
@@ -96,10 +100,14 @@ class Holding:
     def _open(self) -> None:
         """The first parameters are whole: make the shard, and let in what has waited."""
         begin, number = self._begin, self.id.number
-        strategy = strategy_of(begin.settings, len(begin.servers))
+        strategy = self._strategy
         draw = Draw(int(begin.settings["seed"]))
         terms = Terms(strategy.sync[number], strategy.rule, strategy.codec, draw, strategy.release)
         self._shard = Shard(number, self._pieces, terms, begin.view)
+        for bucket, memory in self._remembered.items():
+            for name, values in memory.items():
+                self._shard.buckets[bucket].memory[name][:] = values
+        self._remembered.clear()
         views, self._views = self._views, []
         for view in views:
             self._handle(Received(COORDINATOR, view))
@@ -146,6 +154,8 @@ class Holding:
         if isinstance(message, Seed):
             if not self._awaits(peer, message.bucket):
                 raise PeerError(f"a seed of {message.bucket} that nobody waits for")
+            if message.memory and message.memory not in self._strategy.rule.start(np.zeros(0, np.float32)):
+                raise PeerError(f"a seed of {message.memory!r}, which this rule does not remember")
         elif message.incarnation != peer.incarnation:
             raise PeerError(f"{type(message).__name__} of incarnation {message.incarnation} from {peer.incarnation}")
         elif message.bucket in peer.asked:
@@ -172,16 +182,21 @@ class Holding:
             if not carried:
                 self._check(peer, message, False)
             if isinstance(message, Seed):
-                self._seed(peer, message.bucket)
+                self._seed(peer, message)
             else:
                 peer.asked.add(message.bucket)
                 self._request(peer, message)
         elif isinstance(message, Read) and self._shard is not None:
-            self._read(peer, message.bucket)
+            self._read(peer, message.bucket, message.memory)
         else:
             raise PeerError(f"{type(message).__name__} from a worker")
 
-    def _seed(self, peer: Peer, bucket: Bucket) -> None:
+    def _seed(self, peer: Peer, seed: Seed) -> None:
+        bucket = seed.bucket
+        if seed.memory:
+            self._remembered.setdefault(bucket, {})[seed.memory] = peer.memory.update(bucket).copy()
+            self._out(peer.wire, Noted(bucket))
+            return
         self._pieces[bucket][:] = peer.memory.update(bucket)
         self._unseeded.discard(bucket)
         if not self._unseeded:
@@ -201,12 +216,17 @@ class Holding:
             self._pushed += payload.nbytes
         self._handle(Received(peer.id, message, payload))
 
-    def _read(self, peer: Peer, bucket: Bucket) -> None:
+    def _read(self, peer: Peer, bucket: Bucket, name: str) -> None:
         assert self._shard is not None
         held = self._shard.buckets.get(bucket)
         if held is None:
             raise PeerError(f"{bucket} is not here")
-        self._give(peer, Whole(bucket), bucket, held.params)
+        if not name:
+            self._give(peer, Whole(bucket), held.params, peer.memory.param(bucket))
+        elif name in held.memory:
+            self._give(peer, Whole(bucket, name), held.memory[name], peer.memory.update(bucket))
+        else:
+            raise PeerError(f"nothing called {name!r} is remembered of {bucket}")
 
     # The node.
 
@@ -237,12 +257,12 @@ class Holding:
                 self._out(peer.wire, message)
             else:
                 self._pulled += payload.nbytes
-                self._give(peer, message, message.bucket, payload)  # type: ignore[union-attr]
+                self._give(peer, message, payload, peer.memory.param(message.bucket))  # type: ignore[union-attr]
 
-    def _give(self, peer: Peer, message: Frame, bucket: Bucket, values: Payload) -> None:
-        """Parameters to a worker: into its memory, or over the wire."""
+    def _give(self, peer: Peer, message: Frame, values: Payload, place: Values) -> None:
+        """Values to a worker: into this place of its memory, or over the wire."""
         if peer.shared:
-            peer.memory.param(bucket)[:] = values
+            place[:] = values
             self._out(peer.wire, message)
         else:
             self._out(peer.wire, message, values.data)

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -99,8 +100,8 @@ class Launcher:
 
     def _start_coordinator(self) -> None:
         plan = self._plan
-        words = [f"{key}={word}" for key, word in plan.words().items()]
-        command = [sys.executable, "-m", "syncline.engines.coordinator", str(plan.workers), str(plan.servers), *words]
+        words = [str(plan.workers), str(plan.servers), json.dumps(plan.layers)]
+        command = [sys.executable, "-m", "syncline.engines.coordinator", *words]
         self.coordinator = self._spawn("coordinator", command, {**lean(), "SYNCLINE_PORT": str(plan.port)})
         assert self.coordinator.process.stdout is not None
         said = self.coordinator.process.stdout.readline().decode().split()

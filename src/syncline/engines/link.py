@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 from collections.abc import Callable
 from itertools import zip_longest
 from math import inf
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 
 from syncline.draw import Draw
 from syncline.effects import Deliver, Depart, Effect, Enter, Event, Fail, Received, Send
+from syncline.engines.background import Background
 from syncline.engines.control import (
     Abort,
     Begin,
@@ -21,6 +21,7 @@ from syncline.engines.control import (
     Ended,
     Go,
     Hello,
+    Noted,
     Place,
     Pulse,
     Read,
@@ -41,6 +42,7 @@ from syncline.engines.settings import strategy_of
 from syncline.engines.silence import Silence
 from syncline.engines.watch import host
 from syncline.engines.wire import Wire
+from syncline.engines.wires import Wires
 from syncline.engines.wiring import Wiring, connect_coordinator
 from syncline.errors import GoneError, PeerError, RunError, SynclineError, UsageError
 from syncline.layout import VALUE_BYTES, Bucket, Payload
@@ -60,6 +62,9 @@ NOTICE_SECONDS = 10.0
 LOOK_SECONDS = 1.0
 """Seconds between two looks whether a host has fallen silent."""
 
+MUCH = 1 << 16
+"""A payload of so many bytes is worth a thread that moves it while the program computes."""
+
 MOST = 1 << 62
 """No iteration, version or V is as large: what is computed from them fits into a frame."""
 
@@ -74,9 +79,9 @@ class Link:
         self._wiring = wiring
         self._model = ""
         self._said: Shared | None = None
-        self._poll = select.poll()
-        self._wires: dict[int, tuple[Wire, NodeId]] = {}
-        self._by_id: dict[NodeId, Wire] = {}
+        self._wires = Wires(self)
+        self._background = Background(self._wires, self._busy, self._failed)
+        self._shared = False
         self._ended = False
         self._go = False
         self._sitting = False
@@ -91,6 +96,8 @@ class Link:
         """The iteration to go on with, once the present one is whole."""
         self.fresh: set[Bucket] = set()
         """The buckets that were answered in this iteration."""
+        self.members: tuple[int, ...] = ()
+        """The live workers of this model, as far as this one knows."""
         self.v = 0
         """The last answer's V: how many rounds everyone has finished."""
 
@@ -102,7 +109,7 @@ class Link:
         if known is not None:
             hello = replace(hello, run=known.run, number=known.worker, incarnation=known.incarnation, again=True)
         wire = connect_coordinator(self._wiring, hello)
-        self._add(COORDINATOR, wire)
+        self._wires.add(COORDINATOR, wire)
         self.welcome: Welcome | None = None
         self._wait(lambda: self.welcome is not None, WELCOME_SECONDS)
         assert self.welcome is not None
@@ -124,7 +131,7 @@ class Link:
 
     def pulse(self, pulse: Pulse) -> None:
         """Tell the launcher how far this worker is; if the coordinator is gone, nobody need know."""
-        if COORDINATOR in self._by_id:
+        if COORDINATOR in self._wires:
             self._send(COORDINATOR, pulse)
 
     def begin(self, declare: Declare) -> Begin:
@@ -173,7 +180,7 @@ class Link:
         """Reach every server, and say who this is; where memory is shared, it goes along."""
         wires, self._shared = open_lane(places, self._wiring)
         for number, wire in enumerate(wires):
-            self._add(server_id(number), wire)
+            self._wires.add(server_id(number), wire)
         segment = new_segment(self.layout.size) if self._shared else None
         try:
             self.memory = Memory(self.layout.size, segment)
@@ -202,6 +209,17 @@ class Link:
         for bucket in self.buckets:
             self._send(self._holder[bucket], Seed(bucket), bucket)
 
+    def remind(self, name: str) -> None:
+        """Leader, before `seed`: the rule remembers by this name what lies in `memory.updates`."""
+        self._unread = set(self.buckets)
+        for bucket in self.buckets:
+            self._send(self._holder[bucket], Seed(bucket, name), bucket)
+        self.wait(lambda: not self._unread)
+
+    def recall(self, name: str) -> None:
+        """What the rule remembers by this name, into `memory.updates`; while no update is under way."""
+        self._read(name)
+
     def sit(self) -> None:
         """Wait until all who start together hold the first parameters."""
         self._sitting = True
@@ -213,19 +231,14 @@ class Link:
         """Take part in a run that is under way."""
         self.handle(Enter())
 
-    def _add(self, id: NodeId, wire: Wire) -> None:
-        wire.trust()
-        self._wires[wire.fileno()] = (wire, id)
-        self._by_id[id] = wire
-        self._poll.register(wire.fileno(), select.POLLIN)
-
     # The node.
 
     def handle(self, event: Event) -> None:
         """Tell the node something, and do what it asks for."""
         assert self.node is not None
-        for effect in self.node.handle(event, monotonic()):
-            self._perform(effect)
+        with self._background:
+            for effect in self.node.handle(event, monotonic()):
+                self._perform(effect)
 
     def _perform(self, effect: Effect) -> None:
         if type(effect) is Send:
@@ -257,26 +270,21 @@ class Link:
 
     def _send(self, to: NodeId, message: Frame, bucket: Bucket | None = None) -> None:
         """Send a frame; the update of `bucket` rides along unless the server can read it where it lies."""
-        if self.error is not None:
-            raise self.error
-        wire = self._by_id.get(to)
-        if wire is None:
-            raise self._failed(RunError(_NO_COORDINATOR.format("")))  # a lost server has been an error already
-        payload = None
-        if bucket is not None and not self._shared:
-            payload = self.memory.update(bucket).data
-        try:
-            wire.send(message, payload, lasting=True)
-            return
-        except OSError as error:
-            reason = str(error)
-        self._lost(wire, to, reason)
+        with self._background:
+            if self.error is not None:
+                raise self.error
+            if to not in self._wires:
+                raise self._failed(RunError(_NO_COORDINATOR.format("")))  # a lost server has been an error already
+            payload = self.memory.update(bucket).data if bucket is not None and not self._shared else None
+            self._wires.send(to, message, payload)
+            if payload is not None and (payload.nbytes >= MUCH or self._wires.waiting):
+                self._background.wake()
+
+    def _busy(self) -> bool:
+        """Is something under way that the program does not wait for yet?"""
+        return self._wires.waiting or (self.node is not None and self.node.is_waiting)
 
     # Waiting.
-
-    def pump(self) -> None:
-        """Read and write what can be at once."""
-        self._turn(0.0)
 
     def wait(self, done: Callable[[], bool]) -> None:
         """Read and write until something holds."""
@@ -286,67 +294,25 @@ class Link:
         """The same for at most so long; `notice`: what the user is told if it takes its time."""
         silence = None
         began = now = looked = monotonic()
-        while not done():
-            if self.error is not None:
-                raise self.error
-            left = began + seconds - now
-            if left < 0:
-                raise RunError(f"nothing was heard for {seconds:g} s")
-            self._turn(1000 * min(left, LOOK_SECONDS))
-            now = monotonic()
-            if now - looked >= LOOK_SECONDS:
-                silence, looked = silence or Silence(), now  # new, since nobody has looked while the program computed
-                self._look(silence, now)
-            if notice and now - began >= NOTICE_SECONDS:
-                say(f"syncline: {notice}")
-                notice = ""
+        with self._background:
+            while not done():
+                if self.error is not None:
+                    raise self.error
+                left = began + seconds - now
+                if left < 0:
+                    raise RunError(f"nothing was heard for {seconds:g} s")
+                self._wires.turn(1000 * min(left, LOOK_SECONDS))
+                now = monotonic()
+                if now - looked >= LOOK_SECONDS:
+                    silence, looked = silence or Silence(), now  # new: nobody has looked while the program computed
+                    self._wires.look(silence, now)
+                if notice and now - began >= NOTICE_SECONDS:
+                    say(f"syncline: {notice}")
+                    notice = ""
 
-    def _look(self, silence: Silence, now: float) -> None:
-        """Is one of the hosts gone without a word?"""
-        for wire, id in list(self._wires.values()):
-            if silence.gone(wire, now):
-                self._lost(wire, id, "its host acknowledges nothing")
+    # What comes in.
 
-    def _turn(self, timeout: float) -> None:
-        """Wait for at most so many milliseconds, and handle what has happened."""
-        blocked = [wire for wire, _ in self._wires.values() if wire.waiting]
-        for wire in blocked:
-            self._poll.modify(wire.fileno(), select.POLLIN | select.POLLOUT)
-        ready = self._poll.poll(timeout)
-        for wire in blocked:
-            if wire.fileno() >= 0:
-                self._poll.modify(wire.fileno(), select.POLLIN)
-        for fd, what in ready:
-            if fd not in self._wires:
-                continue
-            wire, id = self._wires[fd]
-            if what & select.POLLOUT:
-                self._flush(wire, id)
-            if what & ~select.POLLOUT and wire.fileno() >= 0:
-                self._read(wire, id)
-
-    def _flush(self, wire: Wire, id: NodeId) -> None:
-        try:
-            wire.flush()
-            return
-        except OSError as error:
-            reason = str(error)
-        self._lost(wire, id, reason)
-
-    def _read(self, wire: Wire, id: NodeId) -> None:
-        try:
-            for message, payload in wire.receive(lambda message, size: self._sink(id, message, size)):
-                self._frame(id, message, payload is not None)
-            return
-        except EOFError:
-            reason = "its connection ended"
-        except OSError as error:
-            reason = str(error)
-        except PeerError as error:
-            raise self._failed(PeerError(f"{id} broke the protocol: {error}")) from None
-        self._lost(wire, id, reason)
-
-    def _sink(self, source: NodeId, message: Frame, size: int) -> memoryview:
+    def sink(self, source: NodeId, message: Frame, size: int) -> memoryview:
         if not isinstance(message, Params | Whole) or self.node is None or self._shared:
             raise PeerError(f"{type(message).__name__} with a payload")
         bucket = message.bucket
@@ -356,9 +322,10 @@ class Link:
             raise PeerError(f"{type(message).__name__} of {bucket} with a payload of {size:,} bytes")
         if isinstance(message, Params) and not self.node.awaits(message):
             return memoryview(bytearray(size))
-        return self.memory.param(bucket).data.cast("B")
+        remembered = isinstance(message, Whole) and message.memory
+        return (self.memory.update(bucket) if remembered else self.memory.param(bucket)).data.cast("B")
 
-    def _frame(self, source: NodeId, message: Frame, carried: bool) -> None:
+    def take(self, source: NodeId, message: Frame, carried: bool) -> None:
         if isinstance(message, Refused):
             raise self._failed(UsageError("run", message.reason) if message.usage else RunError(message.reason))
         if isinstance(message, Abort):
@@ -369,7 +336,7 @@ class Link:
             self._from_server(source, message, carried)
 
     def _from_server(self, source: NodeId, message: Frame, carried: bool) -> None:
-        if self.node is None or not isinstance(message, Params | Taken | Gone | Moved | Whole):
+        if self.node is None or not isinstance(message, Params | Taken | Gone | Moved | Whole | Noted):
             raise PeerError(f"{type(message).__name__} from a server")
         if self._holder.get(message.bucket) != source and not isinstance(message, Gone):
             raise PeerError(f"{type(message).__name__} of {message.bucket}, which it does not hold")
@@ -377,7 +344,7 @@ class Link:
             raise PeerError(f"{type(message).__name__} {'with' if carried else 'without'} a payload")
         if isinstance(message, Params | Taken) and not (0 <= message.version < MOST and 0 <= message.v < MOST):
             raise PeerError(f"{type(message).__name__} of version {message.version} and V {message.v}")
-        if isinstance(message, Whole):
+        if isinstance(message, Whole | Noted):
             self._unread.discard(message.bucket)
         else:
             payload = self.memory.param(message.bucket) if type(message) is Params else None
@@ -407,16 +374,17 @@ class Link:
             raise PeerError(f"{type(message).__name__} from the coordinator")
 
     def _check_view(self, view: View) -> None:
+        """Refuse a view that cannot be, and note who lives."""
         if view.holders != self._holders:
             raise PeerError("a view in which servers hold other buckets")
         if not all(0 <= (member.first or 0) < MOST for member in view.members):
             raise PeerError("a view in which somebody starts with an iteration that is none")
+        self.members = tuple(member.worker for member in view.members)
 
-    def _lost(self, wire: Wire, id: NodeId, reason: str) -> None:
-        self._poll.unregister(wire.fileno())
-        self._wires.pop(wire.fileno(), None)
-        self._by_id.pop(id, None)
-        wire.close()
+    def broke(self, source: NodeId, error: PeerError) -> None:
+        raise self._failed(PeerError(f"{source} broke the protocol: {error}")) from None
+
+    def lost(self, id: NodeId, reason: str) -> None:
         if id == COORDINATOR:
             if self._needs_coordinator():
                 raise self._failed(RunError(_NO_COORDINATOR.format(f" ({reason})")))
@@ -430,14 +398,14 @@ class Link:
 
     def _failed(self, error: SynclineError) -> SynclineError:
         """Note that there is no going on: whoever asks again is told again, and nobody waits for what will not come."""
-        self.error = error
-        return error
+        self.error = self.error or error
+        return self.error
 
     def _wait_for_the_reason(self) -> None:
         """The coordinator may know more of it, and says so: that is the better error."""
         until = monotonic() + 0.5
-        while COORDINATOR in self._by_id and monotonic() < until:
-            self._turn(1000 * max(until - monotonic(), 0.0))
+        while COORDINATOR in self._wires and monotonic() < until:
+            self._wires.turn(1000 * max(until - monotonic(), 0.0))
 
     # The end.
 
@@ -449,18 +417,17 @@ class Link:
     def read_final(self) -> None:
         """Once nobody is a member any more: take the parameters as they are."""
         self.wait(lambda: self._ended)
+        self._read()
+
+    def _read(self, name: str = "") -> None:
         self._unread = set(self.buckets)
         for bucket in self.buckets:
-            self._send(self._holder[bucket], Read(bucket))
+            self._send(self._holder[bucket], Read(bucket, name))
         self.wait(lambda: not self._unread)
 
     def close(self) -> None:
-        for fd, (wire, _) in self._wires.items():
-            self._poll.unregister(fd)
-            wire.cut()  # also where a process that was forked (a loader's) holds the socket too
-            wire.close()
-        self._wires.clear()
-        self._by_id.clear()
+        self._background.close()
+        self._wires.close()
 
 
 def _in_turn(holders: tuple[tuple[Bucket, ...], ...]) -> tuple[Bucket, ...]:

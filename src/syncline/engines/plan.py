@@ -42,10 +42,15 @@ class Plan:
     def joins(self) -> bool:
         return bool(self.places)
 
+    @property
+    def layers(self) -> dict[str, dict[str, str]]:
+        """What the user has said, and where; the first beats the second."""
+        return {COMMAND_LINE: dict(self.settings), self.file: dict(self.config)}
+
     def settled(self) -> dict[str, tuple[str, str]]:
         """Every setting and where it came from, as far as is known before the program speaks."""
         try:
-            return settle({COMMAND_LINE: self.settings, self.file: self.config}, self.servers, self.workers)
+            return settle(self.layers, self.servers, self.workers)
         except UsageError as error:
             if error.option in self.config and error.option not in self.settings and error.option != "seed":
                 raise UsageError(f"strategy.{error.option}", error.problem) from None

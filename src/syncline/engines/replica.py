@@ -33,6 +33,7 @@ class Link(Protocol):
     error: SynclineError | None
     following: int | None
     fresh: set[Bucket]
+    members: tuple[int, ...]
     v: int
 
     def begin(self, declare: Declare) -> Begin: ...
@@ -41,6 +42,10 @@ class Link(Protocol):
 
     def seed(self) -> None: ...
 
+    def remind(self, name: str) -> None: ...
+
+    def recall(self, name: str) -> None: ...
+
     def sit(self) -> None: ...
 
     def handle(self, event: Event) -> None: ...
@@ -48,8 +53,6 @@ class Link(Protocol):
     def keeps_own(self, bucket: Bucket) -> bool: ...
 
     def wait(self, done: Callable[[], bool]) -> None: ...
-
-    def pump(self) -> None: ...
 
     def leave(self) -> None: ...
 
@@ -95,8 +98,16 @@ class Replica:
 
     # The start.
 
-    def declare(self, arrays: Mapping[str, npt.ArrayLike], wishes: Mapping[str, object]) -> dict[str, Values]:
-        """Say what is trained, and take the leader's values; the arrays that come back are the lane's own memory."""
+    def declare(
+        self,
+        arrays: Mapping[str, npt.ArrayLike],
+        wishes: Mapping[str, object],
+        memory: Mapping[str, Values] | None = None,
+    ) -> dict[str, Values]:
+        """Say what is trained, and take the leader's values; the arrays that come back are the lane's own memory.
+
+        `memory`: what the servers' rule remembered (`recall`), to go on with.
+        """
         self._check_open()
         if self._tables:
             raise UsageError("tables", "are declared already; one declaration holds them all")
@@ -108,16 +119,19 @@ class Replica:
         self._over = {table.name: self._buckets_of(table) for table in layout.tables}
         self._in = {bucket: self._tables_in(bucket) for bucket in self.link.buckets}
         self.arrays = {name: self._view(self.link.memory.params, name) for name in self._tables}
-        self._first_values(values)
+        self._first_values(values, memory or {})
         return dict(self.arrays)
 
-    def _first_values(self, values: Mapping[str, Values]) -> None:
+    def _first_values(self, values: Mapping[str, Values], memory: Mapping[str, Values]) -> None:
         """All take the leader's values; a joiner takes those of the iteration before its first."""
         link = self.link
         if self.leader < 0:
             link.join()
         else:
             if self.leader == self.rank:
+                for name, vector in memory.items():
+                    link.memory.updates[:] = self._checked(name, vector)
+                    link.remind(name)
                 for name, each in values.items():
                     self._view(link.memory.updates, name)[...] = each
                 link.seed()
@@ -126,6 +140,26 @@ class Replica:
         if self.leader >= 0:
             link.sit()
         self._next()
+
+    def _checked(self, name: str, vector: Values) -> Values:
+        known = self._remembered()
+        if name not in known or vector.shape != self.link.memory.updates.shape:
+            raise UsageError("memory", f"{name!r} of {vector.size:,} values is not what this rule remembers")
+        return vector
+
+    def _remembered(self) -> list[str]:
+        return list(self.strategy.rule.start(np.zeros(0, np.float32)))
+
+    def recall(self) -> dict[str, Values]:
+        """What the servers' rule remembers, each name as one flat array; between iterations."""
+        self._check_declared()
+        if self._clocked:
+            self.sync()
+        found = {}
+        for name in self._remembered():
+            self.link.recall(name)
+            found[name] = self.link.memory.updates.copy()
+        return found
 
     def _buckets_of(self, table: Table) -> tuple[Bucket, ...]:
         return tuple(each for each in self.link.buckets if each.start < table.stop and table.start < each.stop)
@@ -166,10 +200,6 @@ class Replica:
         for bucket in self._over[name]:
             if bucket not in self._pushed and self._in[bucket] <= self._given:
                 self._push(bucket, True)
-
-    def pump(self) -> None:
-        """Read and write what can be at once, and go on."""
-        self.link.pump()
 
     def _turn_to(self, call: str, name: str) -> None:
         """See to it that the memory of a table's update may be written."""

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-import msgspec
 import numpy as np
 
 from syncline.effects import Effect, Send
@@ -30,21 +29,17 @@ from syncline.nodes.kept import Kept, KeptUpdates, Who
 from syncline.nodes.paces import Paces
 from syncline.nodes.parking import ParkingLot, Request
 from syncline.nodes.terms import WHOLE, Terms
+from syncline.rules import Memory
 from syncline.sync import Release
 
 BLOCK = 1 << 15
 """Values that are worked on at a time: the sum and the parameters of a block stay in a core's cache."""
 
-_ALL = slice(None)
-_SOFT, _PARAMS = Release.SOFT, Wants.PARAMS  # a member of an enum is slow to look up, and every message asks
+_LAZY, _SOFT, _PARAMS = Release.LAZY, Release.SOFT, Wants.PARAMS  # enums are slow to look up, and every message asks
+_add, _divide = np.add, np.divide  # so is a name in numpy
 
-
-class Seen(msgspec.Struct, frozen=True, gc=False):
-    """The last push of a worker that was judged, to know a repeat."""
-
-    incarnation: int
-    progress: int
-    late: bool
+Stretch = tuple[Values, Memory, Values]
+"""Parameters, their rule's memory, and as many values to work in."""
 
 
 class HeldBucket:
@@ -60,7 +55,10 @@ class HeldBucket:
         self.missing = 0
         self._terms = terms
         self._pushed: dict[int, set[Who]] = {}
-        self._seen: dict[int, Seen] = {}
+        self._seen: dict[int, Push] = {}
+        """The last push of each worker that was judged, to know a repeat."""
+        self._late: dict[int, Push] = {}
+        """The last one of each worker that was too late."""
         self._pulled: dict[int, tuple[int, int]] = {}
         """(incarnation, progress) of each worker's last pull without a push that was answered."""
         self._kept = KeptUpdates()
@@ -73,7 +71,8 @@ class HeldBucket:
         self._lent_to: list[Effect] | None = None
         """The effects of the `handle` in which the parameters were last sent."""
         self._scratch = np.empty_like(params)
-        self._blocks = [slice(start, min(start + BLOCK, params.size)) for start in range(0, params.size, BLOCK)]
+        self._whole: Stretch = (params, self.memory, self._scratch)
+        self._blocks = [] if params.size <= BLOCK else [self._block(at) for at in range(0, params.size, BLOCK)]
         self._set_first_bound()
         self._count_missing()
 
@@ -121,14 +120,15 @@ class HeldBucket:
         seen = self._seen.get(worker)
         if seen is not None and seen.incarnation == push.incarnation and i <= seen.progress:
             if not self._lot.holds(worker, i):
-                self._answer(arrived, now, out, late=seen.late and i == seen.progress)
+                self._answer(arrived, now, out, late=i == seen.progress and self._late.get(worker) is seen)
             return None
-        late = self._terms.at_close and i < self.v
-        self._seen[worker] = Seen(push.incarnation, i, late)
-        if late:
+        self._seen[worker] = push
+        terms = self._terms
+        if terms.at_close and i < self.v:
+            self._late[worker] = push
             self._answer(arrived, now, out, late=True)
             return False
-        if self._terms.adaptive:
+        if terms.adaptive:
             self._paces.pushed(worker, now)
         self._take(worker, push, arrived.payload, out)
         self.advance(now, out)
@@ -147,11 +147,12 @@ class HeldBucket:
 
     def _take(self, worker: int, push: Push, payload: Payload | None, out: list[Effect]) -> None:
         who, i, terms = (worker, push.incarnation), push.progress, self._terms
-        update = None if push.empty else payload
+        if push.empty:
+            payload = None
         if terms.at_close:
-            self._kept.keep(i, who, Kept(update, push.lr, push.read))
-        elif update is not None:
-            self._apply([update], terms.share, self.version - push.read, push.lr, out)
+            self._kept.keep(i, who, Kept(payload, push.lr, push.read))
+        elif payload is not None:
+            self._apply([payload], terms.share, self.version - push.read, push.lr, out)
         if i >= self.v:
             there = self._pushed.get(i)
             if there is None:
@@ -162,9 +163,10 @@ class HeldBucket:
 
     def _pull(self, arrived: Request, now: float, out: list[Effect]) -> None:
         terms, self._judged = self._terms, arrived
-        if terms.model.may_answer(self, arrived.source.number, arrived.message.progress, terms.draw):
+        message = arrived.message
+        if terms.model.may_answer(self, arrived.source.number, message.progress, terms.draw):
             self._answer(arrived, now, out)
-        elif terms.release is _SOFT and type(arrived.message) is Push and arrived.message.progress > self._unruly:
+        elif terms.release is _SOFT and type(message) is Push and message.progress > self._unruly:
             self._lot.park(arrived, self.v)
         else:
             self._lot.park(arrived, self._release_round(arrived))
@@ -175,22 +177,19 @@ class HeldBucket:
 
     def _answer(self, parked: Request, now: float, out: list[Effect], late: bool = False) -> None:
         message, source, terms = parked.message, parked.source, self._terms
-        if terms.at_close:
-            self._kept.own(message.progress, (source.number, message.incarnation))
+        i, incarnation, fetch = message.progress, message.incarnation, True
+        if self._kept.by_round:
+            self._kept.own(i, (source.number, incarnation))
         if type(message) is Push:
             fetch = message.wants is _PARAMS
         else:
-            fetch = True
-            self._pulled[source.number] = (message.incarnation, message.progress)
-        if not terms.rule.keeps:
-            fetch = fetch and self._round_applied == message.progress
-        kind = Params if fetch else Taken
-        answer = kind(terms.view, message.incarnation, message.progress, self.name, self.version, self.v, late)
-        if fetch:
+            self._pulled[source.number] = (incarnation, i)
+        if fetch and (terms.keeps or self._round_applied == i):
+            params = Params(terms.view, incarnation, i, self.name, self.version, self.v, late)
             self._lent_to = out
-            out.append(Send(source, answer, self.params))
+            out.append(Send(source, params, self.params))
         else:
-            out.append(Send(source, answer))
+            out.append(Send(source, Taken(terms.view, incarnation, i, self.name, self.version, self.v, late)))
         if terms.adaptive:
             self._paces.answered(source.number, now)
 
@@ -202,8 +201,8 @@ class HeldBucket:
         while (
             (self.missing == 0 or self.v in self._pushed)
             and terms.members
-            and self.v <= terms.limit
             and terms.model.may_close(self)
+            and self.v <= terms.limit
         ):
             closed = self.v
             self._apply_round(closed, out)
@@ -230,36 +229,43 @@ class HeldBucket:
     ) -> None:
         if self._lent_to is out:
             self._call_in(out)
-        if len(self._blocks) > 1 and self._terms.plain:
-            for piece in self._blocks:
-                self._apply_to(piece, [payload[piece] for payload in updates], share, staleness, lr)
+        if self._blocks and self._terms.plain:
+            for piece, stretch in self._blocks:
+                self._apply_to(stretch, [payload[piece] for payload in updates], share, staleness, lr)
         else:
-            self._apply_to(_ALL, updates, share, staleness, lr)
+            self._apply_to(self._whole, updates, share, staleness, lr)
         self.version += 1
 
-    def _apply_to(self, piece: slice, updates: list[Payload], share: Values, staleness: int, lr: float | None) -> None:
-        """Sum the updates, divide, and apply the rule, to this piece of the bucket."""
-        terms, params, memory = self._terms, self.params, self.memory
-        out = self._scratch
-        if piece is not _ALL:
-            params, memory = params[piece], {name: each[piece] for name, each in memory.items()}
-            out = out[: params.size]
-        if not terms.rule.keeps:
+    def _block(self, start: int) -> tuple[slice, Stretch]:
+        piece = slice(start, min(start + BLOCK, self.params.size))
+        memory = {name: each[piece] for name, each in self.memory.items()}
+        return piece, (self.params[piece], memory, self._scratch[: piece.stop - start])
+
+    def _apply_to(
+        self, stretch: Stretch, updates: list[Payload], share: Values, staleness: int, lr: float | None
+    ) -> None:
+        """Sum the updates, divide, and apply the rule, to this stretch of the bucket."""
+        terms, (params, memory, out) = self._terms, stretch
+        if not terms.keeps:
             out = params
-        update = terms.codec.decode(updates[0], out)
+        update = updates[0] if terms.plain else terms.codec.decode(updates[0], out)
         if len(updates) > 1:
-            update = np.add(update, updates[1], out) if terms.plain else self._sum_two(update, updates[1], out)
-            for payload in updates[2:]:
-                terms.codec.add_into(payload, out)
+            update = self._sum(update, updates, out)
         if share is not WHOLE:
-            update = np.divide(update, share, out)
+            update = _divide(update, share, out)
         if update is not params:
             terms.rule.apply(params, update, memory, staleness, lr)
 
-    def _sum_two(self, first: Values, second: Payload, out: Values) -> Values:
+    def _sum(self, first: Values, updates: list[Payload], out: Values) -> Values:
+        """Add all updates but the first, which is decoded, to that one."""
+        if self._terms.plain:
+            for payload in updates[1:]:
+                first = _add(first, payload, out)
+            return out
         if first is not out:
             np.copyto(out, first)
-        self._terms.codec.add_into(second, out)
+        for payload in updates[1:]:
+            self._terms.codec.add_into(payload, out)
         return out
 
     def _call_in(self, out: list[Effect]) -> None:
@@ -271,11 +277,14 @@ class HeldBucket:
         self._lent_to = None
 
     def _count_missing(self) -> None:
-        there = self._pushed.get(self.v, ())
-        self.missing = sum(
-            (member.first or 0) <= self.v and (worker, member.incarnation) not in there
-            for worker, member in self._terms.members.items()
-        )
+        terms, there = self._terms, self._pushed.get(self.v, ())
+        if self.v >= terms.last_first:
+            self.missing = len(terms.present.difference(there))
+        else:
+            self.missing = sum(
+                (member.first or 0) <= self.v and (worker, member.incarnation) not in there
+                for worker, member in terms.members.items()
+            )
 
     # Changes of the membership and of the model.
 
@@ -315,7 +324,7 @@ class HeldBucket:
         `lazy`: its own. `soft`: the first whose close satisfies its condition.
         """
         last = max(parked.message.progress, self.v)
-        if self._terms.release is Release.LAZY:
+        if self._terms.release is _LAZY:
             return last
         here = self.v
         try:

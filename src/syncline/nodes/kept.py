@@ -27,38 +27,38 @@ class Kept(msgspec.Struct, eq=False, gc=False):
 class KeptUpdates:
     """By round, and within a round by worker."""
 
-    __slots__ = ("_rounds",)
+    __slots__ = ("by_round",)
 
     def __init__(self) -> None:
-        self._rounds: dict[int, dict[Who, Kept]] = {}
+        self.by_round: dict[int, dict[Who, Kept]] = {}
 
     def keep(self, i: int, who: Who, update: Kept) -> None:
-        there = self._rounds.get(i)
+        there = self.by_round.get(i)
         if there is None:
-            there = self._rounds[i] = {}
+            there = self.by_round[i] = {}
         there[who] = update
 
     def own(self, i: int, who: Who) -> None:
         """The push of this update is about to be answered."""
-        there = self._rounds.get(i)
+        there = self.by_round.get(i)
         if there is not None and who in there:
             there[who].own()
 
     def own_all(self, worker: int) -> None:
         """This worker is gone, and its memory with it."""
-        for each in self._rounds.values():
+        for each in self.by_round.values():
             for who, kept in each.items():
                 if who[0] == worker:
                     kept.own()
 
     def everything(self) -> list[tuple[int, Who, Kept]]:
         """(round, who, update) of all that is kept."""
-        return [(i, who, kept) for i, there in self._rounds.items() for who, kept in there.items()]
+        return [(i, who, kept) for i, there in self.by_round.items() for who, kept in there.items()]
 
     def rounds(self) -> list[int]:
-        return sorted(self._rounds)
+        return sorted(self.by_round)
 
     def take(self, i: int) -> list[Kept]:
         """Take out a round, in worker order."""
-        kept = self._rounds.pop(i, None)
+        kept = self.by_round.pop(i, None)
         return [kept[who] for who in sorted(kept)] if kept else []

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from syncline.effects import Effect, Event, Received, Send
 from syncline.layout import Bucket
-from syncline.messages import ANSWERS, Answer, Gone, Handover, Moved, Pull, Push
+from syncline.messages import ANSWERS, Answer, Gone, Handover, Moved, Params, Pull, Push
 
 _Pull = tuple[int, int, Bucket]
 """(worker, incarnation, bucket)"""
@@ -55,24 +55,24 @@ class Meter:
 
     def handled(self, server: int, event: Event, effects: Iterable[Effect], now: float) -> None:
         """Note which pulls a shard has parked and released by handling this event."""
-        asked, source = None, None
-        if type(event) is Received and type(event.message) in _REQUESTS:
-            asked, source = event.message, event.source
+        asked: Push | Pull | None = None
+        asker, parked = -1, self._parked
+        if type(event) is Received:
+            kind = type(event.message)
+            if kind is Push or kind is Pull:
+                asked, asker = event.message, event.source.number  # type: ignore[assignment]
         for effect in effects:
-            if type(effect) is Send and type(effect.message) in ANSWERS:
+            if type(effect) is Send and (type(effect.message) is Params or type(effect.message) in ANSWERS):
                 answer: Answer = effect.message  # type: ignore[assignment]
-                if (
-                    asked is not None
-                    and effect.to == source
-                    and (answer.bucket == asked.bucket or type(answer) is Gone)  # type: ignore[union-attr]
-                ):
+                worker = effect.to.number
+                if worker == asker and asked is not None and (answer.bucket == asked.bucket or type(answer) is Gone):
                     asked = None
-                if self._parked and type(answer) is not Moved:
-                    self._release((effect.to.number, answer.incarnation, answer.bucket), now)
+                if parked and type(answer) is not Moved:
+                    self._release((worker, answer.incarnation, answer.bucket), now)
             elif type(effect) is Send and type(effect.message) is Handover:
                 self._cut = True
-        if asked is not None and source is not None:
-            self._park(server, source.number, asked, now)  # type: ignore[arg-type]
+        if asked is not None:
+            self._park(server, asker, asked, now)
 
     def close(self, now: float) -> None:
         """The run is over: who still waits has waited until now."""
@@ -88,16 +88,17 @@ class Meter:
             self.spans.append(Span(worker, since, now, "wait"))
 
     def _park(self, server: int, worker: int, asked: Push | Pull, now: float) -> None:
-        key = (worker, asked.incarnation, asked.bucket)
+        incarnation = asked.incarnation
+        key = (worker, incarnation, asked.bucket)
         if key in self._parked or (self._cut and self._parked_whole(key) is not None):
             return
-        who, iteration = (server, worker), (asked.incarnation, asked.progress)
+        who, iteration = (server, worker), (incarnation, asked.progress)
         if self._last_delayed.get(who) != iteration:
             self._last_delayed[who] = iteration
             self.delayed_pulls += 1
-        waiting = self._waiting.get((worker, asked.incarnation))
+        waiting = self._waiting.get((worker, incarnation))
         if waiting is None:
-            waiting = self._waiting[worker, asked.incarnation] = _Waiting()
+            waiting = self._waiting[worker, incarnation] = _Waiting()
         if waiting.count == 0:
             waiting.since = now
         waiting.count += 1
@@ -132,6 +133,3 @@ class Meter:
                 self._parked[*key[:2], rest] = waiting
                 waiting.count += 1
         return waiting
-
-
-_REQUESTS = frozenset({Push, Pull})

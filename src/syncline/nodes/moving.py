@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from syncline.codecs import Cutting
 from syncline.effects import Received
 from syncline.layout import Bucket, Payload
-from syncline.messages import Handover, KeptUpdate, ParkedPull, worker_id
-from syncline.nodes.bucket import HeldBucket, Seen
+from syncline.messages import Handover, KeptUpdate, ParkedPull, Push, worker_id
+from syncline.nodes.bucket import HeldBucket
 from syncline.nodes.kept import Kept
 from syncline.nodes.terms import Terms
 from syncline.spec import write
@@ -51,7 +51,10 @@ def pack(bucket: HeldBucket, piece: Bucket, terms: Terms) -> tuple[Handover, Pay
         bucket._round_applied,
         bucket._unruly,
         tuple((i, tuple(sorted(there))) for i, there in bucket._pushed.items()),
-        tuple((worker, each.incarnation, each.progress, each.late) for worker, each in bucket._seen.items()),
+        tuple(
+            (worker, each.incarnation, each.progress, bucket._late.get(worker) is each)
+            for worker, each in bucket._seen.items()
+        ),
         tuple((worker, *pulled) for worker, pulled in bucket._pulled.items()),
         tuple((worker, tuple(steps)) for worker, steps in bucket._paces.steps().items()),
         tuple(
@@ -69,18 +72,22 @@ def unpack(message: Handover, payload: Payload, terms: Terms) -> HeldBucket:
     """The bucket as its new holder has it, before anything is judged there."""
     arrays = iter(_parted(payload, message.arrays))
     bucket = HeldBucket(message.bucket, next(arrays), terms)
-    bucket.memory = {name: next(arrays) for name in message.memory}
+    for name in message.memory:
+        bucket.memory[name][:] = next(arrays)
     for each in message.kept:
         update = Kept(None if each.empty else next(arrays), each.lr, each.read, owned=True)
         bucket._kept.keep(each.i, (each.worker, each.incarnation), update)
     bucket.version, bucket.v, bucket.bound = message.version, message.v, message.bound
     bucket._round_applied, bucket._unruly = message.applied, message.unruly
     bucket._pushed = {i: set(there) for i, there in message.pushed}
-    bucket._seen = {worker: Seen(incarnation, i, late) for worker, incarnation, i, late in message.seen}
+    for worker, incarnation, i, late in message.seen:
+        bucket._seen[worker] = seen = Push(message.view, incarnation, i, message.bucket, 0)
+        if late:
+            bucket._late[worker] = seen
     bucket._pulled = {worker: (incarnation, progress) for worker, incarnation, progress in message.pulled}
     for worker, steps in message.steps:
-        member, seen = terms.members.get(worker), bucket._seen.get(worker)
-        if member is not None and seen is not None and member.incarnation == seen.incarnation:
+        member, last = terms.members.get(worker), bucket._seen.get(worker)
+        if member is not None and last is not None and member.incarnation == last.incarnation:
             bucket._paces.recall(worker, steps)
     for parked in message.parked:
         bucket._lot.park(Received(worker_id(parked.worker), parked.request), parked.under)  # type: ignore[arg-type]

@@ -32,7 +32,10 @@ class ParkingLot:
 
     def park(self, parked: Request, under: int) -> None:
         self._of[parked.source.number] = parked
-        self._under.setdefault(under, []).append(parked)
+        there = self._under.get(under)
+        if there is None:
+            there = self._under[under] = []
+        there.append(parked)
 
     def holds(self, worker: int, progress: int) -> bool:
         parked = self._of.get(worker)
@@ -40,9 +43,12 @@ class ParkingLot:
 
     def release(self, closed: int) -> list[Request]:
         """Take out what is parked under the round that has closed, in order of arrival."""
-        released = [each for each in self._under.pop(closed, ()) if self._of.get(each.source.number) is each]
-        for each in released:
-            del self._of[each.source.number]
+        of, released = self._of, []
+        for each in self._under.pop(closed, ()):
+            worker = each.source.number
+            if of.get(worker) is each:
+                del of[worker]
+                released.append(each)
         return released
 
     def withdraw(self, worker: int) -> Request | None:

@@ -19,8 +19,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
-import numpy as np
-
 from syncline.effects import Change, Effect, Event, Received, Send
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Values
@@ -28,7 +26,7 @@ from syncline.messages import COORDINATOR, Gone, Handover, Moved, Pull, Push, Re
 from syncline.nodes.bucket import HeldBucket
 from syncline.nodes.cutting import cut_of
 from syncline.nodes.moving import in_force, pack, unpack
-from syncline.nodes.terms import WHOLE, Terms
+from syncline.nodes.terms import Terms
 
 
 class Tally:
@@ -37,22 +35,26 @@ class Tally:
     def __init__(self) -> None:
         self.updates = 0
         self.dropped = 0
-        self._counted: dict[int, tuple[int, int]] = {}
-        self._dropped: dict[int, tuple[int, int]] = {}
+        self._counted: dict[int, Push] = {}
+        self._dropped: dict[int, Push] = {}
 
     def take(self, worker: int, push: Push) -> None:
-        update = (push.incarnation, push.progress)
-        if self._counted.get(worker) != update:
-            self._counted[worker] = update
+        last = self._counted.get(worker)
+        if last is None or last.progress != push.progress or last.incarnation != push.incarnation:
+            self._counted[worker] = push
             self.updates += 1
 
     def drop(self, worker: int, push: Push) -> None:
-        update = (push.incarnation, push.progress)
-        if self._dropped.get(worker) != update:
-            self._dropped[worker] = update
+        if not _of_one_update(self._dropped.get(worker), push):
+            self._dropped[worker] = push
             self.dropped += 1
-            self.updates -= self._counted.get(worker) == update
-            self._counted[worker] = update
+            self.updates -= _of_one_update(self._counted.get(worker), push)
+            self._counted[worker] = push
+
+
+def _of_one_update(last: Push | None, push: Push) -> bool:
+    """Are these of the same incarnation and iteration of a worker?"""
+    return last is not None and (last.incarnation, last.progress) == (push.incarnation, push.progress)
 
 
 class Shard:
@@ -93,20 +95,20 @@ class Shard:
         return out
 
     def _request(self, event: Received, message: Push | Pull, now: float, out: list[Effect]) -> None:
-        if message.view > self.terms.view:
+        terms, source = self.terms, event.source
+        if message.view > terms.view:
             self._deferred.append(event)
             return
-        source = event.source
-        member = self.terms.members.get(source.number)
+        member = terms.members.get(source.number)
         if member is None or member.incarnation != message.incarnation:
             out.append(Send(source, self._gone(message)))
             return
         bucket = self.buckets.get(message.bucket)
         if bucket is None:
             self._not_here(event, message, out)
-        elif type(message) is Pull:
+        elif type(message) is not Push:
             bucket.pull(event, message, now, out)  # type: ignore[arg-type]
-        elif type(message) is Push:
+        else:
             taken = bucket.push(event, message, now, out)  # type: ignore[arg-type]
             if taken:
                 self.tally.take(source.number, message)
@@ -152,10 +154,8 @@ class Shard:
         self._settle(out)
 
     def _set_members(self, view: View) -> None:
-        self.terms.view = view.view
-        self.terms.members = {member.worker: member for member in view.members if member.first is not None}
+        self.terms.adopt(view)
         self._joiners = any(member.first is None for member in view.members)
-        self.terms.share = WHOLE if self.terms.rule.of_gradients else np.array(len(self.terms.members), np.float32)
 
     def _heed_joiners(self, out: list[Effect]) -> None:
         self.terms.limit = inf

@@ -10,7 +10,8 @@ import numpy as np
 from syncline.codecs import Codec
 from syncline.draw import Draw
 from syncline.layout import Values, Within, within
-from syncline.messages import Member
+from syncline.messages import Member, View
+from syncline.nodes.kept import Who
 from syncline.rules import Rule
 from syncline.sync import Adaptive, Release, SyncModel, applies_at_close
 
@@ -30,6 +31,10 @@ class Terms:
     view: int = 0
     members: dict[int, Member] = field(default_factory=dict)
     """The live members whose first iteration is named, by worker number."""
+    present: frozenset[Who] = frozenset()
+    """The same members, as (worker, incarnation)."""
+    last_first: int = 0
+    """The first iteration in which all of them take part."""
     share: Values = field(default_factory=lambda: WHOLE)
     """By how much an update is divided on arrival: a change by the number of those members, a gradient not at all."""
     within: Within = within
@@ -40,6 +45,9 @@ class Terms:
     adaptive: Adaptive | None = None
     """The model, if it adapts its bound."""
 
+    keeps: bool = True
+    """The rule's: what it writes are parameters."""
+
     plain: bool = False
     """The codec's payloads are the values themselves, so that a piece of one is the payload of a piece."""
 
@@ -47,8 +55,17 @@ class Terms:
     """The model keeps a round's updates and applies them together."""
 
     def __post_init__(self) -> None:
+        self.keeps = self.rule.keeps
         self.plain = bool(getattr(self.codec, "plain", False))
         self.change(self.model, self.release)
+
+    def adopt(self, view: View) -> None:
+        """Put another membership in force."""
+        self.view = view.view
+        self.members = {member.worker: member for member in view.members if member.first is not None}
+        self.present = frozenset((member.worker, member.incarnation) for member in self.members.values())
+        self.last_first = max((member.first or 0 for member in self.members.values()), default=0)
+        self.share = WHOLE if self.rule.of_gradients else np.array(len(self.members), np.float32)
 
     def change(self, model: SyncModel, release: Release | None) -> None:
         """Put another model in force, and another release unless it is None."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from math import inf, isfinite
+from math import isfinite
 
 import numpy as np
 from msgspec.structs import replace
@@ -76,7 +76,7 @@ JOINING, RUNNING, LEAVING, GONE = Phase  # a member of an enum is slow to look u
 _PARAMS = Wants.PARAMS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class WorkerParts:
     """What all workers of a run have in common."""
 
@@ -122,7 +122,8 @@ class Worker:
     )
     _left: int
     """Values of the present iteration that are not answered yet."""
-    _least_v: float
+    _least_v: int | None
+    """The least V that the buckets of the present iteration have reported, so far."""
     _was_late: bool
 
     def __init__(self, number: int, incarnation: int, parts: WorkerParts, view: View) -> None:
@@ -154,15 +155,17 @@ class Worker:
         if self.phase is GONE:
             return out
         if type(event) is Received:
-            if type(event.message) is View:
-                self._adopt(event.message, out)
-            else:
-                self._receive(event, out)
+            self._receive(event, out)
         elif type(event) is Ready:
             self._push(event, out)
         else:
             self._obey(event, out)
         return out
+
+    @property
+    def is_waiting(self) -> bool:
+        """Is there a push or pull that is not answered yet?"""
+        return bool(self._awaited)
 
     def awaits(self, answer: Params) -> bool:
         """Is this the answer that one of its buckets waits for? Then the parameters may go where they belong."""
@@ -189,7 +192,8 @@ class Worker:
     # Up.
 
     def _push(self, ready: Ready, out: list[Effect]) -> None:
-        bucket, update, parts, i = ready.bucket, ready.payload, self._parts, self.progress
+        bucket, update = ready.bucket, ready.payload
+        parts, i = self._parts, self.progress
         if bucket not in self._holder:
             self._push_pieces(ready, out)
             return
@@ -252,12 +256,16 @@ class Worker:
     # Down.
 
     def _receive(self, event: Received, out: list[Effect]) -> None:
+        kind = type(event.message)
+        if kind is View:
+            self._adopt(event.message, out)  # type: ignore[arg-type]
+            return
         answer: Answer = event.message  # type: ignore[assignment]
-        if type(answer) not in ANSWERS:
+        if kind is not Params and kind not in ANSWERS:
             raise PeerError(f"worker {self.number} got {answer} from {event.source}")
         if answer.incarnation != self.incarnation:
             return
-        if type(answer) is Gone:
+        if kind is Gone:
             self._fail(out)
             return
         awaited = self._awaited.get(answer.bucket)
@@ -268,8 +276,8 @@ class Worker:
             return
         if answer.view > self._view:
             self._deferred.append(event)
-        elif type(answer) is Moved:
-            self._send_on(event, answer, [answer.bucket], out)
+        elif kind is Moved:
+            self._send_on(event, answer, [answer.bucket], out)  # type: ignore[arg-type]
         else:
             self._answered(answer, event.payload, out)  # type: ignore[arg-type]
 
@@ -298,15 +306,16 @@ class Worker:
         del self._awaited[bucket]
         if type(message) is Params:
             self._read[bucket] = message.version
-        if message.v < self._least_v:
+        if self._least_v is None or message.v < self._least_v:
             self._least_v = message.v
-        self._was_late |= message.late
+        if message.late:
+            self._was_late = True
         self._left = left = self._left - bucket.stop + bucket.start
         following = None
         if not left:
             following = message.progress + 1
             if self._was_late:
-                following = max(following, int(self._least_v))
+                following = max(following, self._least_v)
             self._begin(following)
         out.append(Deliver(bucket, payload, following))
         if self.phase is LEAVING:
@@ -316,7 +325,7 @@ class Worker:
         self.progress = iteration
         self._sent.clear()
         self._left = self._cut.size
-        self._least_v = inf
+        self._least_v = None
         self._was_late = False
 
     def _send_on(self, event: Received, moved: Moved, pieces: list[Bucket], out: list[Effect]) -> None:

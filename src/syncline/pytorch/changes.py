@@ -1,4 +1,8 @@
-"""Mode `changes`: the user's own optimizer steps, and the change that it made is exchanged inside `step()`."""
+"""Mode `changes`: the user's own optimizer steps, and the change that it made is exchanged inside `step()`.
+
+The change is counted from what last came back: what the program itself did to a parameter since (weights that are
+clipped, a manual edit) is part of it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import torch
 from torch.optim import Optimizer
 
 from syncline.engines.replica import Replica
+from syncline.gates import Always
 from syncline.pytorch.exchange import SKIP, Exchange
 from syncline.pytorch.slots import Slot
 
@@ -19,6 +24,15 @@ class Changes(Exchange):
         super().__init__(replica, slots, optimizer, on_nan)
         self._forward = forward
         self._bad = False
+        self._gated = type(replica.strategy.gate) is not Always
+        for slot in slots:
+            self.take_over(slot)
+
+    def take_over(self, slot: Slot) -> None:
+        """Until it is sent, an update's place holds what its change is counted from."""
+        super().take_over(slot)
+        with torch.no_grad():
+            slot.update.copy_(slot.parameter)
 
     def before_step(self) -> None:
         self.check()
@@ -26,10 +40,6 @@ class Changes(Exchange):
         self._bad = self.on_nan == SKIP and not self.scaled and self._bad_gradient()
         if self._bad:
             self.drop_gradients()
-            return
-        with torch.no_grad():
-            for slot in self.slots:
-                slot.update.copy_(slot.parameter)
 
     def _bad_gradient(self) -> bool:
         return any(
@@ -48,9 +58,10 @@ class Changes(Exchange):
             with torch.no_grad():
                 now = parameter if slot.direct else parameter.to("cpu", torch.float32)
                 torch.sub(now, slot.update, out=slot.update)
+                if self._gated and slot.direct:
+                    parameter.sub_(slot.update)  # where nothing is fetched, the replica adds it itself
             if self.usable(slot):
                 self.replica.give(slot.name)
-                self.replica.pump()
         self._finish()
 
     def _finish(self) -> None:

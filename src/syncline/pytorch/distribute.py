@@ -21,6 +21,7 @@ from syncline.pytorch.exchange import Exchange
 from syncline.pytorch.forward import wait_in_forward
 from syncline.pytorch.gradients import Gradients
 from syncline.pytorch.rule import ByRule, RuleOptimizer
+from syncline.pytorch.shared_buffers import KINDS, LOCAL, SharedBuffers, first_buffers
 from syncline.pytorch.slots import Slot, can_move_in, first_values, slots_of
 from syncline.strategy import Mode
 
@@ -41,12 +42,10 @@ class Options:
     scaler: Any = None
 
     def __post_init__(self) -> None:
-        if self.buffers != "local":
-            raise UsageError(
-                "buffers",
-                f"{self.buffers!r} is not there yet: all start with the leader's and keep their own ('local')"
-                f"{self.buffers!r} is not there yet: all start with the leader's, then keep their own ('local')",
-            )
+        if self.buffers not in KINDS:
+            raise UsageError("buffers", f"{self.buffers!r} is none of 'local', 'mean', 'leader'")
+        if self.buffers != LOCAL and self.overlap == "forward":
+            raise UsageError("buffers", f"{self.buffers!r} cannot be had with overlap='forward': forward changes them")
         if self.overlap not in OVERLAPS:
             raise UsageError("overlap", f"{self.overlap!r} is none of True, False, 'forward'")
         if self.clip is not None and not self.clip > 0:
@@ -123,28 +122,35 @@ def distribute(
     """All take the leader's parameters and buffers; from now on hooks keep them in step."""
     check_model(model, optimizer)
     replica = session.replica(name)
-    values = replica.declare(first_values(model), wishes)
+    values = replica.declare(_tables(model, options), wishes)
     _check_settings(replica, optimizer, options)
     if optimizer is None:
         optimizer = _stand_in(replica, model)
-    exchange = _take_part(replica, values, model, optimizer, options)
     take_the_leaders(session, replica, model)
+    exchange = _take_part(replica, values, model, optimizer, options)
     guard = Guard()
     for part in model.modules():
         part.register_load_state_dict_pre_hook(guard)  # type: ignore[no-untyped-call]
     return Distributed(name, model, optimizer, exchange, options, guard, wishes)
 
 
-def redistribute(session: Session, each: Distributed, generation: int) -> None:
-    """Begin anew with the parameters that the model has now; the old replica is left once the new one is there."""
+def redistribute(session: Session, each: Distributed, generation: int, memory: dict[str, Values]) -> None:
+    """Begin anew with the parameters that the model has now; the old replica is left once the new one is there.
+
+    `memory`: what the servers' rule is to remember.
+    """
     old = each.exchange
     replica = session.replica(f"{each.name}#{generation}")
-    values = replica.declare(first_values(each.model), each.wishes)
+    values = replica.declare(_tables(each.model, each.options), each.wishes, memory)
     old.detach()
     each.exchange = _take_part(replica, values, each.model, each.optimizer, each.options)
     each.exchange.scaled = old.scaled
     each.exchange.stepped = old.stepped
     session.drop(old.replica)
+
+
+def _tables(model: nn.Module, options: Options) -> dict[str, Values]:
+    return {**first_values(model), **first_buffers(model, options.buffers)}
 
 
 def _take_part(
@@ -153,6 +159,7 @@ def _take_part(
     slots = slots_of(model, replica.places(), values)
     _take_in(replica, slots, options.stage)
     exchange = _exchange(replica, slots, optimizer, options)
+    exchange.buffers = SharedBuffers(model, options.buffers, replica, values)
     if options.overlap == "forward":
         exchange.keep(wait_in_forward(model, exchange))
     exchange.scaled = options.scaler is not None
@@ -169,6 +176,8 @@ def _check_settings(replica: Replica, optimizer: Optimizer | None, options: Opti
         )
     if options.overlap == "forward" and mode is Mode.GRADIENTS:
         raise UsageError("overlap", "'forward' needs mode 'changes' or a rule: here the step needs every mean")
+    if options.buffers != LOCAL and mode is Mode.RULE:
+        raise UsageError("buffers", f"{options.buffers!r} cannot be had with a rule, which optimises every table")
     if options.clip is not None and mode is not Mode.RULE:
         raise UsageError("clip", f"is for mode 'rule'; in mode {mode.value!r} clip between backward() and step()")
 

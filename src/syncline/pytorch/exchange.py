@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from syncline.engines.replica import Replica
 from syncline.errors import NotFinite, UsageError
+from syncline.pytorch.shared_buffers import SharedBuffers
 from syncline.pytorch.slots import Slot, check_all, is_finite
 from syncline.strategy import Mode
 
@@ -32,6 +33,7 @@ class Exchange(ABC):
         self.scaled = False
         """A GradScaler is registered: it looks for NaN and infinity, and skips steps by itself."""
         self.steps = 0
+        self.buffers: SharedBuffers | None = None
         self.stepped: Callable[[], None] = lambda: None
         self._handles: list[Any] = []
         self._by_name = {slot.name: slot for slot in slots}
@@ -81,7 +83,9 @@ class Exchange(ABC):
         """Have everything that was asked for."""
         self.replica.sync()
         for slot in self._due:
-            slot.fresh()
+            self.take_over(slot)
+        if self._due and self.buffers is not None:
+            self.buffers.take()
         self._due.clear()
 
     def final(self) -> None:
@@ -89,13 +93,15 @@ class Exchange(ABC):
         if self.replica.mode is not Mode.GRADIENTS:
             for slot in self.slots:
                 slot.fresh()
+            if self.buffers is not None:
+                self.buffers.take()
 
     def wait_for(self, name: str) -> None:
         """Have one parameter as it was asked for; once, since autograd may hold on to what a module has read."""
         slot = self._by_name[name]
         if slot in self._due:
             self.replica.sync(name)
-            slot.fresh()
+            self.take_over(slot)
             self._due.discard(slot)
 
     def keep(self, handles: list[Any]) -> None:
@@ -103,6 +109,10 @@ class Exchange(ABC):
         self._handles += handles
 
     # For the modes.
+
+    def take_over(self, slot: Slot) -> None:
+        """What was asked for is there."""
+        slot.fresh()
 
     def on_gradients(self, ready: Callable[[Slot, Tensor], None]) -> None:
         """Have this called for every gradient that backward has accumulated."""
@@ -115,6 +125,8 @@ class Exchange(ABC):
 
     def ask(self) -> None:
         """This iteration's updates are in; parameters will come back."""
+        if self.buffers is not None:
+            self.buffers.give()
         self.replica.clock()
         self._due.update(self.slots)
 

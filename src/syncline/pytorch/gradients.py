@@ -41,7 +41,6 @@ class Gradients(Exchange):
         if self.on_nan == STOP and not self.scaled:
             self.usable(slot)
         self.replica.give(slot.name)
-        self.replica.pump()
 
     def _finish(self) -> None:
         """All gradients are there: a table without one counts as zero."""
@@ -49,10 +48,14 @@ class Gradients(Exchange):
         for slot in late if not self._overlap else [slot for slot in late if slot not in self._sent]:
             self._sent.add(slot)  # it may have a gradient of an earlier backward()
             self._send(slot)
+        if self.buffers is not None:
+            self.buffers.give()
         self.replica.clock()
         self.replica.sync()
         for slot in self.slots:
             self._take(slot)
+        if self.buffers is not None:
+            self.buffers.take()
         if self.on_nan == SKIP and not self.scaled and not all(is_finite(slot.value) for slot in self.slots):
             self.drop_gradients()
         self._sent.clear()

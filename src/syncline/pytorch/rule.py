@@ -79,7 +79,6 @@ class ByRule(Exchange):
         self._sent[slot] = (id(gradient), gradient._version)
         if self.usable(slot):
             self.replica.give(slot.name, self._lr)
-            self.replica.pump()
 
     def _finish(self) -> None:
         for slot in self.slots:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from syncline.engines.process import say
 from syncline.errors import UsageError
+from syncline.layout import Values
 from syncline.pytorch import buffers
 from syncline.pytorch.distribute import Distributed, redistribute
 from syncline.pytorch.sampler import SharedSampler
@@ -39,6 +40,7 @@ def _model_state(each: Distributed) -> dict[str, Any]:
         "parameters": {name: parameter.detach().cpu().clone() for name, _, _, parameter in named(each.model)},
         "buffers": {name: buffer.detach().cpu().clone() for name, buffer in buffers.named(each.model).items()},
         "optimizer": _copied(each.optimizer.state_dict()),
+        "rule": {name: torch.from_numpy(values) for name, values in each.replica.recall().items()},
         "steps": each.exchange.steps,
         "iteration": each.replica.iteration,
         "settings": dict(each.replica.settings),
@@ -72,12 +74,18 @@ def load_state(
     for name, each in models.items():
         saved = state["models"][name]
         _load(each, saved)
-        redistribute(session, each, generation)
+        redistribute(session, each, generation, _remembered(each, saved))
         each.exchange.steps = int(saved["steps"])
     for sampler, saved in zip(samplers, state["samplers"], strict=False):
         sampler.load_state_dict(saved)
     if state["workers"] != session.size and session.is_leader:
         say(f"syncline: the state was saved by {state['workers']} workers, and is taken up by {session.size}")
+
+
+def _remembered(each: Distributed, saved: Mapping[str, Any]) -> dict[str, Values]:
+    """What the servers' rule remembered, if it is still the rule of this model."""
+    same = saved["settings"].get("rule") == each.replica.settings.get("rule")
+    return {name: values.numpy() for name, values in saved["rule"].items()} if same else {}
 
 
 def _check_parameters(each: Distributed, saved: Mapping[str, Any]) -> None:

@@ -33,9 +33,9 @@ class Accidents:
     def schedule(self) -> None:
         for fault in self._world.scenario.faults:
             worker = NO_WORKER if isinstance(fault, Switch | AddServer | RemoveServer) else fault.worker
-            self._world.agenda.at(fault.at, worker, self._befall, (fault,))
+            self._world.agenda.at(fault.at, worker, self._befall, worker, fault)
 
-    def _befall(self, fault: Fault) -> None:
+    def _befall(self, worker: int, fault: Fault) -> None:
         world = self._world
         if not world.recording:
             return
@@ -46,11 +46,11 @@ class Accidents:
             case AddServer():
                 world.add_server()
             case RemoveServer(server=number):
-                world.to_coordinator(Dismiss(number))
-            case Join(worker=worker):
+                world.to_coordinator(world.coordinator, Dismiss(number))
+            case Join():
                 self._enter(world.add_client(worker, 0, world.coordinator.view))
             case _:
-                client = world.clients.get(fault.worker)
+                client = world.clients.get(worker)
                 if client is not None:
                     self._strike(client, fault)
 
@@ -100,7 +100,7 @@ class Accidents:
         client.slowed += 1
         if fault.duration is not None:
             over = fault.at + fault.duration
-            self._world.agenda.at(over, client.number, self._speed_up, (client, client.slowed))
+            self._world.agenda.at(over, client.number, self._speed_up, client, client.slowed)
 
     def _speed_up(self, client: Client, slowed: int) -> None:
         if client.slowed == slowed:
@@ -108,8 +108,8 @@ class Accidents:
 
     def _declare_dead_in(self, client: Client, seconds: float) -> None:
         lost = Lost(client.number, client.node.incarnation)
-        self._world.agenda.at(self._world.agenda.now + seconds, client.number, self._declare_dead, (client, lost))
+        self._world.agenda.at(self._world.agenda.now + seconds, client.number, self._declare_dead, client, lost)
 
     def _declare_dead(self, client: Client, lost: Lost) -> None:
         self._world.stop_awaiting(client)
-        self._world.to_coordinator(lost)
+        self._world.to_coordinator(self._world.coordinator, lost)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from syncline.layout import VALUE_BYTES
 from syncline.messages import ReplicaState
+from syncline.sim.network import Transfer
 from syncline.sim.processes import Client
 from syncline.sim.replica import Replica
 
@@ -33,7 +34,7 @@ class Handover:
         donor = min(donors, key=lambda each: each.frozen_until)
         agenda = self._world.agenda
         if donor.frozen_until > agenda.now:
-            agenda.at(donor.frozen_until, joiner.number, self.ask, (joiner, first))
+            agenda.at(donor.frozen_until, joiner.number, self.ask, joiner, first)
         else:
             self._send(donor, joiner)
 
@@ -55,18 +56,19 @@ class Handover:
         if world.recording:
             message = ReplicaState(world.coordinator.view.view, joiner.node.incarnation, joiner.iteration)
             world.trace.record((world.agenda.now, donor.id, joiner.id, message, size))
-        args = (joiner, joiner.step, twin)
+        replica = (joiner.step, twin)
         if world.network is None:
-            world.agenda.at_once(joiner.number, self._arrive, args)
+            world.agenda.at_once((joiner.number, self._arrive, joiner, replica))
         else:
-            world.network.send((donor.id, joiner.id, joiner.number), size, self._arrive, args)
+            world.network.send(Transfer(donor.id, joiner.id, joiner.number, size, self._arrive, joiner, replica))
 
-    def _arrive(self, joiner: Client, step: int, twin: Replica) -> None:
-        world = self._world
+    def _arrive(self, joiner: Client, replica: tuple[int, Replica]) -> None:
+        """A replica arrives for a joiner, which was at this step when it was sent."""
+        world, (step, twin) = self._world, replica
         if not joiner.alive or joiner.step != step:
             return
         if joiner.frozen_until > world.agenda.now:
-            world.agenda.at(joiner.frozen_until, joiner.number, self._arrive, (joiner, step, twin))
+            world.agenda.at(joiner.frozen_until, joiner.number, self._arrive, joiner, replica)
             return
         self._under_way.pop(joiner, None)
         joiner.replica = twin

@@ -6,8 +6,7 @@ bandwidth). Links count payload bytes only and are taken in order of (sender's s
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -15,13 +14,7 @@ from typing import Any
 import msgspec
 
 from syncline.messages import NodeId
-from syncline.sim.agenda import Agenda
-
-Route = tuple[NodeId, NodeId, int]
-"""(sender, receiver, the number of the worker at either end)"""
-
-Arrive = Callable[..., None]
-"""What happens when a message has arrived."""
+from syncline.sim.agenda import Action, Agenda
 
 
 @dataclass(frozen=True)
@@ -32,15 +25,17 @@ class Links:
     latency: float = 0.0
 
 
-class Transfer(msgspec.Struct, frozen=True):
-    """One message on its way."""
+class Transfer(msgspec.Struct, frozen=True, gc=False):
+    """One message on its way: so many payload bytes, after which `arrive(whom, what)` happens."""
 
     sender: NodeId
     receiver: NodeId
     worker: int
+    """The number of the worker at either end."""
     size: int
-    arrive: Arrive
-    args: tuple[Any, ...]
+    arrive: Action
+    whom: Any
+    what: Any
 
 
 @dataclass(slots=True)
@@ -57,14 +52,16 @@ class Network:
 
     def __init__(self, agenda: Agenda, links: Links) -> None:
         self._agenda = agenda
-        self._links = links
-        self._out: dict[NodeId, _Link] = {}
-        self._in: dict[NodeId, _Link] = {}
+        self._bandwidth = links.bandwidth
+        self._latency = links.latency
+        self._out: defaultdict[NodeId, _Link] = defaultdict(_Link)
+        self._in: defaultdict[NodeId, _Link] = defaultdict(_Link)
+        self._requested: Action = self._request
 
-    def send(self, route: Route, size: int, arrive: Arrive, args: tuple[Any, ...]) -> None:
-        """Have `arrive(*args)` happen when this many payload bytes have arrived."""
-        transfer = Transfer(*route, size, arrive, args)
-        self._agenda.at_once(transfer.worker, self._request, (transfer,))
+    def send(self, transfer: Transfer) -> None:
+        """Put a message on its way."""
+        at_once = self._agenda.at_once
+        at_once((transfer.worker, self._requested, self._out[transfer.sender], transfer))
 
     def forget(self, node: NodeId) -> None:
         """Lose what this node has queued but not begun to send."""
@@ -76,28 +73,32 @@ class Network:
         used = [(link.busy, node) for links in (self._in, self._out) for node, link in links.items()]
         return max(used, default=(0.0, None), key=lambda each: (each[0], each[1].role == "server", -each[1].number))
 
-    def _request(self, transfer: Transfer) -> None:
-        link = self._out.setdefault(transfer.sender, _Link())
+    def _request(self, link: _Link, transfer: Transfer) -> None:
         if link.queue:
             link.queue.append(transfer)
         elif link.free_at > self._agenda.now:
             link.queue.append(transfer)
-            self._agenda.at(link.free_at, transfer.worker, self._next, (link,))
+            self._agenda.at(link.free_at, transfer.worker, self._next, link, None)
         else:
             self._start(link, transfer)
 
-    def _next(self, link: _Link) -> None:
-        if not link.queue or link.free_at > self._agenda.now:
+    def _next(self, link: _Link, _: None) -> None:
+        """The link is free: whatever is first in its queue starts."""
+        queue = link.queue
+        if not queue or link.free_at > self._agenda.now:
             return
-        self._start(link, link.queue.popleft())
-        if link.queue:
-            self._agenda.at(link.free_at, link.queue[0].worker, self._next, (link,))
+        self._start(link, queue.popleft())
+        if queue:
+            self._agenda.at(link.free_at, queue[0].worker, self._next, link, None)
 
     def _start(self, link: _Link, transfer: Transfer) -> None:
-        seconds = transfer.size / self._links.bandwidth
-        door = self._in.setdefault(transfer.receiver, _Link())
-        link.free_at = self._agenda.now + seconds
-        door.free_at = max(link.free_at + self._links.latency, door.free_at + seconds)
+        agenda, door = self._agenda, self._in[transfer.receiver]
+        seconds = transfer.size / self._bandwidth
+        link.free_at = free_at = agenda.now + seconds
+        arrival, soonest = free_at + self._latency, door.free_at + seconds
+        if soonest > arrival:
+            arrival = soonest
+        door.free_at = arrival
         link.busy += seconds
         door.busy += seconds
-        self._agenda.at(door.free_at, transfer.worker, transfer.arrive, transfer.args)
+        agenda.at(arrival, transfer.worker, transfer.arrive, transfer.whom, transfer.what)

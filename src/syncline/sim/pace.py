@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from syncline.errors import RunError, Stalled
+from syncline.sim.agenda import Action
 from syncline.sim.compute import BLOCK
 from syncline.sim.dispatch import Dispatch, Pool
 from syncline.sim.processes import Client
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from syncline.sim.world import World
 
 Progress = Callable[[int, int], None]
+
+_NEVER = -inf
 
 _TICK = 4096
 """After how many events progress is told, and the trace is worked through."""
@@ -48,32 +51,38 @@ class Clocked:
     def __init__(self, world: World) -> None:
         self._world = world
         self.last: float = world.scenario.iterations
+        self._agenda = world.agenda
         self._compute = world.scenario.cluster.compute
-        self._blocks: dict[int, tuple[int, Sequence[float]]] = {}
-        """Of each worker: the number of its present block, and the seconds of the iterations in it."""
+        self._ended: Action = self._computed
 
     def begin(self, client: Client) -> None:
-        agenda, number = self._world.agenda, client.number
-        block, place = divmod(client.iteration, BLOCK)
-        known = self._blocks.get(number)
-        if known is None or known[0] != block:
-            known = self._blocks[number] = (block, self._compute.block(number, block, self._world.draw))
+        agenda, iteration = self._agenda, client.iteration
+        if iteration >= client.block_stop:
+            self._plan(client)
         client.step = step = client.step + 1
         client.step_start = now = agenda.now
-        client.step_stop = stop = now + known[1][place] * client.factor
-        agenda.at(stop, number, self._computed, (client, step))
+        client.step_stop = stop = now + client.block[iteration - client.block_start] * client.factor
+        agenda.at(stop, client.number, self._ended, client, step)
+
+    def _plan(self, client: Client) -> None:
+        """Draw the seconds of the block that holds the client's present iteration; it never comes to an earlier one."""
+        number = client.iteration // BLOCK
+        client.block = self._compute.block(client.number, number, self._world.draw)
+        client.block_start = number * BLOCK
+        client.block_stop = client.block_start + BLOCK
 
     def postpone(self, client: Client, seconds: float) -> None:
         client.step += 1
         client.step_stop += seconds
-        self._world.agenda.at(client.step_stop, client.number, self._computed, (client, client.step))
+        self._agenda.at(client.step_stop, client.number, self._ended, client, client.step)
 
     def _computed(self, client: Client, step: int) -> None:
-        if client.step != step or not self._world.recording:
+        world = self._world
+        if client.step != step or not world.recording:
             return
-        client.step_stop = -inf
-        self._world.meter.computed(client.number, client.step_start, self._world.agenda.now)
-        self._world.train(client)
+        client.step_stop = _NEVER
+        world.meter.computed(client.number, client.step_start, self._agenda.now)
+        world.train(client)
 
     def run(self, progress: Progress | None) -> None:
         world, agenda = self._world, self._world.agenda

@@ -53,6 +53,9 @@ class Problem(Protocol):
         ...
 
 
+_NONE: tuple[int, list[list[Values]]] = (0, [])
+
+
 class MadeUp:
     """Made-up updates for a model of this many parameters: each bucket has a few real values and its true wire size."""
 
@@ -63,17 +66,19 @@ class MadeUp:
         self.layout = Layout.of([("made-up", (parameters,))])
         self._draw = draw
         self._blocks: dict[int, tuple[int, list[list[Values]]]] = {}
+        """Of each worker: the first iteration of its present block, and the updates of the iterations in it."""
 
     def start(self, buckets: Sequence[Bucket]) -> list[Values]:
         return [np.zeros(min(_REAL_VALUES, bucket.size), np.float32) for bucket in buckets]
 
     def gradient(self, pieces: Sequence[Values], worker: int, iteration: int) -> list[Values]:
-        number, place = divmod(iteration, BLOCK)
-        known = self._blocks.get(worker)
-        if known is None or known[0] != number:
-            known = (number, self._block(pieces, worker, number))
-            self._blocks[worker] = known
-        return known[1][place]
+        first, updates = self._blocks.get(worker, _NONE)
+        place = iteration - first
+        if not 0 <= place < len(updates):
+            number, place = divmod(iteration, BLOCK)
+            updates = self._block(pieces, worker, number)
+            self._blocks[worker] = (number * BLOCK, updates)
+        return updates[place]
 
     def _block(self, pieces: Sequence[Values], worker: int, number: int) -> list[list[Values]]:
         """The updates of a worker for BLOCK iterations."""

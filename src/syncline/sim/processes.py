@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -35,6 +36,10 @@ class Client:
     """Numbers its computations: one that was begun before an accident is void."""
     step_start: float = 0.0
     step_stop: float = -inf
+    block: Sequence[float] = ()
+    """The seconds of its iterations from `block_start` to before `block_stop`, as far as there are any."""
+    block_start: int = 0
+    block_stop: int = 0
 
     number: int = field(init=False)
     id: NodeId = field(init=False)

@@ -8,20 +8,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from syncline.layout import Values
-from syncline.rules import Add, Memory
+from syncline.rules import Add, Memory, Rule
 from syncline.sim.problem import Problem
 from syncline.strategy import Mode
 
 _CHANGES, _GRADIENTS = Mode.CHANGES, Mode.GRADIENTS  # a member of an enum is slow to look up
 
 
+class Steps:
+    """The step that replicas take alike, from the same piece by the same mean without memory, is computed once."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: dict[int, tuple[Values, Values, Values]] = {}
+        """Of each piece: the last step's before, mean and after."""
+
+    def step(self, rule: Rule, place: int, piece: Values, mean: Values) -> Values:
+        last = self._last.get(place)
+        if last is None or last[0] is not piece or last[1] is not mean:
+            last = self._last[place] = (piece, mean, _stepped(rule, piece, mean, {}))
+        return last[2]
+
+
 class Replica:
     """The parameters as one worker holds them, piece by piece, with its optimizer's memory."""
 
-    __slots__ = ("_changes", "_means", "_memory", "_parts", "_problem", "pieces")
+    __slots__ = ("_adds", "_changes", "_means", "_memory", "_parts", "_problem", "_steps", "pieces")
 
-    def __init__(self, problem: Problem, pieces: Sequence[Values], memory: list[Memory] | None = None) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        pieces: Sequence[Values],
+        memory: list[Memory] | None = None,
+        steps: Steps | None = None,
+    ) -> None:
+        """`steps`: of replicas whose pieces, and the means that they get, are never written."""
+        self._steps = steps
         self._problem = problem
+        self._adds = isinstance(problem.optimizer, Add)
         self.pieces = list(pieces)
         self._memory = memory
         self._means: dict[int, Values] = {}
@@ -34,9 +59,8 @@ class Replica:
         gradient = self._problem.gradient(self.pieces, worker, iteration)
         if mode is not _CHANGES:
             return gradient
-        if not isinstance(self._problem.optimizer, Add):
-            after = self._stepped(gradient)
-            gradient = [new - old for new, old in zip(after, self.pieces, strict=True)]
+        if not self._adds:
+            gradient = [self._change(place, each) for place, each in enumerate(gradient)]
         self._changes = gradient
         return gradient
 
@@ -61,31 +85,48 @@ class Replica:
 
     def whole(self) -> None:
         """In `gradients` mode: every bucket's mean is there, and the worker's optimizer takes its step."""
-        if self._means or self._parts:
-            self.pieces = self._stepped([self._means.get(place) for place in range(len(self.pieces))])
-            self._means, self._parts = {}, {}
+        rule, pieces = self._problem.optimizer, self.pieces
+        for place, mean in self._means.items():
+            memory = self._remembered(place)
+            if self._steps is None or memory:
+                pieces[place] = _stepped(rule, pieces[place], mean, memory)
+            else:
+                pieces[place] = self._steps.step(rule, place, pieces[place], mean)
+        self._means.clear()
+        if self._parts:
+            self._step_parts()
 
     def twin(self) -> Replica:
         """A copy that a joiner can go on with: parameters and optimizer state."""
         memory = self._memory and [{key: value.copy() for key, value in each.items()} for each in self._memory]
-        return Replica(self._problem, self.pieces, memory)
+        return Replica(self._problem, self.pieces, memory, self._steps)
 
     def state_arrays(self) -> int:
         """How many arrays of the model's size a joiner is sent."""
         return 1 + (len(self._memory[0]) if self._memory else 0)
 
-    def _stepped(self, gradient: Sequence[Values | None]) -> list[Values]:
-        rule = self._problem.optimizer
+    def _change(self, place: int, gradient: Values) -> Values:
+        """What the worker's optimizer makes of a gradient."""
+        piece = self.pieces[place]
+        return _stepped(self._problem.optimizer, piece, gradient, self._remembered(place)) - piece
+
+    def _remembered(self, place: int) -> Memory:
         if self._memory is None:
-            self._memory = [rule.start(piece) for piece in self.pieces]
-        after = []
-        for place, (piece, update, memory) in enumerate(zip(self.pieces, gradient, self._memory, strict=True)):
-            if place in self._parts:
-                piece = piece.copy()
-                for where, part in self._parts[place]:
-                    rule.apply(piece[where], part, {name: each[where] for name, each in memory.items()}, 0, None)
-            elif update is not None:
-                piece = piece.copy()
-                rule.apply(piece, update, memory, 0, None)
-            after.append(piece)
-        return after
+            self._memory = [self._problem.optimizer.start(piece) for piece in self.pieces]
+        return self._memory[place]
+
+    def _step_parts(self) -> None:
+        """The same for pieces whose buckets were cut."""
+        rule = self._problem.optimizer
+        for place, parts in self._parts.items():
+            piece, memory = self.pieces[place].copy(), self._remembered(place)
+            for where, part in parts:
+                rule.apply(piece[where], part, {name: each[where] for name, each in memory.items()}, 0, None)
+            self.pieces[place] = piece
+        self._parts.clear()
+
+
+def _stepped(rule: Rule, piece: Values, update: Values, memory: Memory) -> Values:
+    piece = piece.copy()
+    rule.apply(piece, update, memory, 0, None)
+    return piece

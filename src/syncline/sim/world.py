@@ -17,8 +17,8 @@ import numpy as np
 from syncline.draw import Draw
 from syncline.effects import Admit, Deliver, Effect, Event, Fail, Fetch, Ready, Received, Send, SetTimer, Timer
 from syncline.errors import GoneError, RunError, UsageError
-from syncline.layout import VALUE_BYTES, Bucket, Payload, Values, buckets
-from syncline.messages import COORDINATOR, AnyMessage, Handover, Member, NodeId, Params, Push, Settled, View
+from syncline.layout import Bucket, buckets
+from syncline.messages import COORDINATOR, Handover, Member, NodeId, Params, Push, Settled, View
 from syncline.nodes.coordinator import Coordinator
 from syncline.nodes.cutting import cut_of
 from syncline.nodes.meter import Meter
@@ -27,15 +27,16 @@ from syncline.nodes.terms import Terms
 from syncline.nodes.worker import Phase, Worker, WorkerParts
 from syncline.placement import checked
 from syncline.sim.accidents import Accidents
-from syncline.sim.agenda import NO_WORKER, Agenda
+from syncline.sim.agenda import NO_WORKER, Action, Agenda
+from syncline.sim.cargo import cargo_of
 from syncline.sim.handover import Handover as ReplicaHandover
 from syncline.sim.moves import check_placements, handover_bytes, replacing, ruler
-from syncline.sim.network import Arrive, Network
+from syncline.sim.network import Network, Transfer
 from syncline.sim.outcome import Outcome, gap, judge, server_pieces
 from syncline.sim.pace import Pace, pace_of
 from syncline.sim.problem import Problem
 from syncline.sim.processes import Client, Server
-from syncline.sim.replica import Replica
+from syncline.sim.replica import Replica, Steps
 from syncline.sim.scenario import Scenario
 from syncline.sim.trace import TraceLog
 from syncline.strategy import Mode
@@ -73,8 +74,10 @@ class World:
         self.pace: Pace = pace_of(self)
         self.accidents = Accidents(self)
         self.handover = ReplicaHandover(self)
-        self._snapshots: dict[Bucket, tuple[int, Values]] = {}
-        self._arrive_at_server = self._queue_at_server if scenario.cluster.apply else self.at_server
+        self._steps = Steps()
+        self._record = self.trace.record
+        self._to_worker: Action = self.to_worker
+        self._to_server: Action = self._queue_at_server if scenario.cluster.apply else self.at_server
         self._build()
 
     def _build(self) -> None:
@@ -85,11 +88,8 @@ class World:
         ranges = checked(strategy.placement, layout, strategy.servers)
         held = tuple(buckets(layout, each, strategy.bucket_values) for each in ranges)
         self.buckets = tuple(sorted(bucket for each in held for bucket in each))
-        self._place = {bucket: place for place, bucket in enumerate(self.buckets)}
+        self._cargo = {bucket: cargo_of(bucket, strategy.codec, place) for place, bucket in enumerate(self.buckets)}
         self._backwards = list(enumerate(self.buckets))[::-1]
-        self._push_bytes: dict[Bucket, int] = {}
-        self._pull_bytes: dict[Bucket, int] = {}
-        self._weigh(self.buckets)
         self._initial = self.problem.start(self.buckets)
         self._within = ruler(self.buckets, self._initial)
         replace = replacing(strategy.placement, layout)
@@ -114,28 +114,29 @@ class World:
             self.add_client(member.worker, 0, view)
 
     def _weigh(self, buckets: Iterable[Bucket]) -> None:
-        """Note how many bytes the payloads of these buckets have."""
+        """Buckets that a move has cut are cargo of their own."""
         for bucket in buckets:
-            self._push_bytes[bucket] = self.scenario.strategy.codec.size(bucket.size)
-            self._pull_bytes[bucket] = bucket.size * VALUE_BYTES
+            if bucket not in self._cargo:
+                self._cargo[bucket] = cargo_of(bucket, self.scenario.strategy.codec)
 
     def _shard(self, number: int, view: View, model: SyncModel, release: Release) -> Shard:
         strategy = self.scenario.strategy
         terms = Terms(model, strategy.rule, strategy.codec, self.draw, release, within=self._within)
         held = view.holders[number] if number < len(view.holders) else ()
-        pieces = {bucket: self._initial[self._place[bucket]].copy() for bucket in held}
+        pieces = {bucket: self._initial[self._cargo[bucket].place].copy() for bucket in held}
         return Shard(number, pieces, terms, view)
 
     def add_server(self) -> None:
         """A server process starts, and is admitted; it has the sync model of the others."""
         number, others = len(self.servers), self.servers[min(self.coordinator.servers)].shard.terms
         self.servers.append(Server(self._shard(number, self.coordinator.view, others.model, others.release)))
-        self.to_coordinator(Admit(number))
+        self.to_coordinator(self.coordinator, Admit(number))
 
     def add_client(self, number: int, incarnation: int, view: View) -> Client:
         """A worker process starts; it must join unless the view names it."""
         node = Worker(number, incarnation, self._parts, view)
-        client = Client(node, Replica(self.problem, self._initial), joining=node.phase is Phase.JOINING)
+        replica = Replica(self.problem, self._initial, steps=self._steps)
+        client = Client(node, replica, joining=node.phase is Phase.JOINING)
         self.clients[number] = client
         self.awaited += 1
         return client
@@ -145,7 +146,7 @@ class World:
         with np.errstate(over="ignore", invalid="ignore"), _no_collections():
             self.accidents.schedule()
             for client in self.clients.values():
-                self.agenda.at(0.0, client.number, self._start, (client,))
+                self.agenda.at(0.0, client.number, self._start, client, 0)
             self.pace.run(progress)
             outcome = judge(self)
             if self.scenario.strategy.rule.keeps:
@@ -154,11 +155,11 @@ class World:
 
     # A worker's iterations.
 
-    def _start(self, client: Client) -> None:
+    def _start(self, client: Client, iteration: int) -> None:
         if client.frozen_until > self.agenda.now:
-            self.agenda.at(client.frozen_until, client.number, self._start, (client,))
+            self.agenda.at(client.frozen_until, client.number, self._start, client, iteration)
         elif client.alive:
-            self.go_on(client, 0)
+            self.go_on(client, iteration)
 
     def go_on(self, client: Client, iteration: int) -> None:
         """A worker starts its next iteration, or is done."""
@@ -187,9 +188,10 @@ class World:
 
     def train(self, client: Client) -> None:
         """Compute one update for real, and hand it over bucket by bucket, last layers first."""
+        node, now = client.node, self.agenda.now
         updates = client.replica.update(self.mode, client.number, client.iteration)
         for place, bucket in self._backwards:
-            self.perform(client.id, client.node.handle(Ready(bucket, updates[place]), self.agenda.now))
+            self.perform(client.id, node.handle(Ready(bucket, updates[place]), now))
 
     # Effects.
 
@@ -197,7 +199,7 @@ class World:
         for effect in effects:
             kind = type(effect)
             if kind is Send:
-                self._send(source, effect.to, effect.message, effect.payload)  # type: ignore[union-attr]
+                self._send(source, effect)  # type: ignore[arg-type]
             elif kind is Deliver:
                 self._deliver(self.clients[source.number], effect)  # type: ignore[arg-type]
             elif kind is Fail:
@@ -205,69 +207,63 @@ class World:
             else:
                 self._set_timer(self.clients[source.number], effect)  # type: ignore[arg-type]
 
-    def _send(self, source: NodeId, to: NodeId, message: AnyMessage, payload: Payload | None) -> None:
-        size, number, kind = 0, to.number, type(message)
-        arrive: Arrive
-        args: tuple[object, ...]
+    def _send(self, source: NodeId, send: Send) -> None:
+        to, message, agenda = send.to, send.message, self.agenda
+        payload, size, kind = send.payload, 0, type(message)
+        whom: int | Server | Coordinator
         if kind is Params:
-            size = self._pull_bytes[message.bucket]  # type: ignore[union-attr]
-            payload = self._snapshot(message, payload)  # type: ignore[arg-type]
-            arrive, args = self.to_worker, (number, Received(source, message, payload))
+            cargo = self._cargo[message.bucket]  # type: ignore[union-attr]
+            if cargo.version != message.version:  # type: ignore[union-attr]
+                cargo.version, cargo.snapshot = message.version, payload.copy()  # type: ignore[union-attr]
+            payload, size, arrive = cargo.snapshot, cargo.pulled, self._to_worker
+            whom = worker = to.number
         elif kind is Push:
             if payload is not None:
-                size = self._push_bytes[message.bucket]  # type: ignore[union-attr]
-            arrive, args = self._arrive_at_server, (self.servers[number], Received(source, message, payload), size)
-            number = source.number
+                size = self._cargo[message.bucket].pushed  # type: ignore[union-attr]
+            worker, arrive, whom = source.number, self._to_server, self.servers[to.number]
         else:
             if kind is Handover:
-                size = handover_bytes(message, self._push_bytes[message.bucket])  # type: ignore[union-attr, arg-type]
-            arrive, args, number = self._arrival(source, to, message, payload)
+                size = handover_bytes(message, self._cargo[message.bucket].pushed)  # type: ignore[union-attr, arg-type]
+            worker, arrive, whom = self._arrival(source, to)
         if self.recording:
-            self.trace.record((self.agenda.now, source, to, message, size))
+            record = self._record
+            record((agenda.now, source, to, message, size))
         if self.network is None:
-            self.agenda.at_once(number, arrive, args)
+            at_once = agenda.at_once
+            at_once((worker, arrive, whom, Received(source, message, payload)))
         else:
-            self.network.send((source, to, number), size, arrive, args)
+            event = Received(source, message, payload)
+            self.network.send(Transfer(source, to, worker, size, arrive, whom, event))
 
-    def _arrival(
-        self, source: NodeId, to: NodeId, message: AnyMessage, payload: Payload | None
-    ) -> tuple[Arrive, tuple[object, ...], int]:
-        """What happens when any other message arrives, and the number of the worker at either end."""
-        event = Received(source, message, payload)
+    def _arrival(self, source: NodeId, to: NodeId) -> tuple[int, Action, int | Server | Coordinator]:
+        """Of any other message: the number of the worker at either end, how it arrives, and where."""
         if to.role == "worker":
-            return self.to_worker, (to.number, event), to.number
+            return to.number, self._to_worker, to.number
         if to.role == "server":
             worker = source.number if source.role == "worker" else NO_WORKER
-            return self._arrive_at_server, (self.servers[to.number], event, 0), worker
-        return self.to_coordinator, (event,), source.number
-
-    def _snapshot(self, message: Params, payload: Payload) -> Values:
-        """The parameters of a version, copied once for all who get them."""
-        known = self._snapshots.get(message.bucket)
-        if known is None or known[0] != message.version:
-            known = (message.version, payload.copy())
-            self._snapshots[message.bucket] = known
-        return known[1]
+            return worker, self._to_server, self.servers[to.number]
+        return source.number, self.to_coordinator, self.coordinator
 
     def _deliver(self, client: Client, deliver: Deliver) -> None:
-        place = self._place.get(deliver.bucket)
-        if place is None:
+        cargo = self._cargo[deliver.bucket]
+        if cargo.place < 0:
             self._deliver_part(client, deliver)
         else:
-            client.replica.fresh(self.mode, place, deliver.payload)
-        if deliver.next is None or not self.recording:
+            client.replica.fresh(self.mode, cargo.place, deliver.payload)
+        following = deliver.next
+        if following is None or not self.recording:
             return
         self.last_answer = self.agenda.now
         if client.joining:
             if self._of_means:
-                self.handover.ask(client, deliver.next)
+                self.handover.ask(client, following)
             else:
-                self.go_on(client, deliver.next)
+                self.go_on(client, following)
             return
         self.iterations_done += 1
         if self._of_means:
             client.replica.whole()
-        self.go_on(client, deliver.next)
+        self.go_on(client, following)
         if self.handover.waiting:
             self.handover.serve(client)
 
@@ -285,44 +281,45 @@ class World:
         self.stop_awaiting(client)
 
     def _set_timer(self, client: Client, timer: SetTimer) -> None:
-        self.agenda.at(
-            self.agenda.now + timer.seconds, client.number, self.to_worker, (client.number, Timer(timer.key))
-        )
+        over = self.agenda.now + timer.seconds
+        self.agenda.at(over, client.number, self._to_worker, client.number, Timer(timer.key))
 
     # Arrivals.
 
-    def _queue_at_server(self, server: Server, event: Received, size: int) -> None:
+    def _queue_at_server(self, server: Server, event: Received) -> None:
         """An update first waits until the server has worked through those before it, and through itself."""
         if type(event.message) is not Push:
             self.at_server(server, event)
             return
+        size = 0 if event.payload is None else self._cargo[event.message.bucket].pushed
         seconds = size / (self.scenario.cluster.apply or inf)
         server.busy_until = max(self.agenda.now, server.busy_until) + seconds
         server.busy += seconds
-        self.agenda.at(server.busy_until, event.source.number, self.at_server, (server, event))
+        self.agenda.at(server.busy_until, event.source.number, self.at_server, server, event)
 
-    def at_server(self, server: Server, event: Event, size: int = 0) -> None:
-        effects = server.shard.handle(event, self.agenda.now)
+    def at_server(self, server: Server, event: Event) -> None:
+        shard, now = server.shard, self.agenda.now
+        effects = shard.handle(event, now)
         if self.recording:
-            self.meter.handled(server.shard.number, event, effects, self.agenda.now)
+            self.meter.handled(shard.number, event, effects, now)
         self.perform(server.id, effects)
 
     def to_worker(self, number: int, event: Event) -> None:
-        client = self.clients[number]
+        client, now = self.clients[number], self.agenda.now
         if not client.alive:
             return
-        if client.frozen_until > self.agenda.now:
-            self.agenda.at(client.frozen_until, client.number, self.to_worker, (number, event))
+        if client.frozen_until > now:
+            self.agenda.at(client.frozen_until, number, self._to_worker, number, event)
             return
-        self.perform(client.id, client.node.handle(event, self.agenda.now))
+        self.perform(client.id, client.node.handle(event, now))
         if client.joining and client.node.phase is Phase.RUNNING and client.node.progress >= self.pace.last:
             self.finish(client)  # it joined when all had been done
 
-    def to_coordinator(self, event: Event) -> None:
-        moved = self.coordinator.moved
-        effects = self.coordinator.handle(event, self.agenda.now)
-        if self.coordinator.moved != moved:
-            self._weigh(cut_of(self.coordinator.view.holders).holder)
+    def to_coordinator(self, coordinator: Coordinator, event: Event) -> None:
+        moved = coordinator.moved
+        effects = coordinator.handle(event, self.agenda.now)
+        if coordinator.moved != moved:
+            self._weigh(cut_of(coordinator.view.holders).holder)
         self.perform(COORDINATOR, effects)
         if type(event) is Received and type(event.message) is Settled:
             self._end_if_all_done()

@@ -1,13 +1,17 @@
 """Conformance suites for parts of your own: the checks that the shipped ones pass.
 
 ```python
-from syncline.testing import check_sync_model
+from syncline.testing import check_codec, check_sync_model
 
 def test_my_model():
     check_sync_model(Patient(3), bound=3)
+
+def test_my_codec():
+    check_codec(Halves())
 ```
 """
 
+from syncline.testing.codecs import check_codec
 from syncline.testing.sync_models import check_sync_model
 
-__all__ = ["check_sync_model"]
+__all__ = ["check_codec", "check_sync_model"]

@@ -1,0 +1,238 @@
+"""Codecs that choose codecs: `by_size` (small tables dense) and `per_table` (by name).
+
+Which tables a bucket covers, only a layout can say: `choose(layout, bucket)` gives the codec of one bucket, cut at
+table borders where tables differ. Without a layout, so many values count as one table without a name.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import groupby
+
+import numpy as np
+
+from syncline.codecs.dense import Dense
+from syncline.codecs.protocol import Bytes, Chance, Codec, Memory, is_exact, once
+from syncline.codecs.sparse import TopK
+from syncline.errors import PeerError, UsageError
+from syncline.layout import VALUE_BYTES, Bucket, Layout, Payload, Table, Values
+from syncline.parts import Part
+
+
+def codec_for(codec: Codec, layout: Layout, bucket: Bucket) -> Codec:
+    """The codec that writes this bucket: the one that is chosen for it, or the codec itself."""
+    if isinstance(codec, Choice):
+        return codec.choose(layout, bucket)
+    choose = getattr(codec, "choose", None)
+    chosen: Codec = choose(layout, bucket) if choose else codec
+    return chosen
+
+
+class Choice(Part):
+    """A codec that chooses another for each table."""
+
+    @abstractmethod
+    def of_table(self, table: Table) -> Codec:
+        """The codec of this table."""
+
+    @abstractmethod
+    def of_values(self, values: int) -> Codec:
+        """The codec of so many values of which nothing else is known."""
+
+    @property
+    def exact(self) -> bool:
+        return all(is_exact(each) for each in self.choices())
+
+    @abstractmethod
+    def choices(self) -> tuple[Codec, ...]:
+        """All that it chooses among."""
+
+    def choose(self, layout: Layout, bucket: Bucket) -> Codec:
+        """The codec of this bucket; neighbouring tables with the same codec are written as one."""
+        runs = groupby(self._tables(layout, bucket), key=lambda each: self.of_table(each[0]))
+        pieces = [(codec, _joined(list(tables))) for codec, tables in runs]
+        chosen = [(piece.size, codec_for(codec, layout, piece)) for codec, piece in pieces]
+        return chosen[0][1] if len(chosen) == 1 else Pieces(tuple(_flat(chosen)))
+
+    def size(self, values: int) -> int:
+        return self.of_values(values).size(values)
+
+    def memory(self, values: int) -> Memory:
+        return self.of_values(values).memory(values)
+
+    def encode(self, update: Values, memory: Memory, out: Bytes, chance: Chance) -> Payload:
+        return self.of_values(update.size).encode(update, memory, out, chance)
+
+    def check(self, payload: Payload, values: int) -> None:
+        self.of_values(values).check(payload, values)
+
+    def decode(self, payload: Payload, out: Values) -> Values:
+        return self.of_values(out.size).decode(payload, out)
+
+    def add_into(self, payload: Payload, out: Values) -> None:
+        self.of_values(out.size).add_into(payload, out)
+
+    def _tables(self, layout: Layout, bucket: Bucket) -> Iterator[tuple[Table, Bucket]]:
+        start = bucket.start
+        while start < bucket.stop:
+            table = layout.table_at(start)
+            stop = min(table.stop, bucket.stop)
+            yield table, Bucket(start, stop)
+            start = stop
+
+
+def _joined(tables: list[tuple[Table, Bucket]]) -> Bucket:
+    return Bucket(tables[0][1].start, tables[-1][1].stop)
+
+
+@dataclass(frozen=True)
+class BySize(Choice):
+    """`small` for tables of fewer than `values` values, `large` for the others: biases are few, and matter much."""
+
+    name = "by_size"
+    example = "by_size:4096,large=topk:0.01"
+    values: int = 4096
+    large: Codec = TopK(0.01)
+    small: Codec = Dense()
+
+    def __post_init__(self) -> None:
+        if self.values < 1:
+            raise UsageError("by_size", f"values must be at least 1, not {self.values}")
+
+    def of_table(self, table: Table) -> Codec:
+        return self.of_values(table.size)
+
+    def of_values(self, values: int) -> Codec:
+        return self.small if values < self.values else self.large
+
+    def choices(self) -> tuple[Codec, ...]:
+        return self.small, self.large
+
+
+@dataclass(frozen=True)
+class PerTable(Choice):
+    """The codec of the first pattern that a table's name matches (`*`: any letters, `?`: one), else `other`."""
+
+    name = "per_table"
+    example = "per_table:[*.bias=dense,embed*=topk:0.01],other=fp16"
+    tables: tuple[tuple[str, Codec], ...]
+    other: Codec = Dense()
+
+    def __post_init__(self) -> None:
+        if not self.tables:
+            raise UsageError("per_table", f"name at least one table, like {self.example}")
+        for pattern, _ in self.tables:
+            if not pattern or pattern != pattern.strip() or set(pattern) & set("[]=,"):
+                raise UsageError("per_table", f"a pattern has none of '[]=,' and no blanks around it, not {pattern!r}")
+
+    def of_table(self, table: Table) -> Codec:
+        return next((codec for pattern, codec in self.tables if fnmatchcase(table.name, pattern)), self.other)
+
+    def of_values(self, values: int) -> Codec:
+        return self.other
+
+    def choices(self) -> tuple[Codec, ...]:
+        return *(codec for _, codec in self.tables), self.other
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The codec of a bucket that covers tables with different codecs: their payloads, one after the other.
+
+    Where a payload's length is not known beforehand, four bytes in front of it say it. Memory is kept for the whole
+    bucket, so that it can be cut like the bucket.
+    """
+
+    pieces: tuple[tuple[int, Codec], ...]
+    """How many values, and the codec that writes them."""
+
+    name = "pieces"
+
+    @property
+    def exact(self) -> bool:
+        return all(is_exact(codec) for _, codec in self.pieces)
+
+    @property
+    def values(self) -> int:
+        return sum(values for values, _ in self.pieces)
+
+    def size(self, values: int) -> int:
+        self._expect(values)
+        return sum(_head(codec) + codec.size(count) for count, codec in self.pieces)
+
+    def memory(self, values: int) -> Memory:
+        self._expect(values)
+        names = {name: None for count, codec in self.pieces for name in codec.memory(0)}
+        return {name: np.zeros(values, np.float32) for name in names}
+
+    def encode(self, update: Values, memory: Memory, out: Bytes, chance: Chance) -> Payload:
+        self._expect(update.size)
+        chance = once(chance)
+        used = 0
+        for values, codec in self._cuts():
+            begin = used + _head(codec)
+            own = {name: memory[name][values] for name in codec.memory(0)}
+            payload = codec.encode(
+                update[values], own, out[begin : begin + codec.size(values.stop - values.start)], chance
+            )
+            if begin > used:
+                out[used:begin].view("<u4")[0] = payload.nbytes
+            used = begin + payload.nbytes
+            if payload.dtype != np.uint8:  # dense: the update itself
+                out[begin:used] = payload.view(np.uint8)
+        return out[:used]
+
+    def check(self, payload: Payload, values: int) -> None:
+        for cut, codec, piece in self._split(payload, values):
+            codec.check(piece, cut.stop - cut.start)
+
+    def decode(self, payload: Payload, out: Values) -> Values:
+        for values, codec, piece in self._split(payload, out.size):
+            read = codec.decode(piece, out[values])
+            if not np.may_share_memory(read, out):
+                out[values] = read
+        return out
+
+    def add_into(self, payload: Payload, out: Values) -> None:
+        for values, codec, piece in self._split(payload, out.size):
+            codec.add_into(piece, out[values])
+
+    def _cuts(self) -> Iterator[tuple[slice, Codec]]:
+        start = 0
+        for values, codec in self.pieces:
+            yield slice(start, start + values), codec
+            start += values
+
+    def _split(self, payload: Payload, values: int) -> list[tuple[slice, Codec, Payload]]:
+        """The pieces' payloads; all lengths are known to fit before the first is decoded."""
+        self._expect(values)
+        if payload.dtype != np.uint8 or payload.ndim != 1:
+            raise PeerError(f"a payload of several pieces is bytes, not {payload.dtype}{list(payload.shape)}")
+        found: list[tuple[slice, Codec, Payload]] = []
+        used = 0
+        for cut, codec in self._cuts():
+            head = _head(codec)
+            if payload.size < used + head:
+                raise PeerError(f"a payload ends after {payload.size} bytes, before its piece at {used}")
+            size = int(payload[used : used + head].view("<u4")[0]) if head else codec.size(cut.stop - cut.start)
+            found.append((cut, codec, payload[used + head : used + head + size]))
+            used += head + size
+        if used != payload.size:
+            raise PeerError(f"a payload of several pieces has {used} bytes, not {payload.size}")
+        return found
+
+    def _expect(self, values: int) -> None:
+        if values != self.values:
+            raise PeerError(f"this codec writes a bucket of {self.values} values, not {values}")
+
+
+def _flat(pieces: list[tuple[int, Codec]]) -> Iterator[tuple[int, Codec]]:
+    for values, codec in pieces:
+        yield from codec.pieces if isinstance(codec, Pieces) else ((values, codec),)
+
+
+def _head(codec: Codec) -> int:
+    return 0 if is_exact(codec) else VALUE_BYTES

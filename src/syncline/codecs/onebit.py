@@ -1,0 +1,45 @@
+"""`onebit`: signs, and two means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from syncline.codecs.blocks import Blocks, Room, forget_not_finite
+from syncline.codecs.protocol import Bytes, Chance
+from syncline.layout import Values
+
+
+@dataclass(frozen=True)
+class OneBit(Blocks):
+    """1-bit SGD (Seide et al. 2014): the sign of each value, and of each block the means of either side."""
+
+    name = "onebit"
+    scales = 2
+
+    @property
+    def bits(self) -> int:
+        return 1
+
+    def write(self, x: Values, scales: Values, codes: Bytes, chance: Chance, left: Values | None, room: Room) -> None:
+        negative = np.less(x, np.float32(0))
+        codes[:] = np.packbits(negative, axis=1)
+        sizes, sums = np.abs(x, out=room[0]).sum(axis=1), x.sum(axis=1)
+        below = np.bitwise_count(codes).sum(axis=1, dtype=np.float32)
+        scales[:, 0] = (sizes + sums) / 2 / np.maximum(x.shape[1] - below, 1)
+        scales[:, 1] = (sums - sizes) / 2 / np.maximum(below, 1)
+        if left is not None:
+            _read_bits(negative.view(np.uint8), scales, room[0])
+            np.subtract(x, room[0], out=left)
+            forget_not_finite(left, sizes)
+
+    def read(self, scales: Values, codes: Bytes, out: Values) -> None:
+        _read_bits(np.unpackbits(codes, axis=1, count=out.shape[1]), scales, out)
+
+
+def _read_bits(negative: Bytes, scales: Values, out: Values) -> None:
+    """The first mean, plus the way to the second where the bit is set; written and read alike, to the last bit."""
+    np.copyto(out, negative)
+    np.multiply(out, scales[:, 1:] - scales[:, :1], out=out)
+    np.add(out, scales[:, :1], out=out)
