@@ -99,7 +99,10 @@ class Taken(Answered, frozen=True, tag="taken", gc=False):
 
 
 class Gone(Message, frozen=True, tag="gone", gc=False):
-    """Shard or coordinator to worker: this incarnation is no member, and will not be one again."""
+    """Shard or coordinator to worker: this incarnation is no member, and will not be one again.
+
+    If it names a bucket, the push or pull of that bucket is answered by it.
+    """
 
     incarnation: int
     progress: int = -1
