@@ -203,7 +203,7 @@ class HeldBucket:
     def _tell(self, teller: Teller, parked: Request, late: bool, out: list[Effect]) -> None:
         """Answer with what has changed since what the worker holds."""
         message, to = parked.message, parked.source
-        holds = message.holds if type(message) is Push else -1
+        holds = message.holds if type(message) is Push else None
         payload, serial = teller.tell(to.number, message.incarnation, holds, self.params, self.version)
         who, where = (self._terms.view, message.incarnation, message.progress), (self.name, self.version, self.v)
         out.append(Send(to, Params(*who, *where, late, (), encoded_bytes(payload), serial), payload))

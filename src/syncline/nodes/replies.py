@@ -54,14 +54,16 @@ class Teller:
     def forget(self, worker: int) -> None:
         self._known.pop(worker, None)
 
-    def tell(self, worker: int, incarnation: int, holds: int, params: Values, version: int) -> tuple[Payload, int]:
-        """What this worker is sent, and the number of the reply."""
+    def tell(
+        self, worker: int, incarnation: int, holds: int | None, params: Values, version: int
+    ) -> tuple[Payload, int]:
+        """What this worker is sent, and the number of the reply; `holds`: of the one it holds, None: it asks for all."""
         if version != self._version:
             self._version, self._whole = version, None
             self._changes.clear()
-        if not self._keeps:
-            return self._mean(params), 0
         known = self._known.get(worker)
+        if holds is not None and not self._keeps:
+            return self._mean(params), 0
         if known is None or (known.incarnation, known.serial) != (incarnation, holds):
             payload = values = self._copy(params)
         else:
