@@ -40,7 +40,9 @@ def walk(steps: int, seed: int = 0) -> list[Values]:
     return path
 
 
-@pytest.mark.parametrize("text", ["fp16", "bf16", "int8", "topk:0.05", "threshold:0.01", "onebit", "qsgd:7", "terngrad"])
+@pytest.mark.parametrize(
+    "text", ["fp16", "bf16", "int8", "topk:0.05", "threshold:0.01", "onebit", "qsgd:7", "terngrad"]
+)
 def test_what_is_lost_in_one_reply_is_part_of_the_next(text: str) -> None:
     made, hearer = pair(text)
     path = walk(5)

@@ -57,6 +57,10 @@ class Alone:
             for bucket, held in self._shard.buckets.items():
                 held.memory[name][:] = vector[bucket.start : bucket.stop]
 
+    @property
+    def residuals(self) -> dict[Bucket, dict[str, Values]]:
+        return self._worker.memories
+
     def remind(self, name: str) -> None:
         self._remembered[name] = self.memory.updates.copy()
 

@@ -45,7 +45,7 @@ from syncline.engines.wire import Wire
 from syncline.engines.wires import Wires
 from syncline.engines.wiring import Wiring, connect_coordinator
 from syncline.errors import GoneError, PeerError, RunError, SynclineError, UsageError
-from syncline.layout import VALUE_BYTES, Bucket, Payload
+from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
 from syncline.messages import COORDINATOR, Gone, Moved, NodeId, Params, Push, Taken, View, server_id
 from syncline.nodes.worker import Phase, Worker
 from syncline.nodes.writing import bucket_codec
@@ -218,6 +218,12 @@ class Link:
         for bucket in self.buckets:
             self._send(self._holder[bucket], Seed(bucket, name), self.memory.update(bucket))
         self.wait(lambda: not self._unread)
+
+    @property
+    def residuals(self) -> dict[Bucket, dict[str, Values]]:
+        """What the codec keeps of each bucket for the next update."""
+        assert self.node is not None
+        return self.node.memories
 
     def recall(self, name: str) -> None:
         """What the rule remembers by this name, into `memory.updates`; while no update is under way."""

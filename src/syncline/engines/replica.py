@@ -46,6 +46,9 @@ class Link(Protocol):
 
     def recall(self, name: str) -> None: ...
 
+    @property
+    def residuals(self) -> dict[Bucket, dict[str, Values]]: ...
+
     def sit(self) -> None: ...
 
     def handle(self, event: Event) -> None: ...
@@ -160,6 +163,23 @@ class Replica:
             self.link.recall(name)
             found[name] = self.link.memory.updates.copy()
         return found
+
+    def residuals(self) -> dict[str, Values]:
+        """What this worker's codec keeps for the next update, each name as one flat array."""
+        self._check_declared()
+        found: dict[str, Values] = {}
+        for bucket, memory in self.link.residuals.items():
+            for name, values in memory.items():
+                whole = found.setdefault(name, np.zeros_like(self.link.memory.updates))
+                whole[bucket.start : bucket.stop] = values
+        return found
+
+    def go_on_with(self, residuals: Mapping[str, Values]) -> None:
+        """Let the codec go on with what `residuals` gave."""
+        for bucket, memory in self.link.residuals.items():
+            for name, values in memory.items():
+                if name in residuals:
+                    values[:] = residuals[name][bucket.start : bucket.stop]
 
     def _buckets_of(self, table: Table) -> tuple[Bucket, ...]:
         return tuple(each for each in self.link.buckets if each.start < table.stop and table.start < each.stop)

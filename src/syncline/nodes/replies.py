@@ -57,7 +57,7 @@ class Teller:
     def tell(
         self, worker: int, incarnation: int, holds: int | None, params: Values, version: int
     ) -> tuple[Payload, int]:
-        """What this worker is sent, and the number of the reply; `holds`: of the one it holds, None: it asks for all."""
+        """What this worker is sent, and the number of the reply; `holds`: of the one it has; None: it wants all."""
         if version != self._version:
             self._version, self._whole = version, None
             self._changes.clear()
