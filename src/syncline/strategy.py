@@ -10,7 +10,7 @@ from syncline.codecs import Codec, Dense
 from syncline.draw import Draw
 from syncline.errors import UsageError
 from syncline.gates import Always, Gate
-from syncline.layout import BUCKET_VALUES, Bucket, Layout
+from syncline.layout import BUCKET_VALUES, Layout
 from syncline.nodes.terms import Terms
 from syncline.nodes.worker import WorkerParts
 from syncline.nodes.writing import is_plain
@@ -59,12 +59,6 @@ class ServerStrategy:
         """What all workers have in common, where somebody else looks for NaN."""
         means = self.mode is Mode.GRADIENTS
         return WorkerParts(layout, draw, self.codec, self.gate, finite=False, reply=self.reply, of_means=means)
-
-    def keeps_own(self, worker: int, progress: int, bucket: Bucket, draw: Draw) -> bool:
-        """Does this iteration's fetch bring nothing new, so that the worker's own change is all it will see?"""
-        if self.mode is not Mode.CHANGES or type(self.gate) is Always:
-            return False
-        return not self.gate.fetches(worker, progress, bucket, draw)
 
 
 def settle_mode(mode: Mode | None, rule: Rule | None, sync: Sequence[SyncModel]) -> tuple[Mode, Rule]:

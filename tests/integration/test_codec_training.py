@@ -16,7 +16,9 @@ CODECS = (
 SYNC = ("bsp", "ssp:3")
 SOME = (("topk:0.01", "bsp", "shm"), ("onebit", "ssp:3", "tcp"), ("int8", "bsp", "tcp"), ("terngrad", "ssp:3", "shm"))
 
-ITERATIONS, VALUES = 300, 9610
+VALUES = 9610
+ITERATIONS = {"onebit": 1000}
+"""Of each worker, where it takes more than 300: one bit each way learns slowly."""
 
 MOST_BYTES = {"topk:0.01": 0.025, "onebit": 0.04, "terngrad": 0.08, "fp16": 0.501, "bf16": 0.501, "int8": 0.27}
 """Of the dense bytes."""
@@ -24,15 +26,16 @@ MOST_BYTES = {"topk:0.01": 0.025, "onebit": 0.04, "terngrad": 0.08, "fp16": 0.50
 
 def options(codec: str, sync: str) -> tuple[str, ...]:
     own = ("--sync", sync, "--codec", codec, "--reply-codec", codec)
-    return "--workers", "4", "--servers", "2", "--iterations", str(ITERATIONS), *own
+    return "--workers", "4", "--servers", "2", "--iterations", str(ITERATIONS.get(codec, 300)), *own
 
 
 def has_learned(report: dict[str, Any], codec: str) -> None:
-    dense = 4 * ITERATIONS * VALUES * 4
+    whole = 4 * VALUES * 4  # once of all workers
+    dense = ITERATIONS.get(codec, 300) * whole
     assert report["accuracy"] >= 0.95, report["accuracy"]
     assert report["bytes_pushed"] <= MOST_BYTES.get(codec, 1) * dense
     if codec != "dense":
-        assert report["bytes_pulled"] < report["bytes_pushed"] * 1.2  # a few go whole
+        assert report["bytes_pulled"] < report["bytes_pushed"] * 1.1 + 2 * whole  # the first ones go whole
 
 
 @pytest.mark.parametrize("sync", SYNC)

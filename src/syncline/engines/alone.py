@@ -103,8 +103,8 @@ class Alone:
         else:
             raise SynclineError(f"a run of one cannot perform {effect}")
 
-    def keeps_own(self, bucket: Bucket) -> bool:
-        return self.strategy.keeps_own(0, self._worker.progress, bucket, self._draw)
+    def fetches(self, bucket: Bucket, update: Values) -> bool:
+        return self._worker.fetches(bucket, update)
 
     def wait(self, done: Callable[[], bool]) -> None:
         assert done(), "in a run of one everything has happened already"

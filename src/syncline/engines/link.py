@@ -282,10 +282,10 @@ class Link:
         if not np.may_share_memory(place, values):
             place[:] = values
 
-    def keeps_own(self, bucket: Bucket) -> bool:
-        """Does this iteration's fetch bring nothing new, so that the worker's own change is all it will see?"""
-        node = self.node
-        return node is not None and self.strategy.keeps_own(node.number, node.progress, bucket, self._draw)
+    def fetches(self, bucket: Bucket, update: Values) -> bool:
+        """Will this update be answered by parameters? Else the worker's own change is all that it will see."""
+        assert self.node is not None
+        return self.node.fetches(bucket, update)
 
     def _send(self, to: NodeId, message: Frame, place: Payload | None = None) -> None:
         """Send a frame; what lies at this place rides along unless the server can read it there."""

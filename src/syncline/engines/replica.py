@@ -19,6 +19,7 @@ from syncline.engines.control import Begin, Declare
 from syncline.engines.declaring import declaration, in_float32
 from syncline.engines.memory import Memory
 from syncline.errors import NotFinite, SynclineError, UsageError
+from syncline.gates import Always
 from syncline.layout import Bucket, Layout, Table, Values
 from syncline.nodes.worker import is_finite
 from syncline.strategy import Mode, ServerStrategy
@@ -53,7 +54,7 @@ class Link(Protocol):
 
     def handle(self, event: Event) -> None: ...
 
-    def keeps_own(self, bucket: Bucket) -> bool: ...
+    def fetches(self, bucket: Bucket, update: Values) -> bool: ...
 
     def wait(self, done: Callable[[], bool]) -> None: ...
 
@@ -254,7 +255,8 @@ class Replica:
     def _push(self, bucket: Bucket, full: bool) -> None:
         self._pushed.add(bucket)
         update = self.link.memory.update(bucket) if full else None
-        if update is not None and self.link.keeps_own(bucket):
+        own = self.mode is Mode.CHANGES and type(self.strategy.gate) is not Always
+        if own and update is not None and not self.link.fetches(bucket, update):
             np.add(self.link.memory.param(bucket), update, self.link.memory.param(bucket))
         self.link.handle(Ready(bucket, update, self._lr))
 

@@ -45,7 +45,7 @@ from syncline.effects import (
     Timer,
 )
 from syncline.errors import GoneError, NotFinite, PeerError
-from syncline.gates import Always, Gate
+from syncline.gates import Always, Gate, Offer
 from syncline.layout import Bucket, Layout, Payload, Values, Within, within
 from syncline.messages import (
     ANSWERS,
@@ -114,6 +114,8 @@ class Worker:
         "_awaited",
         "_cut",
         "_deferred",
+        "_fetched",
+        "_gated",
         "_hearer",
         "_held",
         "_holder",
@@ -144,6 +146,9 @@ class Worker:
         self.progress = 0
         self.phase = JOINING
         self._parts = parts
+        self._gated = type(parts.gate) is not Always
+        self._fetched: dict[Bucket, int] = {}
+        """With a gate: the iteration after which a bucket was last fetched."""
         self._writers: dict[Bucket, Writer] | None = None if is_plain(parts.codec) else {}
         """What writes the updates; None: they are sent as they are."""
         self._hearer = (
@@ -221,9 +226,10 @@ class Worker:
             out.append(Fail(NotFinite(self.number, i, table.name)))
             return
         sends, wants = True, _PARAMS
-        if type(parts.gate) is not Always:
-            sends = parts.gate.sends(self.number, i, bucket, parts.draw)
-            wants = _PARAMS if parts.gate.fetches(self.number, i, bucket, parts.draw) else Wants.TAKEN
+        if self._gated:
+            offer = self._offer(bucket, update)
+            sends = parts.gate.sends(offer)
+            wants = _PARAMS if parts.gate.fetches(offer) else Wants.TAKEN
         read = self._read.get(bucket, 0)
         if self._held or not sends:
             update, read = self._merge(bucket, update, read, hold=not sends)
@@ -233,6 +239,17 @@ class Worker:
             self._send(bucket, push, update, out)
         else:
             self._send_written(push, update, out)
+
+    def _offer(self, bucket: Bucket, update: Values | None) -> Offer:
+        held = self._held.get(bucket)
+        if held is not None:
+            update = held[0] if update is None else held[0] + update
+        age = self.progress - self._fetched.get(bucket, -1)
+        return Offer(self.number, self.progress, bucket, age, update, self._parts.draw)
+
+    def fetches(self, bucket: Bucket, update: Values | None) -> bool:
+        """Will this iteration's update be answered by parameters?"""
+        return not self._gated or self._parts.gate.fetches(self._offer(bucket, update))
 
     def _send_written(self, push: Push, update: Values | None, out: list[Effect]) -> None:
         """Send a push whose update is written by a codec, or whose answer will be a change."""
@@ -357,6 +374,8 @@ class Worker:
         del self._awaited[bucket]
         if type(message) is Params:
             self._read[bucket] = message.version
+            if self._gated:
+                self._fetched[bucket] = message.progress
         if self._least_v is None or message.v < self._least_v:
             self._least_v = message.v
         if message.late:
@@ -448,6 +467,7 @@ class Worker:
         self._awaited = {piece: send for name, send in self._awaited.items() for piece in inside(name)}
         self._read = {piece: version for name, version in self._read.items() for piece in inside(name)}
         self._sent = {piece for name in self._sent for piece in inside(name)}
+        self._fetched = {piece: i for name, i in self._fetched.items() for piece in inside(name)}
         self._held = {
             piece: (values[self._parts.within(name, piece)], read)
             for name, (values, read) in self._held.items()
