@@ -11,7 +11,7 @@ EXTRAS := recipes,plot,dev
 unexport PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help venv train test test-all check format bench soak docs wheel clean
+.PHONY: help venv train test test-all check format bench matrix soak docs wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,7 +55,11 @@ format: $(INSTALLED) ## rewrite the code as `make check` wants it
 bench: $(INSTALLED) ## measure
 	@$(BIN)/python benchmarks/simulator.py
 	@$(BIN)/syncline bench
+	@$(BIN)/python benchmarks/codecs.py
 	@$(BIN)/python benchmarks/step.py
+
+matrix: $(INSTALLED) ## train with every codec, both ways, under two sync models, in both lanes
+	@$(BIN)/python -m pytest -q -n 2 -m slow tests/integration/test_codec_training.py
 
 soak: $(INSTALLED) ## run the engine for ten minutes: memory stays flat, no update is lost
 	@$(BIN)/python benchmarks/soak.py

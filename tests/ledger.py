@@ -24,6 +24,9 @@ from syncline.sync import Bsp, Drop, Dsps, Pssp, Release, Ssp
 Key = tuple[int, int, int, Bucket]
 """Which request: (worker, incarnation, progress, bucket)."""
 
+NO_PUSH = (-1, Bucket(0, 0))
+"""The progress and the bucket of a `Gone` that answers nothing."""
+
 Asked = tuple[int, int, int]
 """The same without the bucket."""
 
@@ -80,6 +83,7 @@ class Ledger:
         self._deferred: list[Received] = []
         self._due: dict[Bucket, list[Received]] = {}
         self._owes_report = False
+        self._just_moved: set[Bucket] = set()
 
     @property
     def members(self) -> dict[int, Member]:
@@ -94,6 +98,7 @@ class Ledger:
         before = {name: bucket.v for name, bucket in self.shard.buckets.items()}
         versions = {name: bucket.version for name, bucket in self.shard.buckets.items()}
         carried = self._carried(event)
+        self._just_moved.clear()
         judged = self._judged(event, before, versions)
         late_whole = self._owes_report and not self._due
         at_close = self.shard.terms.model.at_close
@@ -158,6 +163,7 @@ class Ledger:
             mine = view.holders[self.shard.number] if self.shard.number < len(view.holders) else ()
             for name in [name for name in self.accounts if name not in mine]:
                 whole = self.accounts.pop(name)
+                self._just_moved.add(name)
                 whole.v, whole.version = before.pop(name), versions.pop(name)
                 for piece in cut_of(view.holders).inside(name):
                     part = whole.piece(within(name, piece))
@@ -194,6 +200,8 @@ class Ledger:
             asked = (worker, message.incarnation, message.progress)
             key = (*asked, message.bucket)
             if not self._is_member(each):
+                if message.bucket not in self.accounts and message.bucket not in self._due:
+                    key = (*asked[:2], *NO_PUSH)
                 repeats[key] += 1
                 assert any(other == key and isinstance(answer, Gone) for other, answer in answers), "no Gone"
                 continue
@@ -245,15 +253,12 @@ class Ledger:
     def _check_answers(self, answers: Answers, repeats: Counter[Key]) -> None:
         for key, answer in answers:
             account = self.accounts.get(key[3])
-            whole = key[3] if account is not None else self._was(key[3])
             if account is not None and key[:3] in account.open and not isinstance(answer, Moved):
                 account.open.discard(key[:3])
                 if not isinstance(answer, Gone):
                     assert answer.late == was_dropped(self.books, key)
                     self._check_lead(key, answer)
-            elif isinstance(answer, Gone) and whole is not None and account is None:
-                self._close_gone(key, whole)
-            else:
+            elif not (isinstance(answer, Gone) and self._withdrawn(key)):
                 assert repeats[key] > 0, f"{key} was answered twice"
                 repeats[key] -= 1
         for bucket, account in self.accounts.items():
@@ -261,17 +266,15 @@ class Ledger:
                 known = any(asked[:2] == (each.worker, each.incarnation) for each in self.members.values())
                 assert known, f"{asked} of {bucket}, of a non-member, was left parked"
 
-    def _was(self, bucket: Bucket) -> Bucket | None:
-        """A bucket that this step has cut or handed over: its parked pulls of non-members were answered before."""
-        pieces = cut_of(self.view.holders).inside(bucket)
-        return bucket if (pieces and pieces != [bucket]) or bucket in self.books.transit else None
-
-    def _close_gone(self, key: Key, whole: Bucket) -> None:
-        pieces = cut_of(self.view.holders).inside(whole)
-        accounts = [self.accounts.get(piece) or self.books.transit.get(piece) for piece in pieces]
-        for account in accounts:
-            if account is not None:
+    def _withdrawn(self, key: Key) -> bool:
+        """Was this a parked pull of a bucket that moved in this very step? Then it did not go along."""
+        found = False
+        if key[3] in self._just_moved:
+            for piece in cut_of(self.view.holders).inside(key[3]):
+                account = self.accounts.get(piece) or self.books.transit[piece]
+                found |= key[:3] in account.open
                 account.open.discard(key[:3])
+        return found
 
     def _check_lead(self, key: Key, answer: Params | Taken) -> None:
         """Nobody is further ahead than the model allows."""

@@ -59,6 +59,10 @@ class Push(Message, frozen=True, tag="push", gc=False):
     wants: Wants = Wants.PARAMS
     lr: float | None = None
     empty: bool = False
+    size: int = 0
+    """The bytes of a payload that a codec has written; 0: it is the values themselves."""
+    holds: int = 0
+    """Which reply the worker holds, where replies are changes."""
 
 
 class Pull(Message, frozen=True, tag="pull", gc=False):
@@ -84,13 +88,21 @@ class Answered(Message, frozen=True, gc=False):
 class Params(Answered, frozen=True, tag="params", gc=False):
     """Shard to worker: the push for `progress` is answered, and here are the parameters at `version`."""
 
+    size: int = 0
+    """The bytes of a payload that a codec has written; 0: it is the parameters themselves."""
+    serial: int = 0
+    """The number of this reply, where replies are changes."""
+
 
 class Taken(Answered, frozen=True, tag="taken", gc=False):
     """Shard to worker: the same, without parameters."""
 
 
 class Gone(Message, frozen=True, tag="gone", gc=False):
-    """Shard or coordinator to worker: this incarnation is no member, and will not be one again."""
+    """Shard or coordinator to worker: this incarnation is no member, and will not be one again.
+
+    If it names a bucket, the push or pull of that bucket is answered by it.
+    """
 
     incarnation: int
     progress: int = -1

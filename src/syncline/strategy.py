@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 
 from syncline.codecs import Codec, Dense
 from syncline.draw import Draw
 from syncline.errors import UsageError
 from syncline.gates import Always, Gate
-from syncline.layout import BUCKET_VALUES, Bucket
+from syncline.layout import BUCKET_VALUES, Layout
+from syncline.nodes.terms import Terms
+from syncline.nodes.worker import WorkerParts
+from syncline.nodes.writing import is_plain
 from syncline.placement import Elastic, Placement
 from syncline.rules import Add, Mean, Rule, optimises
 from syncline.spec import write
@@ -37,16 +40,26 @@ class ServerStrategy:
     codec: Codec = Dense()
     placement: Placement = Elastic()
     bucket_values: int = BUCKET_VALUES
+    reply_codec: Codec = Dense()
 
     @property
     def servers(self) -> int:
         return len(self.sync)
 
-    def keeps_own(self, worker: int, progress: int, bucket: Bucket, draw: Draw) -> bool:
-        """Does this iteration's fetch bring nothing new, so that the worker's own change is all it will see?"""
-        if self.mode is not Mode.CHANGES or type(self.gate) is Always:
-            return False
-        return not self.gate.fetches(worker, progress, bucket, draw)
+    @property
+    def reply(self) -> Codec | None:
+        """How parameters are written as changes; None: they go whole."""
+        return None if is_plain(self.reply_codec) else self.reply_codec
+
+    def terms(self, number: int, layout: Layout, draw: Draw) -> Terms:
+        """What the buckets of this shard have in common."""
+        model = self.sync[number if number < len(self.sync) else 0]  # one that came later has the model of all
+        return Terms(model, self.rule, self.codec, draw, self.release, layout=layout, reply=self.reply)
+
+    def parts(self, layout: Layout, draw: Draw) -> WorkerParts:
+        """What all workers have in common, where somebody else looks for NaN."""
+        means = self.mode is Mode.GRADIENTS
+        return WorkerParts(layout, draw, self.codec, self.gate, finite=False, reply=self.reply, of_means=means)
 
 
 def settle_mode(mode: Mode | None, rule: Rule | None, sync: Sequence[SyncModel]) -> tuple[Mode, Rule]:
@@ -85,12 +98,39 @@ def check(strategy: ServerStrategy, workers: int) -> None:
     """Refuse what makes no sense, before anything runs."""
     for model in strategy.sync:
         check_model(model, strategy.mode, workers)
+    _check_codecs(strategy)
     if strategy.mode is Mode.GRADIENTS and getattr(strategy.gate, "skips_fetches", True):
         raise UsageError(
             "gate",
             f"{write(strategy.gate)!r} skips fetches, but in mode 'gradients' every worker needs every round's mean; "
             'use gate = "always" or mode = "changes"',
         )
+
+
+def _check_codecs(strategy: ServerStrategy) -> None:
+    """Momentum correction is a matter of gradients: changes have had their momentum, and so have parameters."""
+    corrects = [each for each in _parts_of(strategy.codec) if getattr(each, "momentum", 0)]
+    if corrects and strategy.mode is Mode.CHANGES:
+        raise UsageError(
+            "codec",
+            f"{write(strategy.codec)!r} corrects the momentum of gradients, but mode 'changes' sends changes; leave "
+            'momentum out, or use mode = "gradients" or a rule',
+        )
+    if any(getattr(each, "momentum", 0) for each in _parts_of(strategy.reply_codec)):
+        raise UsageError(
+            "reply_codec", f"{write(strategy.reply_codec)!r}: replies have no momentum to correct; leave it out"
+        )
+
+
+def _parts_of(codec: object) -> Iterator[object]:
+    """A codec, and those that it is made of."""
+    yield codec
+    for field in fields(codec) if is_dataclass(codec) else ():
+        value = getattr(codec, field.name)
+        for each in value if isinstance(value, tuple) else (value,):
+            for part in each if isinstance(each, tuple) else (each,):
+                if isinstance(part, Codec):
+                    yield from _parts_of(part)
 
 
 def check_model(model: SyncModel, mode: Mode, workers: int, option: str = "sync") -> None:

@@ -112,9 +112,13 @@ def undisturbed(directory: Path, end: str, *options: str) -> Values:
 
 
 @pytest.mark.parametrize("lane", ["shm", "tcp"])
-@pytest.mark.parametrize("rule", [(), ("--rule", "momentum:0.01")], ids=["changes", "momentum"])
-def test_servers_come_and_go_and_bsp_does_not_notice_it(tmp_path: Path, lane: str, rule: tuple[str, ...]) -> None:
-    options = ("--bucket", "4KiB", "--lane", lane, *rule)
+@pytest.mark.parametrize(
+    "how",
+    [(), ("--rule", "momentum:0.01"), ("--codec", "fp16")],
+    ids=["changes", "momentum", "fp16"],
+)
+def test_servers_come_and_go_and_bsp_does_not_notice_it(tmp_path: Path, lane: str, how: tuple[str, ...]) -> None:
+    options = ("--bucket", "4KiB", "--lane", lane, *how)
     outputs = ("--report", "report.json", "--trace", ".")
     with listening(tmp_path, DRAWN, "-n3", "--servers", "2", *options, *outputs) as (run, where):
         run.hears("under way", 3)

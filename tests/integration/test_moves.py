@@ -10,7 +10,8 @@ import pytest
 
 from syncline.draw import Draw
 from syncline.errors import UsageError
-from syncline.placement import Elastic, Placement, RoundRobin
+from syncline.placement import Balanced, Elastic, Placement, RoundRobin
+from syncline.recipes import build
 from syncline.sim import Cluster, MadeUp, Outcome, Scenario, World
 from syncline.sim.compute import Lognormal
 from syncline.sim.faults import AddServer, Crash, Fault, Join, RemoveServer, Switch
@@ -137,3 +138,15 @@ def test_a_server_may_be_switched_once_it_is_there() -> None:
         scenario(AddServer(1.0), Switch(3.0, Ssp(0), server=2), RemoveServer(5.0, 0), RemoveServer(6.0, 1))
     )
     assert outcome.train_progress == 10
+
+
+def test_a_real_model_is_the_same_to_the_bit_whatever_moves() -> None:
+    def params_sha256(*faults: Fault, placement: Placement | None = None) -> str:
+        given = scenario(*faults, links=LINKS, placement=placement)
+        problem = build("digits-mlp", draw=Draw(0), workers=4, batch=32)
+        return str(report(World(given, problem).run())["params_sha256"])
+
+    faults = (AddServer(2.5), RemoveServer(4.5, 0), AddServer(6.5), RemoveServer(6.5, 2))
+    calm = params_sha256()
+    assert params_sha256(*faults) == calm
+    assert params_sha256(*faults, placement=Balanced()) == calm

@@ -194,7 +194,7 @@ def with_clipped(model: nn.Module, optimizer: Optimizer, wait: Callable[[], None
         train(model, optimizer, 1)
 
 
-@pytest.mark.parametrize("gate", ["every:fetch=2", "every:push=2,fetch=2"])
+@pytest.mark.parametrize("gate", ["every:fetch=2", "every:push=2,fetch=2", "cached:2"])
 @pytest.mark.parametrize("stage", [False, True])
 def test_a_change_is_kept_where_nothing_is_fetched(gate: str, stage: bool, session: Session) -> None:
     model, optimizer = distributed(session, "changes", gate=gate, stage=stage)

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import QUIET
 from syncline.cli.main import main
 from syncline.cli.standing import Standing
 from syncline.engines.control import Pulse
 from syncline.errors import UsageError
 from syncline.recipes import build
 from syncline.recipes.data import mnist
+from trainings import simulated, train
 
 SECONDS = 120
 """Far more than any run here takes; whoever needs it hangs."""
@@ -30,29 +30,6 @@ KEYS = {
     *("train_progress", "bytes_pushed", "bytes_pulled", "replica_gap", "bottleneck", "loss", "accuracy"),
     *("params_sha256", "workers", "settings"),
 }
-
-
-def train(folder: Path, *options: str, code: int = 0) -> tuple[dict[str, Any], str]:
-    """Run the command; the report, and what was said."""
-    command = [sys.executable, "-m", "syncline", "train", *options, "--report", "report.json"]
-    environment = {**os.environ, **QUIET, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
-    )
-    assert done.returncode == code, done.stderr
-    path = folder / "report.json"
-    return json.loads(path.read_text()) if path.exists() else {}, done.stderr
-
-
-def simulated(folder: Path, *options: str) -> dict[str, Any]:
-    """The same in the simulator, which needs no process of its own."""
-    report = folder / "report.json"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["syncline", "train", *options, "--engine", "sim", "-q", "--report", str(report)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-    assert not ended.value.code
-    return json.loads(report.read_text())  # type: ignore[no-any-return]
 
 
 @pytest.fixture(scope="module")

@@ -224,7 +224,7 @@ class TestHalves:
 def test_blocks_know_nothing_of_each_other(text: str) -> None:
     """A large bucket is written in pieces; what they give is what each block gives alone."""
     codec: Codec = parse("codec", text)
-    size, block = 300_007, 2048
+    size, block = 300_007, getattr(codec, "block", 2048)
     update = normal(size)
     memory = codec.memory(size)
     whole = decode(codec, encode(codec, update, memory), size)

@@ -49,7 +49,7 @@ def handover() -> tuple[Handover, int]:
 
 @pytest.fixture
 def inbox() -> Inbox:
-    found = Inbox(1, BEFORE, RULE, Dense())
+    found = Inbox(1, BEFORE, RULE)
     assert found.adopt(View(3, MEMBERS, AFTER)) == {0}
     return found
 
@@ -133,7 +133,7 @@ def test_a_payload_of_another_size_is_refused(inbox: Inbox, handover: tuple[Hand
 
 def test_a_view_that_joins_buckets_is_refused() -> None:
     with pytest.raises(PeerError, match="joins what was apart"):
-        Inbox(1, AFTER, RULE, Dense()).adopt(View(4, MEMBERS, ((), (WHOLE,))))
+        Inbox(1, AFTER, RULE).adopt(View(4, MEMBERS, ((), (WHOLE,))))
 
 
 @pytest.fixture

@@ -85,6 +85,7 @@ PARTS: dict[str, dict[type, st.SearchStrategy[Any]]] = {
     "gate": {
         gates.Always: st.just(gates.Always()),
         gates.Every: st.builds(gates.Every, counting, counting),
+        gates.Cached: st.builds(gates.Cached, st.integers(0, 100)),
     },
     "placement": {
         placement.Elastic: st.just(placement.Elastic()),
@@ -317,6 +318,8 @@ class TestOwnClasses:
         ("codec", "per_table:[dense]", "'dense' has no name"),
         ("codec", "per_table:[=dense]", "a pattern has none of"),
         ("gate", "every:0", "push must be at least 1"),
+        ("gate", "cached:-1", "s must be at least 0"),
+        ("gate", "cached", "write it like cached:3"),
         ("placement", "elastc", "did you mean 'elastic'"),
     ],
 )

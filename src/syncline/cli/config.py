@@ -33,11 +33,10 @@ def read_config(path: Path | None) -> Config:
     file = read_sections(data)
     written = dict(data.get("strategy", {}))
     _check(file.strategy.kind, "strategy.kind", "server")
-    _check(file.strategy.reply_codec, "strategy.reply_codec", "dense")
     for key, count in (("cluster.workers", file.cluster.workers), ("strategy.servers", file.strategy.servers)):
         if count is not None and count < 1:
             raise UsageError(key, f"must be at least 1, not {count}")
-    settings = {key: _words(each) for key, each in written.items() if key not in ("kind", "servers", "reply_codec")}
+    settings = {key: _words(each) for key, each in written.items() if key not in ("kind", "servers")}
     if "seed" in data:
         settings["seed"] = str(file.seed)
     sync = written.get("sync")

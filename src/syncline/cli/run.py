@@ -52,6 +52,8 @@ def run(
     mode: Annotated[str | None, typer.Option(help="Who optimises: gradients, changes or rule.")] = None,
     rule: Annotated[str | None, typer.Option(help="The servers' rule, e.g. sgd:0.1; selects mode rule.")] = None,
     gate: Annotated[str | None, typer.Option(help="always, or every:push=2,fetch=2.")] = None,
+    codec: Annotated[str | None, typer.Option(help="How updates are written: topk:0.01, int8, ... See docs.")] = None,
+    reply_codec: Annotated[str | None, typer.Option(help="How parameters are written, as changes.")] = None,
     on_nan: Annotated[str | None, typer.Option(help="An update with NaN: stop the run, or skip that step.")] = None,
     placement: Annotated[str | None, typer.Option(help="elastic, uniform, roundrobin or balanced.")] = None,
     bucket: Annotated[str | None, typer.Option(help="The unit of transmission, e.g. 1MiB.")] = None,
@@ -88,6 +90,7 @@ def run(
     """
     words = {"release": release, "mode": mode, "rule": rule, "gate": gate, "placement": placement, "bucket": bucket}
     words |= {"sync": " ".join(sync) if sync else None, "seed": None if seed is None else str(seed), "on_nan": on_nan}
+    words |= {"codec": codec, "reply_codec": reply_codec}
     if join is not None:
         _refuse_with_join({"--report": report, "--config": config})
     file = read_config(config)

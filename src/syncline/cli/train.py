@@ -23,6 +23,9 @@ def train(
     mode: Annotated[str | None, typer.Option(help="Who optimises: gradients, changes or rule.")] = None,
     rule: Annotated[str | None, typer.Option(help="The servers' rule, e.g. sgd:0.1; selects mode rule.")] = None,
     gate: Annotated[str | None, typer.Option(help="always, or every:push=2,fetch=2.")] = None,
+    codec: Annotated[str | None, typer.Option(help="How updates are written: topk:0.01, int8, ... See docs.")] = None,
+    reply_codec: Annotated[str | None, typer.Option(help="How parameters are written, as changes.")] = None,
+    placement: Annotated[str | None, typer.Option(help="elastic, uniform, roundrobin or balanced.")] = None,
     iterations: Annotated[int | None, typer.Option(help="Of each worker. Default: the recipe's.")] = None,
     batch: Annotated[int | None, typer.Option(help="Examples of each worker's step. Default: 32.")] = None,
     seed: Annotated[int | None, typer.Option(help="For everything that is random. Default: 0.")] = None,
@@ -53,7 +56,8 @@ def train(
     from syncline.cli.train_request import Request, request
     from syncline.cli.train_run import run
 
-    words = {"release": release, "mode": mode, "rule": rule, "gate": gate}
+    words = {"release": release, "mode": mode, "rule": rule, "gate": gate, "placement": placement}
+    words |= {"codec": codec, "reply_codec": reply_codec}
     words |= {"sync": " ".join(sync) if sync else None, "seed": None if seed is None else str(seed)}
     check_outputs([], {"--report": report})
     if tensorboard is not None and (compare or engine == "sim"):

@@ -21,11 +21,8 @@ from syncline.codecs.protocol import Bytes, Chance, Memory, check_bytes, once
 from syncline.layout import VALUE_BYTES, Payload, Values
 from syncline.parts import Part
 
-BLOCK = 2048
-"""Values that share their scales."""
-
-AT_ONCE = 128
-"""Blocks that are worked on together: 1 MiB of values, few enough for a cache, enough to make a call worth it."""
+AT_ONCE = 1 << 18
+"""About how many values are worked on together: 1 MiB, little enough for a cache, enough to make a call worth it."""
 
 Room = tuple[Values, Values, Values, Values]
 """Scratch, each of the shape of the blocks at hand; made once a call, since fresh memory costs more than the work."""
@@ -49,6 +46,8 @@ class Blocks(Part):
 
     scales: ClassVar[int]
     """float32 numbers in front of each block."""
+    block: ClassVar[int] = 2048
+    """Values that share their scales; a multiple of 8."""
 
     @property
     @abstractmethod
@@ -68,8 +67,8 @@ class Blocks(Part):
         """Read blocks back, one a row."""
 
     def size(self, values: int) -> int:
-        whole, rest = divmod(values, BLOCK)
-        return self._head(values) + whole * self._width(BLOCK) + self._width(rest)
+        whole, rest = divmod(values, self.block)
+        return self._head(values) + whole * self._width(self.block) + self._width(rest)
 
     def memory(self, values: int) -> Memory:
         return {"residual": np.zeros(values, np.float32)} if self.keeps_residual else {}
@@ -79,7 +78,7 @@ class Blocks(Part):
         out = out[: self.size(update.size)]
         scales, codes = self._parts(out, update.size)
         chance = once(chance)
-        room = _rooms(update.size)
+        room = _rooms(min(update.size, self._at_once * self.block))
         with np.errstate(all="ignore"):
             for piece in self._pieces(update.size):
                 x = update[piece.values]
@@ -100,7 +99,7 @@ class Blocks(Part):
         return out
 
     def add_into(self, payload: Payload, out: Values) -> None:
-        room = np.empty(min(out.size, AT_ONCE * BLOCK), np.float32)
+        room = np.empty(min(out.size, self._at_once * self.block), np.float32)
         for piece, scales, codes in self._read(payload, out.size):
             there = out[piece.values]
             read = room[: there.size].reshape(piece.shape)
@@ -115,33 +114,40 @@ class Blocks(Part):
 
     def _parts(self, payload: Bytes, values: int) -> tuple[Values, Bytes]:
         head = self._head(values)
-        scales: Values = payload[:head].view(np.float32).reshape(-(-values // BLOCK), self.scales)
+        scales: Values = payload[:head].view(np.float32).reshape(-(-values // self.block), self.scales)
         return scales, payload[head:]
 
     def _head(self, values: int) -> int:
-        return -(-values // BLOCK) * self.scales * VALUE_BYTES
+        return -(-values // self.block) * self.scales * VALUE_BYTES
+
+    @property
+    def _at_once(self) -> int:
+        """Blocks that are worked on together."""
+        return AT_ONCE // self.block
 
     def _width(self, values: int) -> int:
         """The bytes of the codes of a block."""
         return values * (self.bits // 8) if self.bits > 8 else packed_bytes(values, self.bits)
 
     def _pieces(self, values: int) -> Iterator[Piece]:
-        whole, rest = divmod(values, BLOCK)
-        width = self._width(BLOCK)
-        for first in range(0, whole, AT_ONCE):
-            last = min(first + AT_ONCE, whole)
+        whole, rest = divmod(values, self.block)
+        width = self._width(self.block)
+        for first in range(0, whole, self._at_once):
+            last = min(first + self._at_once, whole)
             yield Piece(
-                slice(first * BLOCK, last * BLOCK),
+                slice(first * self.block, last * self.block),
                 slice(first, last),
                 slice(first * width, last * width),
-                (last - first, BLOCK),
+                (last - first, self.block),
             )
         if rest:
-            yield Piece(slice(whole * BLOCK, values), slice(whole, whole + 1), slice(whole * width, None), (1, rest))
+            yield Piece(
+                slice(whole * self.block, values), slice(whole, whole + 1), slice(whole * width, None), (1, rest)
+            )
 
 
 def _rooms(values: int) -> Callable[[tuple[int, int]], Room]:
-    whole = np.empty((4, min(values, AT_ONCE * BLOCK)), np.float32)
+    whole = np.empty((4, values), np.float32)
 
     @cache
     def room(shape: tuple[int, int]) -> Room:

@@ -44,6 +44,3 @@ class Dense(Part):
 
     def add_into(self, payload: Payload, out: Values) -> None:
         np.add(out, self.decode(payload, out), out)
-
-    def cut(self, payload: Payload, where: slice) -> Payload:
-        return payload[where]

@@ -13,10 +13,15 @@ from syncline.layout import Values
 
 @dataclass(frozen=True)
 class OneBit(Blocks):
-    """1-bit SGD (Seide et al. 2014): the sign of each value, and of each block the means of either side."""
+    """1-bit SGD (Seide et al. 2014): the sign of each value, and of each block the means of either side.
+
+    Blocks are as small as 4 % of the dense bytes allows: with large ones, which mix values of different sizes, training
+    with updates and replies of one bit each becomes unstable.
+    """
 
     name = "onebit"
     scales = 2
+    block = 288
 
     @property
     def bits(self) -> int:

@@ -58,15 +58,6 @@ class Codec(Protocol):
         ...
 
 
-@runtime_checkable
-class Cutting(Protocol):
-    """A codec whose payloads can be cut, which a bucket needs that moves to another server in pieces."""
-
-    def cut(self, payload: Payload, where: slice) -> Payload:
-        """The payload of these values alone: decoded, it is that piece of the payload decoded."""
-        ...
-
-
 def is_exact(codec: Codec) -> bool:
     """Is every payload as long as `size` says?"""
     return bool(getattr(codec, "exact", True))

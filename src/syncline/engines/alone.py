@@ -12,10 +12,9 @@ from syncline.engines.memory import Memory
 from syncline.engines.settings import settle, strategy_of
 from syncline.errors import SynclineError
 from syncline.layout import Bucket, Values, buckets
-from syncline.messages import Member, Params, View, server_id, worker_id
+from syncline.messages import Member, View, server_id, worker_id
 from syncline.nodes.shard import Shard
-from syncline.nodes.terms import Terms
-from syncline.nodes.worker import Worker, WorkerParts
+from syncline.nodes.worker import Worker
 from syncline.placement import checked
 from syncline.strategy import Mode
 
@@ -44,20 +43,23 @@ class Alone:
         self.memory = Memory(layout.size)
         self._draw = Draw(int(words["seed"]))
         self._view = View(0, (Member(0, 0, 0),), (held,))
-        parts = WorkerParts(layout, self._draw, self.strategy.codec, self.strategy.gate, finite=False)
-        self._worker = Worker(0, 0, parts, self._view)
+        self._layout = layout
+        self._worker = Worker(0, 0, self.strategy.parts(layout, self._draw), self._view)
         origins = {key: origin for key, (_, origin) in found.items()}
         return Begin(declare.tables, words, self._view, (), 0, declare.model, origins)
 
     def seed(self) -> None:
         """The shard starts with what lies in the updates."""
-        strategy = self.strategy
-        terms = Terms(strategy.sync[0], strategy.rule, strategy.codec, self._draw, strategy.release)
+        terms = self.strategy.terms(0, self._layout, self._draw)
         pieces = {bucket: self.memory.update(bucket).copy() for bucket in self.buckets}
         self._shard = Shard(0, pieces, terms, self._view)
         for name, vector in self._remembered.items():
             for bucket, held in self._shard.buckets.items():
                 held.memory[name][:] = vector[bucket.start : bucket.stop]
+
+    @property
+    def residuals(self) -> dict[Bucket, dict[str, Values]]:
+        return self._worker.memories
 
     def remind(self, name: str) -> None:
         self._remembered[name] = self.memory.updates.copy()
@@ -82,12 +84,7 @@ class Alone:
                 if effect.to.role == "coordinator":
                     continue  # the membership of one
                 node = self._shard if effect.to == SHARD else self._worker
-                payload = effect.payload
-                if type(effect.message) is Params and payload is not None:
-                    place = self.memory.param(effect.message.bucket)
-                    place[:] = payload
-                    payload = place
-                answer = node.handle(Received(source, effect.message, payload), now)
+                answer = node.handle(Received(source, effect.message, effect.payload), now)
                 waiting += [(effect.to, each) for each in answer]
             else:
                 self._perform(effect)
@@ -95,7 +92,9 @@ class Alone:
     def _perform(self, effect: Effect) -> None:
         if type(effect) is Deliver:
             self.fresh.add(effect.bucket)
-            if effect.payload is None and self.strategy.mode is Mode.GRADIENTS:
+            if effect.payload is not None:
+                self.memory.param(effect.bucket)[:] = effect.payload
+            elif self.strategy.mode is Mode.GRADIENTS:
                 self.memory.param(effect.bucket)[:] = 0  # nobody had a gradient
             if effect.next is not None:
                 self.v = self.following = effect.next
@@ -104,8 +103,8 @@ class Alone:
         else:
             raise SynclineError(f"a run of one cannot perform {effect}")
 
-    def keeps_own(self, bucket: Bucket) -> bool:
-        return self.strategy.keeps_own(0, self._worker.progress, bucket, self._draw)
+    def fetches(self, bucket: Bucket, update: Values) -> bool:
+        return self._worker.fetches(bucket, update)
 
     def wait(self, done: Callable[[], bool]) -> None:
         assert done(), "in a run of one everything has happened already"

@@ -23,7 +23,6 @@ from typing import Protocol
 import numpy as np
 from msgspec.structs import replace
 
-from syncline.codecs import Cutting
 from syncline.effects import Admit, Dismiss, Effect, Event, Lost, Received, Send
 from syncline.engines.control import (
     Begin,
@@ -248,9 +247,7 @@ class Gathering:
             again = Begin(begun.tables, begun.settings, self._view(), self._places(), -1, self.name, begun.origins)
             self._told.append((peer, again))
             self._tell_if_ready()
-            for number, waiting in self._arriving.items():
-                waiting.add(peer)
-                self._run.out(peer.wire, Reach(number, _place(self.servers[number])))
+            self._mention(peer)
 
     def _view(self) -> View:
         assert self._node is not None
@@ -346,6 +343,19 @@ class Gathering:
             return
         begin = replace(self._begun, view=self._view(), servers=self._places(), leader=-1, word=self._word)
         self._run.out(self.servers[number].wire, begin)
+        self._mention(self.servers[number])
+
+    def _mention(self, peer: Peer) -> None:
+        """Whoever comes now also learns of the servers that have come, and hold nothing yet."""
+        assert self._node is not None
+        holders = self._node.view.holders
+        for number, server in self.servers.items():
+            holds = number < len(holders) and bool(holders[number])
+            if holds or server is peer or number not in {*self._arriving, *self._node.servers}:
+                continue
+            if number in self._arriving:
+                self._arriving[number].add(peer)
+            self._run.out(peer.wire, Reach(number, _place(server)))
 
     def _holds(self, number: int) -> bool:
         """Does this server hold something, or is it about to?"""
@@ -457,8 +467,6 @@ class Gathering:
         """Why buckets of this model cannot be handed over: a handover is one message, with all that waits in it."""
         assert self._begun is not None
         strategy = strategy_in(self._begun.settings)
-        if not isinstance(strategy.codec, Cutting):
-            return f"what {self._begun.settings['codec']} has written cannot be cut"
         arrays = 1 + len(strategy.rule.start(np.zeros(0, np.float32))) + len(members)
         largest = max(bucket.size for held in self._view().holders for bucket in held)
         if arrays * largest * VALUE_BYTES > PAYLOAD:

@@ -15,10 +15,9 @@ from math import isfinite
 
 import numpy as np
 
-from syncline.codecs import Codec
 from syncline.engines.wire import Wire
 from syncline.errors import PeerError
-from syncline.layout import Bucket, Payload
+from syncline.layout import VALUE_BYTES, Bucket, Payload
 from syncline.messages import Handover, View
 from syncline.nodes.cutting import Holders, cut_of
 from syncline.nodes.moving import ALIGN
@@ -64,10 +63,9 @@ class Outbox:
 class Inbox:
     """Buckets that are to come from other servers."""
 
-    def __init__(self, me: int, holders: Holders, rule: Rule, codec: Codec) -> None:
+    def __init__(self, me: int, holders: Holders, rule: Rule) -> None:
         self._me = me
         self._holders = holders
-        self._codec = codec
         self._memory = {name: array.dtype.str for name, array in rule.start(np.zeros(0, np.float32)).items()}
         self._from: dict[Bucket, int] = {}
         """Which server each bucket comes from."""
@@ -120,9 +118,8 @@ class Inbox:
             raise PeerError(f"a handover of {message.bucket} with other arrays than its own")
         if len(updates) != sum(not each.empty for each in message.kept):
             raise PeerError(f"a handover of {message.bucket} with {len(updates)} updates, which is not what it says")
-        most = 16 * values + self._codec.size(values)  # cut out of a larger one, it may be longer than one of its own
         for kind, count in updates:
-            if (kind, count) != (_VALUE, values) and not (kind == _BYTE and 0 <= count <= most):
+            if (kind, count) != (_VALUE, values) and not (kind == _BYTE and 0 < count <= VALUE_BYTES * values):
                 raise PeerError(f"a handover of {message.bucket} with an update of {count} x {kind!r}")
         total = 0
         for kind, count in message.arrays:

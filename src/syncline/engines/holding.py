@@ -33,8 +33,9 @@ from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
 from syncline.messages import COORDINATOR, Handover, Moved, NodeId, Pull, Push, View, server_id
 from syncline.nodes.cutting import cut_of
 from syncline.nodes.meter import Meter
+from syncline.nodes.moving import parted
 from syncline.nodes.shard import Shard
-from syncline.nodes.terms import Terms
+from syncline.nodes.writing import bucket_codec
 from syncline.rules import LARGEST
 
 FAR = 1 << 20
@@ -107,7 +108,7 @@ class Holding:
         self.givers: dict[int, Wire] = {}
         """The servers that this one has called."""
         self._call = call
-        self._inbox = Inbox(id.number, begin.view.holders, self._strategy.rule, self._strategy.codec)
+        self._inbox = Inbox(id.number, begin.view.holders, self._strategy.rule)
         self._outbox = Outbox()
         self._owed: dict[tuple[int, int], list[tuple[Frame, Payload | None]]] = {}
         """Answers to members that are not connected yet."""
@@ -132,8 +133,7 @@ class Holding:
         begin, number = self._begin, self.id.number
         strategy = self._strategy
         draw = Draw(int(begin.settings["seed"]))
-        model = strategy.sync[number if number < len(strategy.sync) else 0]
-        terms = Terms(model, strategy.rule, strategy.codec, draw, strategy.release)
+        terms = strategy.terms(number, self.layout, draw)
         self._shard = Shard(number, self._pieces, terms, begin.view)
         for bucket, memory in self._remembered.items():
             for name, values in memory.items():
@@ -211,8 +211,13 @@ class Holding:
         """A bucket has arrived; if it carried a payload, it was checked."""
         if not isinstance(message, Handover) or payload is None:
             raise PeerError(f"{type(message).__name__} from a server that gives")
+        arrays = np.frombuffer(payload, np.uint8)
+        codec = bucket_codec(self._strategy.codec, self.layout, message.bucket)
+        for array in parted(arrays, message.arrays):
+            if array.dtype == np.uint8:
+                codec.check(array, message.bucket.size)
         self._inbox.arrived(message)
-        self._handle(Received(server_id(number), message, np.frombuffer(payload, np.uint8)))
+        self._handle(Received(server_id(number), message, arrays))
         self._catch_up()
 
     def enter(self, peer: Peer) -> None:
@@ -242,9 +247,10 @@ class Holding:
             raise PeerError(f"{type(message).__name__} with a payload")
         bucket = message.bucket
         self._check(peer, message, True)
-        if size != bucket.size * VALUE_BYTES:
+        written = message.size if isinstance(message, Push) else 0
+        if size != (written or bucket.size * VALUE_BYTES):
             raise PeerError(f"{type(message).__name__} of {bucket} with a payload of {size:,} bytes")
-        return peer.memory.update(bucket).data.cast("B")
+        return peer.memory.update(bucket).data.cast("B")[:size]
 
     def _check(self, peer: Peer, message: Push | Pull | Seed, carried: bool) -> None:
         """May this worker send this, now?"""
@@ -281,6 +287,8 @@ class Holding:
             raise PeerError(f"a push for iteration {push.progress}")
         if push.lr is not None and not (isfinite(push.lr) and 0 <= push.lr <= LARGEST):
             raise PeerError(f"a push with the learning rate {push.lr}")
+        if not 0 <= push.size <= push.bucket.size * VALUE_BYTES:
+            raise PeerError(f"a push of {push.bucket} in {push.size:,} bytes")
 
     def _awaits(self, peer: Peer, bucket: Bucket) -> bool:
         leader = self._leader
@@ -324,9 +332,20 @@ class Holding:
                 raise PeerError(f"a pull of iteration {message.progress}, where {closed} are closed")
         payload: Payload | None = None
         if isinstance(message, Push) and not message.empty:
-            payload = peer.memory.update(message.bucket)
+            payload = self._payload_of(peer, message)
             self._pushed += payload.nbytes
         self._handle(Received(peer.id, message, payload))
+
+    def _payload_of(self, peer: Peer, push: Push) -> Payload:
+        """Where the update lies; if a codec has written it, it is checked before it is believed."""
+        place = peer.memory.update(push.bucket)
+        if not push.size:
+            return place
+        assert self._shard is not None
+        payload, held = place.view(np.uint8)[: push.size], self._shard.buckets.get(push.bucket)
+        if held is not None:
+            held.codec.check(payload, push.bucket.size)
+        return payload
 
     def _read(self, peer: Peer, read: Read) -> None:
         assert self._shard is not None
@@ -394,9 +413,12 @@ class Holding:
             self._out(peer.wire, message)
         else:
             self._pulled += payload.nbytes
-            self._give(peer, message, payload, peer.memory.param(bucket))
+            place: Payload = peer.memory.param(bucket)
+            if payload.dtype != place.dtype:
+                place = place.view(payload.dtype)[: payload.size]
+            self._give(peer, message, payload, place)
 
-    def _give(self, peer: Peer, message: Frame, values: Payload, place: Values) -> None:
+    def _give(self, peer: Peer, message: Frame, values: Payload, place: Payload) -> None:
         """Values to a worker: into this place of its memory, or over the wire."""
         if peer.shared:
             place[:] = values

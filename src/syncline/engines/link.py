@@ -11,6 +11,7 @@ from time import monotonic
 import numpy as np
 from msgspec.structs import replace
 
+from syncline.codecs import Bytes
 from syncline.draw import Draw
 from syncline.effects import Deliver, Depart, Effect, Enter, Event, Fail, Received, Send
 from syncline.engines.background import Background
@@ -50,7 +51,8 @@ from syncline.errors import GoneError, PeerError, RunError, SynclineError, Usage
 from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
 from syncline.messages import COORDINATOR, Gone, Moved, NodeId, Params, Push, Taken, View, server_id
 from syncline.nodes.cutting import Cut, Holders, cut_of
-from syncline.nodes.worker import Phase, Worker, WorkerParts
+from syncline.nodes.worker import Phase, Worker
+from syncline.nodes.writing import bucket_codec
 from syncline.strategy import Mode
 
 WELCOME_SECONDS = 5.0
@@ -98,10 +100,10 @@ class Link:
         """The servers that hold nothing any more."""
         self._past: list[tuple[int, Cut]] = []
         """Earlier placements, each with the view that replaced it, for as long as an answer may come of them."""
-        self._early: list[tuple[NodeId, Frame, Values | None]] = []
-        """What servers have said by a view that is not here yet, and parameters that came along."""
-        self._aside: dict[NodeId, Values] = {}
-        """Where such parameters are read to, by who sends them."""
+        self._early: list[tuple[NodeId, Frame, Bytes | None]] = []
+        """What servers have said by a view that is not here yet, and what came along."""
+        self._aside: dict[NodeId, Bytes] = {}
+        """Where parameters are read to that a codec has written, or that come early, by who sends them."""
         self._ended = False
         self._go = False
         self._sitting = False
@@ -181,7 +183,7 @@ class Link:
         except (KeyError, ValueError) as error:
             raise PeerError(f"settings that are none: {error}") from None
         self._connect_servers(dict(enumerate(begin.servers)))
-        parts = WorkerParts(self.layout, self._draw, self.strategy.codec, self.strategy.gate, finite=False)
+        parts = self.strategy.parts(self.layout, self._draw)
         self.node = Worker(self.welcome.worker, self.welcome.incarnation, parts, begin.view)
         self.buckets = _in_turn(begin.view.holders)
         self._pieces = Pieces(self.buckets)
@@ -247,14 +249,20 @@ class Link:
     def seed(self) -> None:
         """Leader: give every server its first parameters, from `memory.updates`."""
         for bucket in self.buckets:
-            self._send(self._holder[bucket], Seed(bucket), bucket)
+            self._send(self._holder[bucket], Seed(bucket), self.memory.update(bucket))
 
     def remind(self, name: str) -> None:
         """Leader, before `seed`: the rule remembers by this name what lies in `memory.updates`."""
         self._unread = {bucket: (self._holder[bucket], Seed(bucket, name)) for bucket in self.buckets}
         for bucket, (server, seed) in list(self._unread.items()):
-            self._send(server, seed, bucket)
+            self._send(server, seed, self.memory.update(bucket))
         self.wait(lambda: not self._unread)
+
+    @property
+    def residuals(self) -> dict[Bucket, dict[str, Values]]:
+        """What the codec keeps of each bucket for the next update."""
+        assert self.node is not None
+        return self.node.memories
 
     def recall(self, name: str) -> None:
         """What the rule remembers by this name, into `memory.updates`; while no update is under way."""
@@ -283,15 +291,16 @@ class Link:
     def _perform(self, effect: Effect) -> None:
         if type(effect) is Send:
             message = effect.message
-            bucket = None
+            place = None
             if type(message) is Push and effect.payload is not None:
-                bucket = message.bucket
-                self._lay(bucket, effect.payload)
-            self._send(effect.to, message, bucket)
+                place = self._lay(message.bucket, effect.payload)
+            self._send(effect.to, message, place)
         elif type(effect) is Deliver:
             whole = self._pieces.whole(effect.bucket)
             if whole is not None:
                 self.fresh.add(whole)
+            if effect.payload is not None:
+                self._take_over(effect.bucket, effect.payload)
             if effect.next is not None:
                 self.following = effect.next
         elif type(effect) is Fail:
@@ -299,25 +308,34 @@ class Link:
         else:
             raise SynclineError(f"a worker cannot perform {effect}")
 
-    def _lay(self, bucket: Bucket, payload: Payload) -> None:
-        """Put what is pushed where the lane takes it from; it lies elsewhere if the node held an update back."""
-        update = self.memory.update(bucket)
-        if not np.may_share_memory(update, payload):
-            update[:] = payload
+    def _lay(self, bucket: Bucket, payload: Payload) -> Payload:
+        """Put what is pushed where the lane takes it from, unless it lies there: an update that was held or written."""
+        place: Payload = self.memory.update(bucket)
+        if not np.may_share_memory(place, payload):
+            if payload.dtype != place.dtype:
+                place = place.view(np.uint8)[: payload.size]
+            place[:] = payload
+        return place
 
-    def keeps_own(self, bucket: Bucket) -> bool:
-        """Does this iteration's fetch bring nothing new, so that the worker's own change is all it will see?"""
-        node = self.node
-        return node is not None and self.strategy.keeps_own(node.number, node.progress, bucket, self._draw)
+    def _take_over(self, bucket: Bucket, values: Payload) -> None:
+        """Parameters where the program finds them, unless they came in there."""
+        place = self.memory.param(bucket)
+        if not np.may_share_memory(place, values):
+            place[:] = values
 
-    def _send(self, to: NodeId, message: Frame, bucket: Bucket | None = None) -> None:
-        """Send a frame; the update of `bucket` rides along unless the server can read it where it lies."""
+    def fetches(self, bucket: Bucket, update: Values) -> bool:
+        """Will this update be answered by parameters? Else the worker's own change is all that it will see."""
+        assert self.node is not None
+        return self.node.fetches(bucket, update)
+
+    def _send(self, to: NodeId, message: Frame, place: Payload | None = None) -> None:
+        """Send a frame; what lies at this place rides along unless the server can read it there."""
         with self._background:
             if self.error is not None:
                 raise self.error
             if to not in self._wires:
                 raise self._failed(RunError(_NO_COORDINATOR.format("") if to == COORDINATOR else f"{to} is gone"))
-            payload = self.memory.update(bucket).data if bucket is not None and to not in self._sharing else None
+            payload = place.data if place is not None and to not in self._sharing else None
             self._wires.send(to, message, payload)
             if payload is not None and (payload.nbytes >= MUCH or self._wires.waiting):
                 self._background.wake()
@@ -360,16 +378,18 @@ class Link:
         bucket = message.bucket
         if isinstance(message, Whole) and bucket not in self._unread:
             raise PeerError(f"{bucket}, which nobody has asked for")
+        written = message.size if isinstance(message, Params) else 0
         early = isinstance(message, Params) and message.view > self._view
-        if not (early or self._may_say(source, message)) or size != bucket.size * VALUE_BYTES:
+        if not (early or self._may_say(source, message)) or size != (written or bucket.size * VALUE_BYTES):
             raise PeerError(f"{type(message).__name__} of {bucket} with a payload of {size:,} bytes")
-        if isinstance(message, Params) and not self.node.awaits(message):
-            if early:
-                raise PeerError(f"{bucket}, which nobody has asked for")
-            return memoryview(bytearray(size))
-        if early:
-            self._aside[source] = np.empty(bucket.size, np.float32)
-            return self._aside[source].data.cast("B")
+        if written > bucket.size * VALUE_BYTES:
+            raise PeerError(f"Params of {bucket} in {written:,} bytes")
+        awaited = not isinstance(message, Params) or self.node.awaits(message)
+        if early and not awaited:
+            raise PeerError(f"{bucket}, which nobody has asked for")
+        if early or written or not awaited:
+            self._aside[source] = np.empty(size, np.uint8)
+            return self._aside[source].data
         remembered = isinstance(message, Whole) and message.memory
         return (self.memory.update(bucket) if remembered else self.memory.param(bucket)).data.cast("B")
 
@@ -381,13 +401,14 @@ class Link:
         if source == COORDINATOR:
             self._from_coordinator(message)
         else:
-            self._from_server(source, message, carried)
+            self._from_server(source, message, carried, self._aside.pop(source, None) if carried else None)
 
-    def _from_server(self, source: NodeId, message: Frame, carried: bool) -> None:
+    def _from_server(self, source: NodeId, message: Frame, carried: bool, aside: Bytes | None) -> None:
+        """`aside`: what it carried, if that was not read to its place."""
         if self.node is None or not isinstance(message, Params | Taken | Gone | Moved | Whole | Noted):
             raise PeerError(f"{type(message).__name__} from a server")
         if isinstance(message, Params | Taken | Gone | Moved) and message.view > self._view:
-            self._wait_for_view(source, message, self._aside.pop(source, None) if carried else None)
+            self._wait_for_view(source, message, aside)
             return
         if self._holder.get(message.bucket) != source and not self._may_say(source, message):
             raise PeerError(f"{type(message).__name__} of {message.bucket}, which it does not hold")
@@ -400,7 +421,7 @@ class Link:
         elif isinstance(message, Moved) and message.bucket in self._unread:
             self._read_again(message)
         else:
-            payload = self.memory.param(message.bucket) if type(message) is Params else None
+            payload = self._payload_of(message, aside) if type(message) is Params else None
             if type(message) is Taken and self.strategy.mode is Mode.GRADIENTS:
                 self.memory.param(message.bucket)[:] = 0  # nobody had a gradient
             self.v = message.v if isinstance(message, Params | Taken) else self.v
@@ -417,10 +438,10 @@ class Link:
             return True
         return any(cut.holder.get(message.bucket) == source for _, cut in self._past)
 
-    def _wait_for_view(self, source: NodeId, message: Frame, values: Values | None) -> None:
-        self._early.append((source, message, values))
-        waiting = sum(values.size for _, _, values in self._early if values is not None)
-        if len(self._early) > len(self._holder) + MOST_EARLY or waiting > self.layout.size:
+    def _wait_for_view(self, source: NodeId, message: Frame, aside: Bytes | None) -> None:
+        self._early.append((source, message, aside))
+        waiting = sum(came.nbytes for _, _, came in self._early if came is not None)
+        if len(self._early) > len(self._holder) + MOST_EARLY or waiting > self.layout.size * VALUE_BYTES:
             raise PeerError("too much by a view that nobody else knows of")
 
     def _adopt(self, view: View) -> None:
@@ -438,22 +459,20 @@ class Link:
             self._former -= self._holding
         self.handle(Received(COORDINATOR, view))
         early, self._early = self._early, []
-        for source, message, values in early:
+        for source, message, aside in early:
             try:
-                self._from_early(source, message, values)
+                self._from_early(source, message, aside)
             except PeerError as error:
                 self.broke(source, error)
         self._let_go()
 
-    def _from_early(self, source: NodeId, message: Frame, values: Values | None) -> None:
-        """The view is here by which a server has said this; if it may, the parameters go where they belong."""
-        if values is not None and isinstance(message, Params) and message.view <= self._view:
+    def _from_early(self, source: NodeId, message: Frame, aside: Bytes | None) -> None:
+        """A view is here by which a server has said this; if it may, plain parameters go where they belong."""
+        if aside is not None and isinstance(message, Params) and message.view <= self._view and not message.size:
             if not self._may_say(source, message):
                 raise PeerError(f"{type(message).__name__} of {message.bucket}, which it does not hold")
-            self.memory.param(message.bucket)[:] = values
-        elif values is not None:
-            self._aside[source] = values  # it waits for yet another view
-        self._from_server(source, message, values is not None)
+            self.memory.param(message.bucket)[:] = aside.view(np.float32)
+        self._from_server(source, message, aside is not None, aside)
 
     def _let_go(self) -> None:
         """Close the connections to servers that hold nothing, once nothing is awaited from them."""
@@ -462,6 +481,17 @@ class Link:
             self._former.discard(server)
             self._sharing.discard(server)
             self._wires.end(server)
+
+    def _payload_of(self, params: Params, aside: Bytes | None) -> Payload:
+        """What came with these parameters; if a codec has written it, it is checked before it is believed."""
+        place = self.memory.param(params.bucket)
+        if not params.size:
+            return place
+        if not 0 < params.size <= place.nbytes:
+            raise PeerError(f"Params of {params.bucket} in {params.size:,} bytes")
+        payload = place.view(np.uint8)[: params.size] if aside is None else aside
+        bucket_codec(self.strategy.reply_codec, self.layout, params.bucket).check(payload, params.bucket.size)
+        return payload
 
     def _from_coordinator(self, message: Frame) -> None:
         if isinstance(message, View | Reach) and self.node is None:

@@ -19,6 +19,7 @@ from syncline.engines.control import Begin, Declare
 from syncline.engines.declaring import declaration, in_float32
 from syncline.engines.memory import Memory
 from syncline.errors import NotFinite, SynclineError, UsageError
+from syncline.gates import Always
 from syncline.layout import Bucket, Layout, Table, Values
 from syncline.nodes.worker import is_finite
 from syncline.strategy import Mode, ServerStrategy
@@ -46,11 +47,14 @@ class Link(Protocol):
 
     def recall(self, name: str) -> None: ...
 
+    @property
+    def residuals(self) -> dict[Bucket, dict[str, Values]]: ...
+
     def sit(self) -> None: ...
 
     def handle(self, event: Event) -> None: ...
 
-    def keeps_own(self, bucket: Bucket) -> bool: ...
+    def fetches(self, bucket: Bucket, update: Values) -> bool: ...
 
     def wait(self, done: Callable[[], bool]) -> None: ...
 
@@ -161,6 +165,23 @@ class Replica:
             found[name] = self.link.memory.updates.copy()
         return found
 
+    def residuals(self) -> dict[str, Values]:
+        """What this worker's codec keeps for the next update, each name as one flat array."""
+        self._check_declared()
+        found: dict[str, Values] = {}
+        for bucket, memory in self.link.residuals.items():
+            for name, values in memory.items():
+                whole = found.setdefault(name, np.zeros_like(self.link.memory.updates))
+                whole[bucket.start : bucket.stop] = values
+        return found
+
+    def go_on_with(self, residuals: Mapping[str, Values]) -> None:
+        """Let the codec go on with what `residuals` gave."""
+        for bucket, memory in self.link.residuals.items():
+            for name, values in memory.items():
+                if name in residuals:
+                    values[:] = residuals[name][bucket.start : bucket.stop]
+
     def _buckets_of(self, table: Table) -> tuple[Bucket, ...]:
         return tuple(each for each in self.link.buckets if each.start < table.stop and table.start < each.stop)
 
@@ -234,7 +255,8 @@ class Replica:
     def _push(self, bucket: Bucket, full: bool) -> None:
         self._pushed.add(bucket)
         update = self.link.memory.update(bucket) if full else None
-        if update is not None and self.link.keeps_own(bucket):
+        own = self.mode is Mode.CHANGES and type(self.strategy.gate) is not Always
+        if own and update is not None and not self.link.fetches(bucket, update):
             np.add(self.link.memory.param(bucket), update, self.link.memory.param(bucket))
         self.link.handle(Ready(bucket, update, self._lr))
 

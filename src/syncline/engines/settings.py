@@ -19,6 +19,7 @@ DEFAULTS = {
     "release": "lazy",
     "gate": "always",
     "codec": "dense",
+    "reply_codec": "dense",
     "placement": "elastic",
     "bucket": "1MiB",
     "seed": "0",
@@ -76,6 +77,7 @@ def strategy_of(words: Mapping[str, str], servers: int) -> ServerStrategy:
         parse("codec", words["codec"]),
         parse("placement", words["placement"]),
         _bucket_values(words["bucket"]),
+        parse("codec", words["reply_codec"], "reply_codec"),
     )
 
 

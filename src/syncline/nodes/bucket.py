@@ -28,7 +28,9 @@ from syncline.messages import Gone, Member, Params, Pull, Push, Taken, Wants
 from syncline.nodes.kept import Kept, KeptUpdates, Who
 from syncline.nodes.paces import Paces
 from syncline.nodes.parking import ParkingLot, Request
+from syncline.nodes.replies import Teller, teller
 from syncline.nodes.terms import WHOLE, Terms
+from syncline.nodes.writing import bucket_codec, decoded, encoded_bytes
 from syncline.rules import Memory
 from syncline.sync import Release
 
@@ -71,6 +73,8 @@ class HeldBucket:
         self._lent_to: list[Effect] | None = None
         """The effects of the `handle` in which the parameters were last sent."""
         self._scratch = np.empty_like(params)
+        self.codec = terms.codec if terms.plain else bucket_codec(terms.codec, terms.layout, name)
+        self.teller = teller(terms.reply, terms.layout, name, terms.draw, terms.keeps)
         self._whole: Stretch = (params, self.memory, self._scratch)
         self._blocks = [] if params.size <= BLOCK else [self._block(at) for at in range(0, params.size, BLOCK)]
         self._set_first_bound()
@@ -98,7 +102,7 @@ class HeldBucket:
         payload = self._judged.payload if self._judged else None
         if payload is None:
             return 0.0
-        return float(np.linalg.norm(self._terms.codec.decode(payload, self._scratch))) / size
+        return float(np.linalg.norm(decoded(self.codec, payload, self._scratch))) / size
 
     def pushed(self, i: int) -> Collection[Who]:
         return self._pushed.get(i, ())
@@ -185,13 +189,24 @@ class HeldBucket:
         else:
             self._pulled[source.number] = (incarnation, i)
         if fetch and (terms.keeps or self._round_applied == i):
-            params = Params(terms.view, incarnation, i, self.name, self.version, self.v, late)
-            self._lent_to = out
-            out.append(Send(source, params, self.params))
+            if self.teller is not None:
+                self._tell(self.teller, parked, late, out)
+            else:
+                params = Params(terms.view, incarnation, i, self.name, self.version, self.v, late)
+                self._lent_to = out
+                out.append(Send(source, params, self.params))
         else:
             out.append(Send(source, Taken(terms.view, incarnation, i, self.name, self.version, self.v, late)))
         if terms.adaptive:
             self._paces.answered(source.number, now)
+
+    def _tell(self, teller: Teller, parked: Request, late: bool, out: list[Effect]) -> None:
+        """Answer with what has changed since what the worker holds."""
+        message, to = parked.message, parked.source
+        holds = message.holds if type(message) is Push else None
+        payload, serial = teller.tell(to.number, message.incarnation, holds, self.params, self.version)
+        who, where = (self._terms.view, message.incarnation, message.progress), (self.name, self.version, self.v)
+        out.append(Send(to, Params(*who, *where, late, (), encoded_bytes(payload), serial), payload))
 
     # Rounds.
 
@@ -248,7 +263,7 @@ class HeldBucket:
         terms, (params, memory, out) = self._terms, stretch
         if not terms.keeps:
             out = params
-        update = updates[0] if terms.plain else terms.codec.decode(updates[0], out)
+        update = updates[0] if terms.plain else decoded(self.codec, updates[0], out)
         if len(updates) > 1:
             update = self._sum(update, updates, out)
         if share is not WHOLE:
@@ -265,7 +280,10 @@ class HeldBucket:
         if first is not out:
             np.copyto(out, first)
         for payload in updates[1:]:
-            self._terms.codec.add_into(payload, out)
+            if payload.dtype == np.uint8:
+                self.codec.add_into(payload, out)
+            else:
+                _add(out, payload, out)
         return out
 
     def _call_in(self, out: list[Effect]) -> None:
@@ -291,6 +309,8 @@ class HeldBucket:
     def remove(self, worker: int, out: list[Effect]) -> None:
         """A member is gone: own what is kept of it, answer what is parked."""
         self._kept.own_all(worker)
+        if self.teller is not None:
+            self.teller.forget(worker)
         self._paces.forget(worker)
         parked = self._lot.withdraw(worker)
         if parked is not None:

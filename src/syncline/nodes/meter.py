@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from syncline.effects import Effect, Event, Received, Send
 from syncline.layout import Bucket
-from syncline.messages import ANSWERS, Answer, Handover, Moved, Params, Pull, Push
+from syncline.messages import ANSWERS, Answer, Gone, Handover, Moved, Params, Pull, Push
 
 _Pull = tuple[int, int, Bucket]
 """(worker, incarnation, bucket)"""
@@ -65,7 +65,7 @@ class Meter:
             if type(effect) is Send and (type(effect.message) is Params or type(effect.message) in ANSWERS):
                 answer: Answer = effect.message  # type: ignore[assignment]
                 worker = effect.to.number
-                if worker == asker and asked is not None and answer.bucket == asked.bucket:
+                if worker == asker and asked is not None and (answer.bucket == asked.bucket or type(answer) is Gone):
                     asked = None
                 if parked and type(answer) is not Moved:
                     self._release((worker, answer.incarnation, answer.bucket), now)
@@ -118,7 +118,7 @@ class Meter:
         worker, incarnation, piece = key
         for other in self._parked:
             whole = other[2]
-            if other[:2] == (worker, incarnation) and whole.start <= piece.start and piece.stop <= whole.stop:
+            if other[:2] == (worker, incarnation) and whole.start <= piece.start < piece.stop <= whole.stop:
                 return other
         return None
 

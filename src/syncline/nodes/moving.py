@@ -10,18 +10,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import cast
 
 import numpy as np
 from msgspec.structs import replace
 
-from syncline.codecs import Cutting
 from syncline.effects import Received
 from syncline.layout import Bucket, Payload
 from syncline.messages import Handover, KeptUpdate, ParkedPull, Push, worker_id
 from syncline.nodes.bucket import HeldBucket
 from syncline.nodes.kept import Kept
 from syncline.nodes.terms import Terms
+from syncline.nodes.writing import decoded
 from syncline.spec import write
 
 ALIGN = 8
@@ -39,8 +38,7 @@ def pack(bucket: HeldBucket, piece: Bucket, terms: Terms) -> tuple[Handover, Pay
     kept = bucket._kept.everything()
     names = tuple(bucket.memory)
     arrays = [bucket.params[where], *(bucket.memory[name][where] for name in names)]
-    codec = cast(Cutting, terms.codec)
-    arrays += [codec.cut(each.payload, where) for _, _, each in kept if each.payload is not None]
+    arrays += [_cut(bucket, each.payload, piece, where) for _, _, each in kept if each.payload is not None]
     message = Handover(
         terms.view,
         piece,
@@ -68,9 +66,16 @@ def pack(bucket: HeldBucket, piece: Bucket, terms: Terms) -> tuple[Handover, Pay
     return message, _joined(arrays)
 
 
+def _cut(bucket: HeldBucket, payload: Payload, piece: Bucket, where: slice) -> Payload:
+    """A kept update: as it is, or a piece of its values, since what a codec has written cannot be cut."""
+    if piece == bucket.name:
+        return payload
+    return decoded(bucket.codec, payload, np.empty_like(bucket.params))[where]
+
+
 def unpack(message: Handover, payload: Payload, terms: Terms) -> HeldBucket:
     """The bucket as its new holder has it, before anything is judged there."""
-    arrays = iter(_parted(payload, message.arrays))
+    arrays = iter(parted(payload, message.arrays))
     bucket = HeldBucket(message.bucket, next(arrays), terms)
     for name in message.memory:
         bucket.memory[name][:] = next(arrays)
@@ -103,7 +108,7 @@ def _joined(arrays: Iterable[Payload]) -> Payload:
     return np.concatenate(parts)
 
 
-def _parted(payload: Payload, arrays: Sequence[tuple[str, int]]) -> list[Payload]:
+def parted(payload: Payload, arrays: Sequence[tuple[str, int]]) -> list[Payload]:
     """Copies of the arrays: what came in is not ours to keep."""
     found, start = [], 0
     for kind, count in arrays:

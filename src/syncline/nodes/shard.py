@@ -1,7 +1,8 @@
 """The shard: the buckets of one server, behind one door.
 
 1. A message with a newer view than the shard's waits for that view; an older one is judged by the shard's own.
-2. A push or pull from a non-member (unknown, removed, or of another incarnation) is answered `Gone`.
+2. A push or pull from a non-member (unknown, removed, or of another incarnation) is answered `Gone`; if its bucket is
+   held elsewhere, that names none.
 3. One for a bucket that is held elsewhere, or is cut, is answered `Moved`; one for a bucket that is to come waits.
 4. The rest is the bucket's law (bucket.py). Each bucket synchronises by itself.
 5. A new view: those who are gone are removed, what is held elsewhere from now on is handed over, then the push
@@ -100,8 +101,7 @@ class Shard:
             return
         member = terms.members.get(source.number)
         if member is None or member.incarnation != message.incarnation:
-            answer = Gone(terms.view, message.incarnation, message.progress, message.bucket)
-            out.append(Send(source, answer))
+            out.append(Send(source, self._gone(message)))
             return
         bucket = self.buckets.get(message.bucket)
         if bucket is None:
@@ -114,6 +114,12 @@ class Shard:
                 self.tally.take(source.number, message)
             elif taken is False:
                 self.tally.drop(source.number, message)
+
+    def _gone(self, message: Push | Pull) -> Gone:
+        """Whoever does not hold a bucket cannot answer for it: its new holder may still read the update."""
+        if message.bucket in self.buckets or message.bucket in self._due:
+            return Gone(self.terms.view, message.incarnation, message.progress, message.bucket)
+        return Gone(self.terms.view, message.incarnation)
 
     def _not_here(self, event: Received, message: Push | Pull, out: list[Effect]) -> None:
         if message.bucket in self._due:

@@ -9,7 +9,7 @@ import numpy as np
 
 from syncline.codecs import Codec
 from syncline.draw import Draw
-from syncline.layout import Values, Within, within
+from syncline.layout import Layout, Values, Within, within
 from syncline.messages import Member, View
 from syncline.nodes.kept import Who
 from syncline.rules import Rule
@@ -39,6 +39,10 @@ class Terms:
     """By how much an update is divided on arrival: a change by the number of those members, a gradient not at all."""
     within: Within = within
     """Where a piece of a bucket lies in its arrays."""
+    layout: Layout | None = None
+    """Of the model, for codecs that choose by table."""
+    reply: Codec | None = None
+    """How parameters are written, as changes; None: whole."""
     limit: float = inf
     """No round later than this one closes, for the sake of a joiner whose first iteration is not yet named."""
 

@@ -20,6 +20,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from math import isfinite
@@ -27,7 +28,7 @@ from math import isfinite
 import numpy as np
 from msgspec.structs import replace
 
-from syncline.codecs import Codec, Cutting, Dense
+from syncline.codecs import Codec, Dense, Memory
 from syncline.draw import Draw
 from syncline.effects import (
     Deliver,
@@ -44,7 +45,7 @@ from syncline.effects import (
     Timer,
 )
 from syncline.errors import GoneError, NotFinite, PeerError
-from syncline.gates import Always, Gate
+from syncline.gates import Always, Gate, Offer
 from syncline.layout import Bucket, Layout, Payload, Values, Within, within
 from syncline.messages import (
     ANSWERS,
@@ -64,6 +65,8 @@ from syncline.messages import (
     Wants,
 )
 from syncline.nodes.cutting import cut_of
+from syncline.nodes.replies import Hearer
+from syncline.nodes.writing import Writer, bucket_codec, encoded_bytes, is_plain
 
 
 class Phase(Enum):
@@ -91,6 +94,12 @@ class WorkerParts:
     """Seconds after which an unanswered push is sent again; None: never, the lane is reliable."""
     within: Within = within
     """Where a piece of a bucket lies in its update."""
+    reply: Codec | None = None
+    """How parameters are written, as changes; None: whole."""
+    of_means: bool = False
+    """Answers are the mean of a round, not parameters."""
+    first: Mapping[Bucket, Values] | None = None
+    """What all hold at the start without a message."""
 
 
 def is_finite(values: Values) -> bool:
@@ -106,6 +115,9 @@ class Worker:
         "_awaited",
         "_cut",
         "_deferred",
+        "_fetched",
+        "_gated",
+        "_hearer",
         "_held",
         "_holder",
         "_least_v",
@@ -116,6 +128,7 @@ class Worker:
         "_sent",
         "_view",
         "_was_late",
+        "_writers",
         "incarnation",
         "number",
         "phase",
@@ -134,6 +147,14 @@ class Worker:
         self.progress = 0
         self.phase = JOINING
         self._parts = parts
+        self._gated = type(parts.gate) is not Always
+        self._fetched: dict[Bucket, int] = {}
+        """With a gate: the iteration after which a bucket was last fetched."""
+        self._writers: dict[Bucket, Writer] | None = None if is_plain(parts.codec) else {}
+        """What writes the updates; None: they are sent as they are."""
+        self._hearer = (
+            None if parts.reply is None else Hearer(parts.reply, parts.layout, not parts.of_means, parts.first or {})
+        )
         self._awaited: dict[Bucket, Send] = {}
         """What each bucket waits for; after a cut, the message may still name the bucket that it is a piece of."""
         self._deferred: list[Received] = []
@@ -215,15 +236,54 @@ class Worker:
             out.append(Fail(NotFinite(self.number, i, table.name)))
             return
         sends, wants = True, _PARAMS
-        if type(parts.gate) is not Always:
-            sends = parts.gate.sends(self.number, i, bucket, parts.draw)
-            wants = _PARAMS if parts.gate.fetches(self.number, i, bucket, parts.draw) else Wants.TAKEN
+        if self._gated:
+            offer = self._offer(bucket, update)
+            sends = parts.gate.sends(offer)
+            wants = _PARAMS if parts.gate.fetches(offer) else Wants.TAKEN
         read = self._read.get(bucket, 0)
         if self._held or not sends:
             update, read = self._merge(bucket, update, read, hold=not sends)
         self._lr = ready.lr
         push = Push(self._view, self.incarnation, i, bucket, read, wants, ready.lr, update is None)
-        self._send(bucket, push, None if update is None else parts.codec.encode(update), out)
+        if self._writers is None and self._hearer is None:
+            self._send(bucket, push, update, out)
+        else:
+            self._send_written(push, update, out)
+
+    def _offer(self, bucket: Bucket, update: Values | None) -> Offer:
+        held = self._held.get(bucket)
+        if held is not None:
+            update = held[0] if update is None else held[0] + update
+        age = self.progress - self._fetched.get(bucket, -1)
+        return Offer(self.number, self.progress, bucket, age, update, self._parts.draw)
+
+    def fetches(self, bucket: Bucket, update: Values | None) -> bool:
+        """Will this iteration's update be answered by parameters?"""
+        return not self._gated or self._parts.gate.fetches(self._offer(bucket, update))
+
+    def _send_written(self, push: Push, update: Values | None, out: list[Effect]) -> None:
+        """Send a push whose update is written by a codec, or whose answer will be a change."""
+        bucket, payload = push.bucket, update
+        if update is not None and self._writers is not None:
+            keys = (self.number, push.progress, bucket.start)
+            payload = self._writer(bucket).write(update, lambda: self._parts.draw.generator("codec", *keys))
+        holds = 0 if self._hearer is None else self._hearer.holds(bucket)
+        self._send(bucket, replace(push, size=encoded_bytes(payload), holds=holds), payload, out)
+
+    def _writer(self, bucket: Bucket) -> Writer:
+        assert self._writers is not None
+        writer = self._writers.get(bucket)
+        if writer is None:
+            codec = bucket_codec(self._parts.codec, self._parts.layout, bucket)
+            writer = self._writers[bucket] = Writer(codec, bucket.size)
+        return writer
+
+    @property
+    def memories(self) -> dict[Bucket, Memory]:
+        """What the codec keeps of each bucket for the next update; what is written there counts."""
+        if self._writers is None:
+            return {}
+        return {bucket: self._writer(bucket).memory for bucket in self._holder}
 
     def _push_pieces(self, ready: Ready, out: list[Effect]) -> None:
         """An update of a bucket that is cut by now."""
@@ -307,15 +367,25 @@ class Worker:
         if type(answer) is Moved:
             self._send_on(event, answer, pieces, out)
             return
+        payload = event.payload
+        if pieces and self._hearer is not None and type(answer) is Params and payload is not None:
+            payload = self._hearer.hear(answer, payload)
         for piece in pieces:
-            values = None if event.payload is None else event.payload[self._parts.within(bucket, piece)]
-            self._answered(replace(answer, bucket=piece), values, out)  # type: ignore[arg-type]
+            values = None if payload is None else payload[self._parts.within(bucket, piece)]
+            self._deliver(replace(answer, bucket=piece), values, out)  # type: ignore[arg-type]
 
     def _answered(self, message: Params | Taken, payload: Payload | None, out: list[Effect]) -> None:
+        if self._hearer is not None and type(message) is Params and payload is not None:
+            payload = self._hearer.hear(message, payload)
+        self._deliver(message, payload, out)
+
+    def _deliver(self, message: Params | Taken, payload: Payload | None, out: list[Effect]) -> None:
         bucket = message.bucket
         del self._awaited[bucket]
         if type(message) is Params:
             self._read[bucket] = message.version
+            if self._gated:
+                self._fetched[bucket] = message.progress
         if self._least_v is None or message.v < self._least_v:
             self._least_v = message.v
         if message.late:
@@ -350,12 +420,23 @@ class Worker:
                     f"worker {self.number}: {event.source} disowns {piece}, which view {moved.view} gives to it"
                 )
             payload = awaited.payload
-            if payload is not None and request.bucket != piece:
-                assert isinstance(self._parts.codec, Cutting)
-                payload = self._parts.codec.cut(payload, self._parts.within(request.bucket, piece))
-            send = Send(self._holder[piece], replace(request, view=self._view, bucket=piece), payload)
+            request = replace(request, view=self._view)
+            if request.bucket != piece:
+                request, payload = self._cut_request(request, payload, piece)
+            send = Send(self._holder[piece], request, payload)
             self._awaited[piece] = send
             out.append(send)
+
+    def _cut_request(
+        self, request: Push | Pull, payload: Payload | None, piece: Bucket
+    ) -> tuple[Push | Pull, Payload | None]:
+        """A piece of what was sent; what a codec has written cannot be cut, so its values are."""
+        if payload is None or type(request) is not Push:
+            return replace(request, bucket=piece), payload
+        if request.size:
+            codec = bucket_codec(self._parts.codec, self._parts.layout, request.bucket)
+            payload = codec.decode(payload, np.empty(request.bucket.size, np.float32))
+        return replace(request, bucket=piece, size=0), payload[self._parts.within(request.bucket, piece)]
 
     # Membership.
 
@@ -396,11 +477,22 @@ class Worker:
         self._awaited = {piece: send for name, send in self._awaited.items() for piece in inside(name)}
         self._read = {piece: version for name, version in self._read.items() for piece in inside(name)}
         self._sent = {piece for name in self._sent for piece in inside(name)}
+        self._fetched = {piece: i for name, i in self._fetched.items() for piece in inside(name)}
         self._held = {
             piece: (values[self._parts.within(name, piece)], read)
             for name, (values, read) in self._held.items()
             for piece in inside(name)
         }
+        if self._writers is not None:
+            self._writers = {
+                piece: writer if piece == name else self._piece_of(name, writer, piece)
+                for name, writer in self._writers.items()
+                for piece in inside(name)
+            }
+
+    def _piece_of(self, name: Bucket, writer: Writer, piece: Bucket) -> Writer:
+        codec = bucket_codec(self._parts.codec, self._parts.layout, piece)
+        return writer.piece(codec, self._parts.within(name, piece))
 
     def _depart(self, out: list[Effect]) -> None:
         self.phase = LEAVING
@@ -411,7 +503,7 @@ class Worker:
                     push = Push(
                         self._view, self.incarnation, self.progress, bucket, read, Wants.TAKEN, self._lr, rest is None
                     )
-                    self._send(bucket, push, None if rest is None else self._parts.codec.encode(rest), out)
+                    self._send_written(push, rest, out)
         self._leave_if_idle(out)
 
     def _leave_if_idle(self, out: list[Effect]) -> None:

@@ -41,6 +41,7 @@ def _model_state(each: Distributed) -> dict[str, Any]:
         "buffers": {name: buffer.detach().cpu().clone() for name, buffer in buffers.named(each.model).items()},
         "optimizer": _copied(each.optimizer.state_dict()),
         "rule": {name: torch.from_numpy(values) for name, values in each.replica.recall().items()},
+        "codec": {name: torch.from_numpy(values) for name, values in each.replica.residuals().items()},
         "steps": each.exchange.steps,
         "iteration": each.replica.iteration,
         "settings": dict(each.replica.settings),
@@ -74,7 +75,8 @@ def load_state(
     for name, each in models.items():
         saved = state["models"][name]
         _load(each, saved)
-        redistribute(session, each, generation, _remembered(each, saved))
+        redistribute(session, each, generation, _remembered(each, saved, "rule"))
+        each.replica.go_on_with(_remembered(each, saved, "codec"))
         each.exchange.steps = int(saved["steps"])
     for sampler, saved in zip(samplers, state["samplers"], strict=False):
         sampler.load_state_dict(saved)
@@ -82,10 +84,10 @@ def load_state(
         say(f"syncline: the state was saved by {state['workers']} workers, and is taken up by {session.size}")
 
 
-def _remembered(each: Distributed, saved: Mapping[str, Any]) -> dict[str, Values]:
-    """What the servers' rule remembered, if it is still the rule of this model."""
-    same = saved["settings"].get("rule") == each.replica.settings.get("rule")
-    return {name: values.numpy() for name, values in saved["rule"].items()} if same else {}
+def _remembered(each: Distributed, saved: Mapping[str, Any], part: str) -> dict[str, Values]:
+    """What the servers' rule, or this worker's codec, remembered, if the model still has the same one."""
+    same = saved["settings"].get(part) == each.replica.settings.get(part)
+    return {name: values.numpy() for name, values in saved[part].items()} if same else {}
 
 
 def _check_parameters(each: Distributed, saved: Mapping[str, Any]) -> None:

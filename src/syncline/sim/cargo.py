@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from syncline.codecs import Codec
-from syncline.layout import VALUE_BYTES, Bucket, Values
+from syncline.layout import Bucket, Layout, Values
+from syncline.nodes.writing import bucket_codec
 
 
 @dataclass(slots=True, eq=False)
@@ -15,12 +16,14 @@ class Cargo:
     place: int
     """Where it stands among the pieces of a model; -1: it is a part of one."""
     pushed: int
-    """The payload bytes of an update."""
+    """The payload bytes of an update, unless its header says otherwise."""
     pulled: int
-    """The payload bytes of the parameters."""
+    """The payload bytes of the parameters, unless the header says otherwise."""
     version: int = -1
     snapshot: Values | None = None
 
 
-def cargo_of(bucket: Bucket, codec: Codec, place: int = -1) -> Cargo:
-    return Cargo(place, codec.size(bucket.size), bucket.size * VALUE_BYTES)
+def cargo_of(bucket: Bucket, codecs: tuple[Codec, Codec], layout: Layout, place: int = -1) -> Cargo:
+    """`codecs`: of updates and of replies."""
+    pushed, pulled = (bucket_codec(codec, layout, bucket).size(bucket.size) for codec in codecs)
+    return Cargo(place, pushed, pulled)

@@ -149,8 +149,6 @@ def _strategy(section: StrategySection) -> ServerStrategy:
         None if section.rule is None else parse("rule", section.rule, "strategy.rule"),
         sync,
     )
-    if section.reply_codec != "dense":
-        raise UsageError("strategy.reply_codec", f'there is no {section.reply_codec!r}; only "dense"')
     return ServerStrategy(
         sync=sync,
         release=_one_of(Release, section.release, "strategy.release") or Release.LAZY,
@@ -158,6 +156,7 @@ def _strategy(section: StrategySection) -> ServerStrategy:
         rule=rule,
         gate=parse("gate", section.gate, "strategy.gate"),
         codec=parse("codec", section.codec, "strategy.codec"),
+        reply_codec=parse("codec", section.reply_codec, "strategy.reply_codec"),
         placement=parse("placement", section.placement, "strategy.placement"),
         bucket_values=max(1, units.size(section.bucket, "strategy.bucket") // VALUE_BYTES),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from syncline.codecs import Cutting
 from syncline.errors import UsageError
 from syncline.sim.compute import Compute, Lognormal
 from syncline.sim.dispatch import Dispatch
@@ -90,8 +89,6 @@ class Scenario:
                     yield option, frozenset(models)
 
     def _check_moves(self, option: str, models: Mapping[int, tuple[SyncModel, Release]]) -> None:
-        if not isinstance(self.strategy.codec, Cutting):
-            raise UsageError(option, f"updates of {write(self.strategy.codec)!r} cannot be cut, so no server can move")
         if any(each != next(iter(models.values())) for each in models.values()):
             those = ", ".join(f"{server}: {write(model)} {release}" for server, (model, release) in models.items())
             problem = f"a new server takes the sync model of the others, but they have several ({those})"

@@ -6,6 +6,7 @@ worker computes, accidents.py what befalls it, outcome.py what a run has come to
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +15,7 @@ from math import inf
 
 import numpy as np
 
+from syncline.codecs import Codec, Dense
 from syncline.draw import Draw
 from syncline.effects import Admit, Deliver, Effect, Event, Fail, Fetch, Ready, Received, Send, SetTimer, Timer
 from syncline.errors import GoneError, RunError, UsageError
@@ -23,8 +25,7 @@ from syncline.nodes.coordinator import Coordinator
 from syncline.nodes.cutting import cut_of
 from syncline.nodes.meter import Meter
 from syncline.nodes.shard import Shard
-from syncline.nodes.terms import Terms
-from syncline.nodes.worker import Phase, Worker, WorkerParts
+from syncline.nodes.worker import Phase, Worker
 from syncline.placement import checked
 from syncline.sim.accidents import Accidents
 from syncline.sim.agenda import NO_WORKER, Action, Agenda
@@ -88,9 +89,17 @@ class World:
         ranges = checked(strategy.placement, layout, strategy.servers)
         held = tuple(buckets(layout, each, strategy.bucket_values) for each in ranges)
         self.buckets = tuple(sorted(bucket for each in held for bucket in each))
-        self._cargo = {bucket: cargo_of(bucket, strategy.codec, place) for place, bucket in enumerate(self.buckets)}
         self._backwards = list(enumerate(self.buckets))[::-1]
         self._initial = self.problem.start(self.buckets)
+        self._codecs: tuple[Codec, Codec] = (Dense(), Dense())
+        if any(bucket.size != piece.size for bucket, piece in zip(self.buckets, self._initial, strict=True)):
+            # made-up updates are not worth writing: only their sizes count
+            self._codecs = (strategy.codec, strategy.reply_codec)
+            strategy = dataclasses.replace(strategy, codec=Dense(), reply_codec=Dense())
+        self._strategy = strategy
+        self._cargo = {
+            bucket: cargo_of(bucket, self._codecs, layout, place) for place, bucket in enumerate(self.buckets)
+        }
         self._within = ruler(self.buckets, self._initial)
         replace = replacing(strategy.placement, layout)
         check_placements(self.scenario, replace, held)
@@ -101,13 +110,11 @@ class World:
             Server(self._shard(number, view, strategy.sync[number], strategy.release))
             for number in range(strategy.servers)
         ]
-        self._parts = WorkerParts(
-            layout,
-            self.draw,
-            strategy.codec,
-            strategy.gate,
+        self._parts = dataclasses.replace(
+            strategy.parts(layout, self.draw),
             finite=not self.problem.always_finite,
             within=self._within,
+            first=dict(zip(self.buckets, self._initial, strict=True)),
         )
         self.clients: dict[int, Client] = {}
         for member in members:
@@ -117,14 +124,19 @@ class World:
         """Buckets that a move has cut are cargo of their own."""
         for bucket in buckets:
             if bucket not in self._cargo:
-                self._cargo[bucket] = cargo_of(bucket, self.scenario.strategy.codec)
+                self._cargo[bucket] = cargo_of(bucket, self._codecs, self.problem.layout)
 
     def _shard(self, number: int, view: View, model: SyncModel, release: Release) -> Shard:
-        strategy = self.scenario.strategy
-        terms = Terms(model, strategy.rule, strategy.codec, self.draw, release, within=self._within)
+        terms = dataclasses.replace(
+            self._strategy.terms(0, self.problem.layout, self.draw), model=model, release=release, within=self._within
+        )
         held = view.holders[number] if number < len(view.holders) else ()
         pieces = {bucket: self._initial[self._cargo[bucket].place].copy() for bucket in held}
-        return Shard(number, pieces, terms, view)
+        shard = Shard(number, pieces, terms, view)
+        for bucket in shard.buckets.values():
+            if bucket.teller is not None:
+                bucket.teller.all_hold(view.members, bucket.params)
+        return shard
 
     def add_server(self) -> None:
         """A server process starts, and is admitted; it has the sync model of the others."""
@@ -212,14 +224,17 @@ class World:
         payload, size, kind = send.payload, 0, type(message)
         whom: int | Server | Coordinator
         if kind is Params:
-            cargo = self._cargo[message.bucket]  # type: ignore[union-attr]
-            if cargo.version != message.version:  # type: ignore[union-attr]
-                cargo.version, cargo.snapshot = message.version, payload.copy()  # type: ignore[union-attr]
-            payload, size, arrive = cargo.snapshot, cargo.pulled, self._to_worker
+            size = message.size  # type: ignore[union-attr]
+            if not size:
+                cargo = self._cargo[message.bucket]  # type: ignore[union-attr]
+                if cargo.version != message.version:  # type: ignore[union-attr]
+                    cargo.version, cargo.snapshot = message.version, payload.copy()  # type: ignore[union-attr]
+                payload, size = cargo.snapshot, cargo.pulled
+            arrive = self._to_worker
             whom = worker = to.number
         elif kind is Push:
             if payload is not None:
-                size = self._cargo[message.bucket].pushed  # type: ignore[union-attr]
+                size = message.size or self._cargo[message.bucket].pushed  # type: ignore[union-attr]
             worker, arrive, whom = source.number, self._to_server, self.servers[to.number]
         else:
             if kind is Handover:
@@ -291,7 +306,9 @@ class World:
         if type(event.message) is not Push:
             self.at_server(server, event)
             return
-        size = 0 if event.payload is None else self._cargo[event.message.bucket].pushed
+        size = 0
+        if event.payload is not None:
+            size = event.message.size or self._cargo[event.message.bucket].pushed
         seconds = size / (self.scenario.cluster.apply or inf)
         server.busy_until = max(self.agenda.now, server.busy_until) + seconds
         server.busy += seconds

@@ -1,0 +1,138 @@
+"""The command: what it takes, and how it ends."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.cluster.experiment import CASES, Experiment, case
+from benchmarks.cluster.measure import run_model
+from benchmarks.cluster.models import MODELS, model
+from benchmarks.cluster.network import check_possible, network
+from benchmarks.cluster.plot import plot
+from benchmarks.cluster.report import Report, show
+from rich.console import Console
+
+from syncline import units
+from syncline.engines.interrupts import Heed
+from syncline.errors import RunError, UsageError
+from syncline.sim.plot import check_plot
+
+EPILOG = "Exit codes: 0 done, 1 a case failed, 2 the request makes no sense, 130 interrupted."
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be measured."""
+
+    hosts: int
+    rate: float
+    """Bytes per second."""
+    models: tuple[str, ...]
+    cases: tuple[str, ...]
+    seconds: float
+    slower: float
+    report: Path | None
+    plot: Path | None
+
+    def base(self, name: str) -> Experiment:
+        """A model on this request's hosts and links."""
+        return Experiment(name, self.hosts, self.rate).slower(self.slower)
+
+
+def parse(arguments: Sequence[str]) -> Request:
+    """The request, or a UsageError that names the option."""
+    parser = argparse.ArgumentParser("benchmarks/cluster", description=_description(), epilog=EPILOG)
+    parser.add_argument("--hosts", type=int, default=4, help="each with a worker and a server (default: 4)")
+    parser.add_argument("--rate", default="1Gbit", help="of each link, each way (default: 1Gbit)")
+    parser.add_argument("--models", default=",".join(MODELS), help=f"default: {','.join(MODELS)}")
+    parser.add_argument("--cases", default=",".join(CASES), help=f"default: {','.join(CASES)}")
+    parser.add_argument("--seconds", type=float, default=5.0, help="how long a case is measured (default: 5)")
+    parser.add_argument(
+        "--slower", type=float, default=1.0, help="divide the rate by this and multiply the pauses (default: 1)"
+    )
+    parser.add_argument("--report", type=Path, help="write the figures as JSON")
+    parser.add_argument("--plot", type=Path, help="draw the figures")
+    given = parser.parse_args(arguments)
+    request = Request(
+        given.hosts,
+        units.rate(given.rate, "--rate"),
+        _words(given.models, "--models"),
+        _words(given.cases, "--cases"),
+        given.seconds,
+        given.slower,
+        given.report,
+        given.plot,
+    )
+    _check(request)
+    return request
+
+
+def _description() -> str:
+    return "A real network on one machine: Syncline and gloo on hosts whose links are held to a rate. Run as root."
+
+
+def _words(text: str, option: str) -> tuple[str, ...]:
+    words = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    if not words:
+        raise UsageError(option, "names nothing; give names with commas between them")
+    return words
+
+
+def _check(request: Request) -> None:
+    for option, value in (("--seconds", request.seconds), ("--slower", request.slower)):
+        if not (0 < value < math.inf):
+            raise UsageError(option, f"{value:g} must be finite and above 0")
+    for name in request.models:
+        model(name)
+        for each in request.cases:
+            case(each, request.base(name))
+    for option, file in (("--report", request.report), ("--plot", request.plot)):
+        if file is not None and not file.resolve().parent.is_dir():
+            raise UsageError(option, f"{file}: there is no folder {file.resolve().parent}")
+    if request.plot is not None:
+        check_plot(request.plot)
+
+
+def measure(request: Request) -> Report:
+    """Make the network, run every case, and take the network away again."""
+    say = Console(stderr=True, highlight=False)
+    alone, rows = {}, []
+    with network(request.hosts, request.rate / request.slower) as hosts:
+        for name in request.models:
+            alone[name], more = run_model(
+                request.base(name), request.cases, hosts, request.seconds, lambda text: say.print(text, markup=False)
+            )
+            rows += more
+    return Report(request.hosts, request.rate, request.slower, request.seconds, alone, rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; its exit code."""
+    try:
+        request = parse(sys.argv[1:] if arguments is None else arguments)
+        check_possible(request.hosts)
+        with Heed(again=lambda: None):
+            report = measure(request)
+    except UsageError as error:
+        return _complain(str(error), 2)
+    except RunError as error:
+        return _complain(str(error), 1)
+    except KeyboardInterrupt:
+        return _complain("interrupted; the network is gone", 130)
+    if request.report is not None:  # first what is kept: the terminal may be gone
+        request.report.write_text(json.dumps(report.as_json(), indent=2) + "\n")
+    if request.plot is not None:
+        plot(report, request.plot)
+    show(report, Console(width=120))
+    return 1 if any(row.failed for row in report.rows) else 0
+
+
+def _complain(text: str, code: int) -> int:
+    sys.stderr.write(f"{text}\n")
+    return code

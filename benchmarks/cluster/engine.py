@@ -1,0 +1,184 @@
+"""The processes of one experiment, each on its host: started, watched, and ended.
+
+Syncline's launcher starts all servers on its own host, so its processes are started here, wired as it does: the
+coordinator on the first host, and a server and a worker on each. They talk over TCP without a key, as gloo does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic, sleep
+
+import msgspec
+from benchmarks.cluster.experiment import Experiment, System
+from benchmarks.cluster.network import Host
+from benchmarks.cluster.window import LEAST, WARM, Window
+
+from syncline.engines.child import inherited
+from syncline.engines.interrupts import put_off
+from syncline.engines.plan import COMMAND_LINE, Plan
+from syncline.engines.process import ONE_THREAD, end_with_parent, lean
+from syncline.engines.wiring import Wiring
+from syncline.errors import RunError
+
+START_SECONDS = 20.0
+"""How long the coordinator may take to start."""
+
+LIMIT_SECONDS, LIMIT_TIMES = 60.0, 4.0
+"""An experiment that takes so much longer than its start, and so many times as long as its steps should, is hung."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """Something that runs on a host; `log`: all that it writes."""
+
+    name: str
+    handle: subprocess.Popen[bytes]
+    log: Path
+
+    def last_line(self) -> str:
+        lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+        return lines[-1].strip() if lines else "it said nothing"
+
+
+class Crew:
+    """The processes of one experiment."""
+
+    def __init__(self, hosts: Sequence[Host], folder: Path) -> None:
+        self.hosts = hosts
+        self.folder = folder
+        self._everyone: list[Process] = []
+
+    def start(self, name: str, host: Host, command: Sequence[str], environment: Mapping[str, str]) -> Process:
+        """Start a Python program on a host; it dies with this process."""
+        log = self.folder / f"{name}.log"
+        parent = os.getpid()
+        with put_off(), log.open("wb") as output:
+            handle = subprocess.Popen(
+                host.inside(sys.executable, "-P", *command),
+                env={**_outside(), **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                preexec_fn=lambda: end_with_parent(parent),
+                start_new_session=True,
+            )
+            process = Process(name, handle, log)
+            self._everyone.append(process)
+        return process
+
+    def wait(self, workers: Sequence[Process], seconds: float) -> None:
+        """Until all workers have ended; whoever fails, or ends before them, fails the experiment."""
+        until = monotonic() + seconds
+        while any(worker.handle.poll() is None for worker in workers):
+            sleep(0.1)
+            self.check(workers)
+            if monotonic() > until:
+                raise RunError(f"not done after {seconds:.0f} s")
+        self.check(workers)
+
+    def check(self, workers: Sequence[Process]) -> None:
+        for process in self._everyone:
+            code = process.handle.poll()
+            if code or (code == 0 and process not in workers and any(w.handle.poll() is None for w in workers)):
+                raise RunError(f"{process.name} ended with code {code}: {process.last_line()}")
+
+    def stop(self) -> None:
+        """End all processes, at once: none has anything to save."""
+        with put_off():
+            for process in self._everyone:
+                process.handle.kill()
+            for process in self._everyone:
+                process.handle.wait()
+
+
+def run(experiment: Experiment, hosts: Sequence[Host], seconds: float) -> list[Window]:
+    """Run it, and measure for about so long; what each worker has noted."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="syncline-cluster-")))
+        crew = Crew(hosts, folder)
+        stack.callback(crew.stop)
+        start = _start_gloo if experiment.system is System.GLOO else _start_syncline
+        workers = start(crew, experiment, seconds)
+        crew.wait(workers, limit(experiment, seconds))
+        windows = [msgspec.json.decode(_notes(folder, n).read_bytes(), type=Window) for n in range(len(hosts))]
+    if len({window.digest for window in windows}) > 1:
+        raise RunError("the workers have ended with different parameters")
+    return windows
+
+
+def limit(experiment: Experiment, seconds: float) -> float:
+    """How long an experiment may take."""
+    step = experiment.seconds + experiment.least_bytes / experiment.rate
+    return LIMIT_SECONDS + LIMIT_TIMES * (seconds + (WARM + 1 + LEAST) * step)
+
+
+def check(experiment: Experiment) -> None:
+    """Refuse what the engine does not know (UsageError), before anything is started."""
+    if experiment.system is System.SYNCLINE:
+        Plan((), experiment.hosts, experiment.hosts, experiment.settings).settled()
+
+
+def _start_syncline(crew: Crew, experiment: Experiment, seconds: float) -> list[Process]:
+    count = len(crew.hosts)
+    here = Wiring(run=secrets.token_hex(16), lane="tcp", insecure="1")
+    settings = json.dumps({COMMAND_LINE: experiment.settings})
+    words = ["-m", "syncline.engines.coordinator", str(count), str(count), settings]
+    first = crew.hosts[0]
+    coordinator = crew.start("coordinator", first, words, _environment(replace(here, listen=first.address)))
+    here = replace(here, coordinator=_address_of(coordinator))
+    for number, host in enumerate(crew.hosts):
+        words = ["-m", "syncline.engines.server", str(number)]
+        crew.start(f"server{number}", host, words, _environment(replace(here, listen=host.address)))
+    workers = []
+    for number, host in enumerate(crew.hosts):
+        words = ["-m", "benchmarks.cluster.worker", *_task(crew, experiment, seconds, number)]
+        wiring = replace(here, worker=str(number))
+        workers.append(crew.start(f"worker{number}", host, words, {**ONE_THREAD, **wiring.environment()}))
+    return workers
+
+
+def _start_gloo(crew: Crew, experiment: Experiment, seconds: float) -> list[Process]:
+    workers = []
+    for number, host in enumerate(crew.hosts):
+        task = _task(crew, experiment, seconds, number)
+        words = ["-m", "benchmarks.cluster.gloo", *task, str(number), str(crew.folder / "meeting")]
+        workers.append(crew.start(f"worker{number}", host, words, ONE_THREAD))
+    return workers
+
+
+def _task(crew: Crew, experiment: Experiment, seconds: float, number: int) -> list[str]:
+    return [msgspec.json.encode(experiment).decode(), str(seconds), str(_notes(crew.folder, number))]
+
+
+def _notes(folder: Path, number: int) -> Path:
+    return folder / f"window{number}.json"
+
+
+def _outside() -> dict[str, str]:
+    """This process's environment, without another run's wiring, and with the same modules within reach."""
+    return inherited(os.environ, {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)})
+
+
+def _environment(wiring: Wiring) -> dict[str, str]:
+    return {**lean(), **wiring.environment()}
+
+
+def _address_of(coordinator: Process) -> str:
+    """The address that it prints beside the name of its socket."""
+    until = monotonic() + START_SECONDS
+    while monotonic() < until and coordinator.handle.poll() is None:
+        line, end, _ = coordinator.log.read_text().partition("\n")
+        if end and line.startswith("@"):
+            return line.split()[1]
+        sleep(0.02)
+    raise RunError(f"the coordinator did not start: {coordinator.last_line()}")

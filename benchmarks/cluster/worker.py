@@ -1,0 +1,84 @@
+"""A worker of Syncline on one host: one table per layer, computing is a pause.
+
+    python -m benchmarks.cluster.worker EXPERIMENT SECONDS FILE        wiring comes in the environment
+
+A step is the backward pass, layer by layer from the last to the first, the exchange, and the forward pass.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from benchmarks.cluster.device import Device
+from benchmarks.cluster.experiment import Experiment, Overlap
+from benchmarks.cluster.window import measure
+
+import syncline
+from syncline.layout import Values
+
+
+class Stepper:
+    """What a worker does in a step."""
+
+    def __init__(self, session: syncline.Session, experiment: Experiment) -> None:
+        self._session = session
+        self._device = Device()
+        self._pauses = experiment.pauses
+        self._overlap = experiment.overlap
+        draw = np.random.default_rng(session.rank)
+        self._updates: dict[str, Values] = {
+            table.name: 1e-6 * draw.standard_normal(table.shape, np.float32)
+            for table in experiment.layers.layout.tables
+        }
+
+    def step(self) -> None:
+        self._device.begin()
+        if self._overlap is Overlap.NONE:
+            self._device.follow(sum(backward for _, _, backward in self._pauses))
+        for name, _, backward in reversed(self._pauses):
+            if self._overlap is not Overlap.NONE:
+                self._device.follow(backward)
+            self._session.update(name, self._updates[name])
+        self._device.wait()
+        self._session.clock()
+        if self._overlap is not Overlap.FORWARD:
+            self._session.sync()
+        self._device.begin()
+        for name, forward, _ in self._pauses:
+            if self._overlap is Overlap.FORWARD:
+                self._session.sync(name)
+            self._device.feed(forward)
+        self._device.wait()
+
+
+def agreement(session: syncline.Session) -> Callable[[float], float]:
+    """The largest of what all workers say."""
+
+    def agree(number: float) -> float:
+        said = session.share("agree", struct.pack("d", number))
+        return max(float(struct.unpack("d", data)[0]) for data in said)
+
+    return agree
+
+
+def main() -> None:
+    words, seconds, file = sys.argv[1:]
+    experiment = msgspec.json.decode(words, type=Experiment)
+    with syncline.connect() as session:
+        tables = session.tables({t.name: np.zeros(t.shape, np.float32) for t in experiment.layers.layout.tables})
+        window = measure(Stepper(session, experiment).step, float(seconds), agreement(session))
+    digest = blake2b()
+    for table in tables.values():
+        digest.update(table.data)
+    Path(file).write_bytes(msgspec.json.encode(replace(window, digest=digest.hexdigest())))
+
+
+if __name__ == "__main__":
+    main()

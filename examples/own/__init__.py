@@ -1,0 +1,1 @@
+"""Parts of one's own, for runs that are started from the folder above this one."""

@@ -1,0 +1,20 @@
+"""A sync model: strict at first, free later.
+
+syncline train --sync own.sync.Loosening:100,s=3
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Loosening:
+    """Nobody runs ahead in the first rounds, when updates are large; then everybody may be `s` iterations ahead."""
+
+    rounds: int
+    s: int = 3
+
+    def may_answer(self, state, worker, i, draw):
+        return i < state.v + (0 if state.v < self.rounds else self.s)
+
+    def may_close(self, state):
+        return state.missing == 0
