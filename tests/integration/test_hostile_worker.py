@@ -62,8 +62,8 @@ class Crew(Victim):
         self.go_on()
 
     def _spawn(self, words: list[str], **more: Any) -> Any:
-        instead = {"mode=changes": "rule=sgd:1", hostile.__file__: middleman.__file__}
-        return super()._spawn([instead.get(word, word) for word in words], **more)
+        words = [word.replace('"mode": "changes"', '"rule": "sgd:1"') for word in words]
+        return super()._spawn([middleman.__file__ if word == hostile.__file__ else word for word in words], **more)
 
     def go_on(self) -> None:
         """Let the workers do one more iteration; the last ones are for the end."""
