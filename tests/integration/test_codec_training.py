@@ -13,6 +13,7 @@ CODECS = (
     *("dense", "fp16", "bf16", "int8", "topk:0.01", "threshold:0.001", "onebit", "qsgd:7", "terngrad"),
     *("topk:0.05+fp16", "by_size:1000,large=topk:0.01", "per_table:[*bias=dense],other=int8"),
 )
+"""All of them; `dense` is trained with everywhere else."""
 SYNC = ("bsp", "ssp:3")
 SOME = (("topk:0.01", "bsp", "shm"), ("onebit", "ssp:3", "tcp"), ("int8", "bsp", "tcp"), ("terngrad", "ssp:3", "shm"))
 

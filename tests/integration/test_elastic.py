@@ -150,7 +150,7 @@ def moved_under_load(trace: list[lanes.Line]) -> int:
 # Nothing lost, nothing twice.
 
 
-@pytest.mark.parametrize("sync", ["asp", "ssp:2", "bsp"])
+@pytest.mark.parametrize("sync", ["asp", pytest.param("ssp:2", marks=pytest.mark.slow), "bsp"])
 @pytest.mark.parametrize("lane", ["shm", "tcp"])
 def test_every_update_counts_once(tmp_path: Path, lane: str, sync: str) -> None:
     options = ("-n3", "--sync", sync, "--rule", "sgd:1", "--bucket", "2KiB", "--lane", lane)
