@@ -394,6 +394,13 @@ def test_a_push_without_segment_or_payload(shared_run: Victim) -> None:
     caller.close()
 
 
+def test_a_push_in_bytes_where_values_are_sent(shared_run: Victim) -> None:
+    caller = Caller(shared_run.places()[0], hello_of(shared_run))
+    caller.say(Push(0, 0, 0, BUCKET, 0, size=BUCKET.size * 4), bytes(BUCKET.size * 4))
+    assert caller.hangs_up()
+    caller.close()
+
+
 def test_descriptors_do_not_pile_up(shared_run: Victim) -> None:
     fds = [os.open(os.devnull, os.O_RDONLY) for _ in range(4)]
     with dial(shared_run.places()[0]) as sock:

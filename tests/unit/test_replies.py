@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from syncline.draw import Draw
+from syncline.errors import PeerError
 from syncline.layout import Bucket, Layout, Values
-from syncline.messages import Member, Params
+from syncline.messages import Member, Params, View
 from syncline.nodes.replies import Hearer, Teller, teller
+from syncline.nodes.worker import Worker, WorkerParts
 from syncline.spec import parse
 
 SIZE = 3000
@@ -119,6 +121,12 @@ def test_means_are_written_once_and_what_is_lost_of_them_is_kept() -> None:
     assert np.abs(total / 40 - mean).max() < 0.5
     whole, _ = made.tell(0, 0, None, mean, 40)
     assert np.array_equal(whole, mean)
+
+
+def test_bytes_are_refused_where_values_are_sent() -> None:
+    worker = Worker(0, 0, WorkerParts(LAYOUT, Draw(0)), View(0, (Member(0, 0, 0),), ((BUCKET,),)))
+    with pytest.raises(PeerError, match="where the values themselves are sent"):
+        worker.check_reply(BUCKET, np.zeros(SIZE * 4, np.uint8))
 
 
 def test_a_codec_that_saves_nothing_is_not_used() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,9 +61,9 @@ class Stochastic(Blocks):
     feedback: bool
 
     @property
+    @abstractmethod
     def most(self) -> int:
         """The steps each way."""
-        raise NotImplementedError
 
     @property
     def bits(self) -> int:

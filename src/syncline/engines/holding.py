@@ -35,7 +35,7 @@ from syncline.nodes.cutting import cut_of
 from syncline.nodes.meter import Meter
 from syncline.nodes.moving import parted
 from syncline.nodes.shard import Shard
-from syncline.nodes.writing import bucket_codec
+from syncline.nodes.writing import bucket_codec, check_written
 from syncline.rules import LARGEST
 
 FAR = 1 << 20
@@ -215,7 +215,7 @@ class Holding:
         codec = bucket_codec(self._strategy.codec, self.layout, message.bucket)
         for array in parted(arrays, message.arrays):
             if array.dtype == np.uint8:
-                codec.check(array, message.bucket.size)
+                check_written(codec, array, message.bucket.size)
         self._inbox.arrived(message)
         self._handle(Received(server_id(number), message, arrays))
         self._catch_up()
@@ -344,7 +344,7 @@ class Holding:
         assert self._shard is not None
         payload, held = place.view(np.uint8)[: push.size], self._shard.buckets.get(push.bucket)
         if held is not None:
-            held.codec.check(payload, push.bucket.size)
+            check_written(held.codec, payload, push.bucket.size)
         return payload
 
     def _read(self, peer: Peer, read: Read) -> None:

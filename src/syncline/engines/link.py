@@ -52,7 +52,6 @@ from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
 from syncline.messages import COORDINATOR, Gone, Moved, NodeId, Params, Push, Taken, View, server_id
 from syncline.nodes.cutting import Cut, Holders, cut_of
 from syncline.nodes.worker import Phase, Worker
-from syncline.nodes.writing import bucket_codec
 from syncline.strategy import Mode
 
 WELCOME_SECONDS = 5.0
@@ -490,7 +489,8 @@ class Link:
         if not 0 < params.size <= place.nbytes:
             raise PeerError(f"Params of {params.bucket} in {params.size:,} bytes")
         payload = place.view(np.uint8)[: params.size] if aside is None else aside
-        bucket_codec(self.strategy.reply_codec, self.layout, params.bucket).check(payload, params.bucket.size)
+        assert self.node is not None
+        self.node.check_reply(params.bucket, payload)
         return payload
 
     def _from_coordinator(self, message: Frame) -> None:

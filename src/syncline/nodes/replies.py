@@ -118,6 +118,14 @@ class Hearer:
         self._keeps = keeps
         self._held = dict(first)
         self._serials: dict[Bucket, int] = {}
+        self._codecs: dict[Bucket, Codec] = {}
+
+    def codec_of(self, bucket: Bucket) -> Codec:
+        """What writes the replies about this bucket."""
+        found = self._codecs.get(bucket)
+        if found is None:
+            found = self._codecs[bucket] = bucket_codec(self._codec, self._layout, bucket)
+        return found
 
     def holds(self, bucket: Bucket) -> int:
         """The number of the last reply about this bucket."""
@@ -131,7 +139,7 @@ class Hearer:
             if self._keeps:
                 self._held[bucket] = payload.copy()
             return payload
-        codec = bucket_codec(self._codec, self._layout, bucket)
+        codec = self.codec_of(bucket)
         if not self._keeps:
             return codec.decode(payload, np.empty(bucket.size, np.float32))
         values = self._held[bucket].copy()

@@ -66,7 +66,7 @@ from syncline.messages import (
 )
 from syncline.nodes.cutting import cut_of
 from syncline.nodes.replies import Hearer
-from syncline.nodes.writing import Writer, bucket_codec, encoded_bytes, is_plain
+from syncline.nodes.writing import Writer, bucket_codec, check_written, encoded_bytes, is_plain
 
 
 class Phase(Enum):
@@ -277,6 +277,10 @@ class Worker:
             codec = bucket_codec(self._parts.codec, self._parts.layout, bucket)
             writer = self._writers[bucket] = Writer(codec, bucket.size)
         return writer
+
+    def check_reply(self, bucket: Bucket, payload: Payload) -> None:
+        """Raise PeerError unless these bytes, which came in, are a reply about this bucket."""
+        check_written(Dense() if self._hearer is None else self._hearer.codec_of(bucket), payload, bucket.size)
 
     @property
     def memories(self) -> dict[Bucket, Memory]:

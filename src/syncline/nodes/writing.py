@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from syncline.codecs import Chance, Codec, Dense, Memory, codec_for, is_exact
+from syncline.errors import PeerError
 from syncline.layout import VALUE_BYTES, Bucket, Layout, Payload, Values
 
 
@@ -32,6 +33,13 @@ def encoded_bytes(payload: Payload | None) -> int:
 def decoded(codec: Codec, payload: Payload, out: Values) -> Values:
     """The values of a payload, to be read only."""
     return codec.decode(payload, out) if payload.dtype == np.uint8 else payload
+
+
+def check_written(codec: Codec, payload: Payload, values: int) -> None:
+    """Raise PeerError unless these bytes, which came in, are what the bucket's codec writes for so many values."""
+    if is_plain(codec):
+        raise PeerError("bytes where the values themselves are sent")
+    codec.check(payload, values)
 
 
 class Writer:
