@@ -12,6 +12,7 @@ import typer
 
 from syncline import __version__
 from syncline.cli.bench import bench
+from syncline.cli.reproduce import reproduce
 from syncline.cli.run import run
 from syncline.cli.simulate import simulate
 from syncline.cli.train import train
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 app.command()(train)
 app.command()(simulate)
+app.command()(reproduce)
 app.command()(bench)
 app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})(run)
 

@@ -12,7 +12,6 @@ from syncline.cli.output import check_outputs, whole_file, whole_text
 
 if TYPE_CHECKING:
     from syncline.sim.experiment import Experiment
-    from syncline.sim.problem import Problem
 
 
 def simulate(
@@ -67,6 +66,7 @@ def simulate(
 
 def _run(experiment: Experiment, report: Path | None, plot: Path | None, trace: Path | None, quiet: bool) -> None:
     from syncline.cli import show
+    from syncline.recipes.experiments import problem_of
     from syncline.sim.plot import check_plot
     from syncline.sim.plot import plot as draw_plot
     from syncline.sim.report import report as figures
@@ -79,7 +79,7 @@ def _run(experiment: Experiment, report: Path | None, plot: Path | None, trace: 
         report_file = files.enter_context(whole_text(report, "--report"))
         trace_file = files.enter_context(whole_text(trace, "--trace"))
         picture = None if plot is None else files.enter_context(whole_file(plot, "--plot"))
-        world = World(experiment.scenario, _problem(experiment), spans=plot is not None, trace=TraceLog(trace_file))
+        world = World(experiment.scenario, problem_of(experiment), spans=plot is not None, trace=TraceLog(trace_file))
         if not quiet:
             show.settings(experiment)
         with show.progress(quiet) as tell:
@@ -91,22 +91,3 @@ def _run(experiment: Experiment, report: Path | None, plot: Path | None, trace: 
             draw_plot(outcome, picture, plot.suffix[1:].lower())
     if not quiet:
         show.summary(outcome, found)
-
-
-def _problem(experiment: Experiment) -> Problem:
-    from syncline.draw import Draw
-    from syncline.recipes import build
-    from syncline.sim.problem import MadeUp
-
-    choice, scenario = experiment.model, experiment.scenario
-    draw = Draw(scenario.seed)
-    if choice.recipe is None:
-        return MadeUp(choice.parameters, draw)
-    return build(
-        choice.recipe,
-        draw=draw,
-        workers=scenario.worker_numbers,
-        batch=choice.batch,
-        optimizer=choice.optimizer,
-        data=choice.data,
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -66,22 +66,27 @@ class Experiment:
 
 def read_experiment(path: Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
     """Read and check a file; `overrides` are dotted keys that beat it."""
-    data = read_toml(path)
+    experiment = experiment_of(read_toml(path), path.parent, overrides)
+    return replace(experiment, inputs=(path, *experiment.inputs))
+
+
+def experiment_of(data: dict[str, Any], folder: Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
+    """The same of what would be in a file in this folder; `data` takes the overrides up."""
     written = set(_flat(data))
     for key, value in (overrides or {}).items():
         overlay(data, key, value)
     file = read_sections(data)
     try:
-        scenario = _scenario(file, path.parent)
+        scenario = _scenario(file, folder)
         scenario.check()
     except UsageError as error:
         if error.option in StrategySection.__struct_fields__:
             raise UsageError(f"strategy.{error.option}", error.problem) from None
         raise
-    model = _model(file.model, path.parent)
+    model = _model(file.model, folder)
     settings = _settings(file, scenario, model, written, set(overrides or ()))
     trace = file.cluster.compute.trace
-    return Experiment(scenario, model, settings, (path,) if trace is None else (path, path.parent / trace))
+    return Experiment(scenario, model, settings, () if trace is None else (folder / trace,))
 
 
 def _scenario(file: ExperimentFile, folder: Path) -> Scenario:
@@ -92,7 +97,13 @@ def _scenario(file: ExperimentFile, folder: Path) -> Scenario:
     compute = _compute(file.cluster, folder, shape.worker_numbers, file.iterations)
     links, apply = _links(file.network)
     return Scenario(
-        cluster=Cluster(file.cluster.workers, compute, links, apply),
+        cluster=Cluster(
+            file.cluster.workers,
+            compute,
+            links,
+            apply,
+            _delay_cost(file.network),
+        ),
         strategy=_strategy(file.strategy),
         iterations=file.iterations,
         seed=file.seed,
@@ -138,6 +149,12 @@ def _links(network: NetworkSection | None) -> tuple[Links | None, float | None]:
     bandwidth = free.bandwidth if network.bandwidth is None else units.rate(network.bandwidth, "network.bandwidth")
     latency = free.latency if network.latency is None else units.seconds(network.latency, "network.latency")
     return Links(bandwidth, latency), apply
+
+
+def _delay_cost(network: NetworkSection | None) -> float:
+    if network is None or network.delay_cost is None:
+        return 0.0
+    return units.seconds(network.delay_cost, "network.delay_cost")
 
 
 def _strategy(section: StrategySection) -> ServerStrategy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from math import isfinite
+from math import isfinite, nan
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,12 +14,17 @@ from syncline.errors import RunError
 from syncline.layout import Bucket, Values
 from syncline.nodes.cutting import cut_of
 from syncline.nodes.meter import Meter
+from syncline.sim.curve import Point
 from syncline.sim.problem import Quality
 from syncline.sim.scenario import Scenario
 from syncline.sim.trace import TraceLog
 
 if TYPE_CHECKING:
+    from syncline.sim.processes import Client
     from syncline.sim.world import World
+
+_UNKNOWN = Quality(nan, nan)
+"""Of a made-up model."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,8 @@ class Outcome:
     buckets: tuple[Bucket, ...] = field(repr=False)
     pieces: list[Values] = field(repr=False)
     quality: Quality | None = None
+    curve: tuple[Point, ...] = field(default=(), repr=False)
+    """How good the model was on the way, if the world was asked to look."""
     notes: tuple[str, ...] = ()
     events: int = 0
 
@@ -73,9 +80,19 @@ def judge(world: World) -> Outcome:
         buckets=world.buckets,
         pieces=pieces,
         quality=world.problem.quality(pieces),
+        curve=tuple(world.curve.points),
         notes=_notes(world),
         events=world.agenda.happened,
     )
+
+
+def look(world: World, client: Client) -> None:
+    """Add a point to the curve; in `gradients` mode the model is that of a worker that has just finished a step."""
+    pieces = server_pieces(world) if world.scenario.strategy.rule.keeps else client.replica.pieces
+    quality = world.problem.quality(pieces) or _UNKNOWN
+    world.trace.flush()
+    pushed, pulled = world.trace.bytes_pushed, world.trace.bytes_pulled
+    world.curve.add(Point(world.agenda.now, world.iterations_done, *quality, pushed, pulled))
 
 
 def gap(some: Sequence[Values], others: Sequence[Values]) -> float:

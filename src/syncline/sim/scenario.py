@@ -27,6 +27,8 @@ class Cluster:
     links: Links | None = None
     apply: float | None = None
     """Bytes per second; None: free."""
+    delay_cost: float = 0.0
+    """Seconds of its server's work that answering a delayed pull costs, bucket by bucket."""
 
 
 @dataclass(frozen=True)

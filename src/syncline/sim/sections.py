@@ -35,6 +35,7 @@ class NetworkSection(Section, frozen=True):
     bandwidth: str | None = None
     latency: str | float | None = None
     apply: str | None = None
+    delay_cost: str | float | None = None
 
 
 class ModelSection(Section, frozen=True):

@@ -20,7 +20,7 @@ from syncline.draw import Draw
 from syncline.effects import Admit, Deliver, Effect, Event, Fail, Fetch, Ready, Received, Send, SetTimer, Timer
 from syncline.errors import GoneError, RunError, UsageError
 from syncline.layout import Bucket, buckets
-from syncline.messages import COORDINATOR, Handover, Member, NodeId, Params, Push, Settled, View
+from syncline.messages import COORDINATOR, Handover, Member, NodeId, Params, Push, Settled, Taken, View
 from syncline.nodes.coordinator import Coordinator
 from syncline.nodes.cutting import cut_of
 from syncline.nodes.meter import Meter
@@ -30,10 +30,11 @@ from syncline.placement import checked
 from syncline.sim.accidents import Accidents
 from syncline.sim.agenda import NO_WORKER, Action, Agenda
 from syncline.sim.cargo import cargo_of
+from syncline.sim.curve import Curve
 from syncline.sim.handover import Handover as ReplicaHandover
 from syncline.sim.moves import check_placements, handover_bytes, replacing, ruler
 from syncline.sim.network import Network, Transfer
-from syncline.sim.outcome import Outcome, gap, judge, server_pieces
+from syncline.sim.outcome import Outcome, gap, judge, look, server_pieces
 from syncline.sim.pace import Pace, pace_of
 from syncline.sim.problem import Problem
 from syncline.sim.processes import Client, Server
@@ -51,9 +52,18 @@ class World:
     """One simulated run of the server strategy."""
 
     def __init__(
-        self, scenario: Scenario, problem: Problem, *, spans: bool = False, trace: TraceLog | None = None
+        self,
+        scenario: Scenario,
+        problem: Problem,
+        *,
+        spans: bool = False,
+        trace: TraceLog | None = None,
+        every: int | None = None,
     ) -> None:
-        """`spans`: note who did what when, for a picture. `trace`: where every message is written down."""
+        """`spans`: note who did what when, for a picture. `trace`: where every message is written down.
+
+        `every`: look how good the model is after so many iterations of all workers together (`Outcome.curve`).
+        """
         scenario.check()
         self.scenario = scenario
         self.problem = problem
@@ -62,6 +72,7 @@ class World:
         self.agenda = Agenda()
         self.meter = Meter(spans)
         self.trace = trace or TraceLog()
+        self.curve = Curve(every)
         self.draw = Draw(scenario.seed)
         self.recording = True
         self.last_answer = 0.0
@@ -78,7 +89,9 @@ class World:
         self._steps = Steps()
         self._record = self.trace.record
         self._to_worker: Action = self.to_worker
-        self._to_server: Action = self._queue_at_server if scenario.cluster.apply else self.at_server
+        self._delay_cost = scenario.cluster.delay_cost
+        busy = scenario.cluster.apply or self._delay_cost
+        self._to_server: Action = self._queue_at_server if busy else self.at_server
         self._build()
 
     def _build(self) -> None:
@@ -278,6 +291,8 @@ class World:
         self.iterations_done += 1
         if self._of_means:
             client.replica.whole()
+        if self.iterations_done >= self.curve.due:
+            look(self, client)
         self.go_on(client, following)
         if self.handover.waiting:
             self.handover.serve(client)
@@ -319,7 +334,24 @@ class World:
         effects = shard.handle(event, now)
         if self.recording:
             self.meter.handled(shard.number, event, effects, now)
+        if self._delay_cost:
+            effects = self._put_off(server, event, effects)
         self.perform(server.id, effects)
+
+    def _put_off(self, server: Server, event: Event, effects: Iterable[Effect]) -> list[Effect]:
+        """Answers to delayed pulls cost their server time, one after another; what else there is to do."""
+        source = event.source if type(event) is Received else None
+        at_once: list[Effect] = []
+        for effect in effects:
+            if type(effect) is not Send or type(effect.message) not in (Params, Taken) or effect.to == source:
+                at_once.append(effect)
+                continue
+            payload = None if effect.payload is None else effect.payload.copy()
+            server.busy_until = max(self.agenda.now, server.busy_until) + self._delay_cost
+            server.busy += self._delay_cost
+            delayed = Send(effect.to, effect.message, payload)
+            self.agenda.at(server.busy_until, effect.to.number, self._send, server.id, delayed)
+        return at_once
 
     def to_worker(self, number: int, event: Event) -> None:
         client, now = self.clients[number], self.agenda.now

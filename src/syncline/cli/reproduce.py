@@ -1,0 +1,68 @@
+"""`syncline reproduce NAME|all`: a figure of a paper, simulated here."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from syncline.errors import UsageError
+
+
+def reproduce(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME...|all", help="The figures; without a name they are listed.", show_default=False),
+    ] = None,
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder with mnist.npz.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few and short runs: the same less sharply, in minutes.")
+    ] = False,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where pictures and numbers go.")] = Path("figures"),
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="Simulations at a time. Default: one per core.")] = None,
+) -> None:
+    """Reproduce figures of the papers in the simulator: a picture, the numbers, and whether the claim holds here.
+
+    What has been simulated is kept in DIR/runs: a command that was interrupted goes on where it was.
+    """
+    from syncline.cli.reproduce_view import listed, produce
+    from syncline.reproduce.catalogue import ALL, chosen
+    from syncline.reproduce.produce import Place
+
+    if not names:
+        listed()
+        return
+    figures = chosen(names)
+    needing = [figure for figure in figures if figure.needs_data(quick)]
+    if data is None and needing and ALL not in names:
+        raise UsageError("--data", f"{needing[0].name!r} trains on MNIST; name the folder that holds mnist.npz")
+    if data is not None and needing:
+        _check_data(data)
+    if jobs is not None and jobs < 1:
+        raise UsageError("--jobs", f"must be at least 1, not {jobs}")
+    _check_out(out)
+    place = Place(out, data, quick, jobs or len(os.sched_getaffinity(0)))
+    left_out = needing if data is None else []
+    produce([figure for figure in figures if figure not in left_out], place, left_out)
+
+
+def _check_data(data: Path) -> None:
+    from syncline.recipes import check
+
+    check("mnist-mlp", data, data_option="--data")
+
+
+def _check_out(out: Path) -> None:
+    from importlib.util import find_spec
+
+    from syncline.cli.output import check_directory
+
+    if find_spec("matplotlib") is None:
+        raise UsageError("reproduce", "needs matplotlib; install it with: pip install 'syncline[plot]'")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError("--out", f"cannot make {str(out)!r}: {error.strerror}") from None
+    check_directory("--out", out)

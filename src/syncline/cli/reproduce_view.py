@@ -1,0 +1,80 @@
+"""What a person sees of figures that are being made: a bar with the time left, and a line for each that is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Lock
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from syncline.reproduce.catalogue import FIGURES
+from syncline.reproduce.figure import Figure
+from syncline.reproduce.produce import Made, Place, make, orders
+
+
+def listed() -> None:
+    """Every figure, where it comes from, and what the paper says that it shows."""
+    table = Table("name", "from", "what the paper says", box=None, pad_edge=False)
+    for figure in FIGURES.values():
+        needs = " [dim](needs --data)[/dim]" if figure.needs_data(quick=True) else ""
+        table.add_row(figure.name, escape(figure.paper), escape(figure.claim) + needs)
+    Console().print(table)
+
+
+def produce(figures: Sequence[Figure], place: Place, left_out: Sequence[Figure]) -> None:
+    """Make these one after another, and say of each whether its claim holds here."""
+    console = Console(stderr=True, highlight=False)
+    with _View(console) as view:
+        for figure in figures:
+            view.begin(figure, place)
+            _say(Console(highlight=False, soft_wrap=True), make(figure, place, view.tell, view.done))
+    if left_out:
+        console.print(f"left out, since they train on MNIST: {', '.join(each.name for each in left_out)} (see --data)")
+
+
+def _say(console: Console, made: Made) -> None:
+    mark = "[green]holds[/green]" if made.verdict.holds else "[yellow]does not hold[/yellow]"
+    console.print(f"[bold]{made.figure.name}[/bold] {mark}: {escape(made.verdict.words)}")
+    console.print(f"  {escape(str(made.picture))}, {escape(str(made.numbers))}", style="dim")
+
+
+class _View:
+    """A bar on a terminal; else a line for every run that is done."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = TaskID(0)
+        self._lock = Lock()
+        self._shares: dict[str, float] = {}
+        """Of each run of the present figure, how much of it is done."""
+        self._name = ""
+
+    def __enter__(self) -> _View:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def begin(self, figure: Figure, place: Place) -> None:
+        self._name = figure.name
+        self._shares = dict.fromkeys(orders(figure, place), 0.0)
+        self._task = self._bar.add_task(figure.name, total=len(self._shares))
+
+    def tell(self, name: str, done: int, total: int) -> None:
+        with self._lock:
+            self._shares[name] = done / max(total, 1)
+            self._bar.update(self._task, completed=sum(self._shares.values()))
+
+    def done(self, name: str) -> None:
+        self.tell(name, 1, 1)
+        finished = sum(share >= 1 for share in self._shares.values())
+        if not self._console.is_terminal:
+            self._console.print(f"{self._name}: {finished} of {len(self._shares)} runs: {name}", markup=False)
+        if finished == len(self._shares):
+            self._bar.remove_task(self._task)

@@ -1,0 +1,24 @@
+"""What an experiment file trains, made ready."""
+
+from __future__ import annotations
+
+from syncline.draw import Draw
+from syncline.recipes import build
+from syncline.sim.experiment import Experiment
+from syncline.sim.problem import MadeUp, Problem
+
+
+def problem_of(experiment: Experiment) -> Problem:
+    """Made-up updates, or a recipe's model and data."""
+    choice, scenario = experiment.model, experiment.scenario
+    draw = Draw(scenario.seed)
+    if choice.recipe is None:
+        return MadeUp(choice.parameters, draw)
+    return build(
+        choice.recipe,
+        draw=draw,
+        workers=scenario.worker_numbers,
+        batch=choice.batch,
+        optimizer=choice.optimizer,
+        data=choice.data,
+    )

@@ -1,0 +1,22 @@
+"""All figures, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from syncline.errors import UsageError
+from syncline.reproduce.figure import Figure
+from syncline.reproduce.figures import fluent_learning, fluent_pulls
+
+FIGURES: Mapping[str, Figure] = {figure.name: figure for figure in (fluent_pulls.FIGURE, *fluent_learning.FIGURES)}
+
+ALL = "all"
+
+
+def chosen(names: Sequence[str]) -> list[Figure]:
+    """The figures of these names, each once; `all`: every one."""
+    for name in names:
+        if name not in FIGURES and name != ALL:
+            raise UsageError("NAME", f"there is no figure {name!r}; one of: {', '.join(FIGURES)}, {ALL}")
+    wanted = FIGURES if ALL in names else dict.fromkeys(names)
+    return [FIGURES[name] for name in wanted]

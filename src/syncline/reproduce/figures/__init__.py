@@ -1,0 +1,1 @@
+"""The figures themselves, a file for each experiment of a paper."""

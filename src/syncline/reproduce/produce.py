@@ -1,0 +1,105 @@
+"""A figure from beginning to end: what is not kept is simulated, then it is judged, drawn and written down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from syncline.reproduce.crew import Crew, Tell
+from syncline.reproduce.figure import Figure, Result, Results, Run, Verdict, recipe_of
+from syncline.reproduce.kept import Kept, Order, order_of
+from syncline.sim.report import SCHEMA
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where figures are made, and how."""
+
+    out: Path
+    data: Path | None = None
+    """The folder of the recipes that read files."""
+    quick: bool = False
+    jobs: int = 1
+
+
+@dataclass(frozen=True)
+class Made:
+    """A figure that is done, and its files."""
+
+    figure: Figure
+    verdict: Verdict
+    picture: Path
+    numbers: Path
+
+
+def orders(figure: Figure, place: Place) -> dict[str, Order]:
+    """What has to be simulated for a figure, by the name of the run."""
+    return {run.name: _order(run, place) for run in figure.runs(place.quick)}
+
+
+def _order(run: Run, place: Place) -> Order:
+    return order_of(run.experiment, run.points, place.data if recipe_of(run).startswith("mnist") else None)
+
+
+def make(figure: Figure, place: Place, tell: Tell, done: Callable[[str], None]) -> Made:
+    """Make one; `done` is called with the name of each run that is finished, or was kept."""
+    kept, wanted = Kept(place.out / "runs"), orders(figure, place)
+    found: dict[str, Result] = {}
+    for name, order in wanted.items():
+        result = kept.get(order)
+        if result is not None:
+            found[name] = result
+            done(name)
+    missing = {name: order for name, order in wanted.items() if name not in found}
+    for name, result in Crew(place.jobs).run(missing, tell) if missing else ():
+        kept.put(missing[name], result)
+        found[name] = result
+        done(name)
+    return _write(figure, place, {name: found[name] for name in wanted})
+
+
+def _write(figure: Figure, place: Place, results: Results) -> Made:
+    verdict = figure.judge(results)
+    picture, numbers = (place.out / f"{figure.name}.{kind}" for kind in ("png", "json"))
+    _draw(figure, results, verdict, picture)
+    whole = _as_json(figure, figure.runs(place.quick), results, verdict, place.quick)
+    numbers.write_text(json.dumps(whole, indent=1) + "\n")
+    return Made(figure, verdict, picture, numbers)
+
+
+def _draw(figure: Figure, results: Results, verdict: Verdict, path: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Picture
+
+    picture = Picture(figsize=(10, 6), layout="constrained")
+    FigureCanvasAgg(picture)
+    figure.draw(results, picture)
+    for axes in picture.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+    picture.suptitle(f"{figure.name} ({figure.paper}): {verdict.words}", fontsize=9, wrap=True)
+    picture.savefig(path, dpi=120, format="png")
+
+
+def _as_json(figure: Figure, runs: Sequence[Run], results: Results, verdict: Verdict, quick: bool) -> Mapping[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "figure": figure.name,
+        "paper": figure.paper,
+        "claim": figure.claim,
+        "holds": verdict.holds,
+        "found": verdict.words,
+        "quick": quick,
+        "numbers": verdict.numbers,
+        "runs": [
+            {
+                "name": run.name,
+                "experiment": run.experiment,
+                "report": results[run.name].report,
+                "curve": [point._asdict() for point in results[run.name].curve],
+            }
+            for run in runs
+        ],
+    }

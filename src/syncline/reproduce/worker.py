@@ -1,0 +1,82 @@
+"""One simulation in a process of its own: an order on stdin, progress and then the result on stdout, a line each."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from time import monotonic
+
+import msgspec
+
+from syncline.errors import SynclineError
+from syncline.recipes.experiments import problem_of
+from syncline.reproduce.figure import Result
+from syncline.reproduce.kept import Order
+from syncline.sim.experiment import experiment_of
+from syncline.sim.report import report
+from syncline.sim.world import World
+
+_OFTEN = 0.2
+"""Seconds between two words on progress."""
+
+
+class Step(msgspec.Struct, tag="step", frozen=True):
+    """So far."""
+
+    done: int
+    total: int
+
+
+class Done(msgspec.Struct, tag="done", frozen=True):
+    """The end, and what came of it."""
+
+    result: Result
+
+
+class Failed(msgspec.Struct, tag="failed", frozen=True):
+    """The end, and why."""
+
+    why: str
+
+
+Word = Step | Done | Failed
+
+
+def simulated(order: Order, tell: _Teller) -> Result:
+    """Carry out one order."""
+    experiment = experiment_of(order.experiment, Path())
+    scenario = experiment.scenario
+    every = max(1, scenario.cluster.workers * scenario.iterations // order.points) if order.points else None
+    outcome = World(scenario, problem_of(experiment), every=every).run(tell.progress)
+    return Result(report(outcome), list(outcome.curve))
+
+
+class _Teller:
+    """Says how far it is, not too often."""
+
+    def __init__(self) -> None:
+        self._last = monotonic()
+
+    def progress(self, done: int, total: int) -> None:
+        now = monotonic()
+        if now - self._last > _OFTEN:
+            self._last = now
+            say(Step(done, total))
+
+
+def say(word: Word) -> None:
+    """One line; whoever reads may be gone, and then this process is too."""
+    sys.stdout.buffer.write(msgspec.json.encode(word) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def main() -> None:
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    try:
+        say(Done(simulated(order, _Teller())))
+    except SynclineError as error:
+        say(Failed(str(error)))
+
+
+if __name__ == "__main__":
+    main()
