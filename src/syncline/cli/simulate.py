@@ -95,11 +95,13 @@ def _run(experiment: Experiment, report: Path | None, plot: Path | None, trace: 
 
 def _problem(experiment: Experiment) -> Problem:
     from syncline.draw import Draw
-    from syncline.recipes import build
+    from syncline.recipes import build, build_layers
     from syncline.sim.problem import MadeUp
 
     choice, scenario = experiment.model, experiment.scenario
     draw = Draw(scenario.seed)
+    if choice.layers is not None:
+        return build_layers(choice.layers, draw)
     if choice.recipe is None:
         return MadeUp(choice.parameters, draw)
     return build(

@@ -10,6 +10,7 @@ from syncline.sim.compute import Compute, Lognormal
 from syncline.sim.dispatch import Dispatch
 from syncline.sim.faults import AddServer, Crash, Fault, Freeze, Join, RemoveServer, Slow, Switch
 from syncline.sim.network import Links
+from syncline.sim.overlap import Overlap
 from syncline.spec import write
 from syncline.strategy import ServerStrategy, check, check_model
 from syncline.sync import Release, SyncModel
@@ -27,6 +28,8 @@ class Cluster:
     links: Links | None = None
     apply: float | None = None
     """Bytes per second; None: free."""
+    colocated: bool = False
+    """Worker k and server k are on one host, and share its link."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class Scenario:
     seed: int = 0
     faults: tuple[Fault, ...] = ()
     dispatch: Dispatch | None = None
+    overlap: Overlap = Overlap.NONE
 
     @property
     def worker_numbers(self) -> int:
@@ -55,10 +59,23 @@ class Scenario:
         if self.iterations < 1:
             raise UsageError("iterations", f"must be at least 1, not {self.iterations}")
         check(self.strategy, self.worker_numbers)
+        self._check_machines()
         for number, fault in enumerate(self.faults):
             self._check_fault(f"faults[{number}]", fault, self.faults[:number])
         for _ in self.placements():
             pass
+
+    def _check_machines(self) -> None:
+        """What the machines do must mean something."""
+        if self.cluster.colocated and self.cluster.links is None:
+            raise UsageError(
+                "cluster.colocated",
+                "says that a worker and a server share a link, but there is none; give network.bandwidth as well",
+            )
+        if self.dispatch is not None and self.overlap is not Overlap.NONE:
+            raise UsageError(
+                "strategy.overlap", "makes no sense with [dispatch], which has no clock; leave one of them out"
+            )
 
     def placements(self) -> Iterator[tuple[str, frozenset[int]]]:
         """Which servers there are after each fault that changes it, in order of time; senseless ones are refused."""

@@ -32,9 +32,10 @@ from syncline.sim.agenda import NO_WORKER, Action, Agenda
 from syncline.sim.cargo import cargo_of
 from syncline.sim.handover import Handover as ReplicaHandover
 from syncline.sim.moves import check_placements, handover_bytes, replacing, ruler
-from syncline.sim.network import Network, Transfer
+from syncline.sim.network import Transfer, network_of
 from syncline.sim.outcome import Outcome, gap, judge, server_pieces
 from syncline.sim.pace import Pace, pace_of
+from syncline.sim.passes import Passes
 from syncline.sim.problem import Problem
 from syncline.sim.processes import Client, Server
 from syncline.sim.replica import Replica, Steps
@@ -69,10 +70,8 @@ class World:
         self.awaited = 0
         """How many workers the run still waits for."""
         self.finished = 0
-        links = scenario.cluster.links
-        self.network = None if links is None else Network(self.agenda, links)
+        self.network = network_of(self.agenda, scenario.cluster.links, scenario.cluster.colocated)
         """None: messages take no time."""
-        self.pace: Pace = pace_of(self)
         self.accidents = Accidents(self)
         self.handover = ReplicaHandover(self)
         self._steps = Steps()
@@ -80,6 +79,9 @@ class World:
         self._to_worker: Action = self.to_worker
         self._to_server: Action = self._queue_at_server if scenario.cluster.apply else self.at_server
         self._build()
+        self.pace: Pace = pace_of(self)
+        self._fresh = self.pace.fresh if isinstance(self.pace, Passes) and self.pace.early else None
+        """Told of every answer; None: nobody computes before all have come."""
 
     def _build(self) -> None:
         strategy, layout = self.scenario.strategy, self.problem.layout
@@ -261,10 +263,13 @@ class World:
 
     def _deliver(self, client: Client, deliver: Deliver) -> None:
         cargo = self._cargo[deliver.bucket]
-        if cargo.place < 0:
-            self._deliver_part(client, deliver)
+        place = cargo.place
+        if place < 0:
+            place = self._deliver_part(client, deliver)
         else:
-            client.replica.fresh(self.mode, cargo.place, deliver.payload)
+            client.replica.fresh(self.mode, place, deliver.payload)
+        if self._fresh is not None and self.recording:
+            self._fresh(client, place, deliver.bucket)
         following = deliver.next
         if following is None or not self.recording:
             return
@@ -282,11 +287,12 @@ class World:
         if self.handover.waiting:
             self.handover.serve(client)
 
-    def _deliver_part(self, client: Client, deliver: Deliver) -> None:
-        """A piece of a bucket: replicas stay in the buckets of the start."""
+    def _deliver_part(self, client: Client, deliver: Deliver) -> int:
+        """A piece of a bucket: replicas stay in the buckets of the start; the place of the one that it is cut from."""
         place = bisect_right(self.buckets, deliver.bucket.start, key=lambda bucket: bucket.start) - 1
         where = self._within(self.buckets[place], deliver.bucket)
         client.replica.fresh_part(self.mode, place, where, deliver.payload)
+        return place
 
     def _fail(self, client: Client, fail: Fail) -> None:
         if not isinstance(fail.error, GoneError):
