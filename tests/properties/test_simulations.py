@@ -8,10 +8,13 @@ from hypothesis import strategies as st
 
 from syncline.draw import Draw
 from syncline.errors import RunError
-from syncline.sim import Cluster, MadeUp, Outcome, Scenario, World
+from syncline.layout import Layout
+from syncline.sim import Cluster, Outcome, Scenario, World
 from syncline.sim.compute import Trace
 from syncline.sim.faults import AddServer, Crash, Fault, Freeze, Join, Leave, RemoveServer, Restart, Slow, Switch
 from syncline.sim.network import Links
+from syncline.sim.overlap import Overlap
+from syncline.sim.problem import Layers
 from syncline.strategy import Mode, ServerStrategy, settle_mode
 from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Release, Ssp, SyncModel
 
@@ -72,12 +75,19 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     strategy = ServerStrategy(
         chosen, draw(st.sampled_from(Release)), settled, rule, bucket_values=draw(st.sampled_from([4, 10, 1000]))
     )
-    cluster = Cluster(workers, Trace(tuple(map(tuple, rows))), draw(links), draw(st.sampled_from([None, 500.0])))
-    return Scenario(cluster, strategy, iterations, draw(st.integers(0, 99)), tuple(accidents))
+    cable = draw(links)
+    colocated = cable is not None and draw(st.booleans())
+    apply = draw(st.sampled_from([None, 500.0]))
+    cluster = Cluster(workers, Trace(tuple(map(tuple, rows))), cable, apply, colocated)
+    overlap = draw(st.sampled_from([Overlap.NONE, *Overlap]))
+    return Scenario(cluster, strategy, iterations, draw(st.integers(0, 99)), tuple(accidents), overlap=overlap)
+
+
+TABLES = Layout.of([("first", (3,)), ("second", (2, 5)), ("third", (12,))])
 
 
 def run(scenario: Scenario) -> Outcome:
-    return World(scenario, MadeUp(25, Draw(scenario.seed))).run()
+    return World(scenario, Layers(TABLES, (0.5, 0.0, 0.5), Draw(scenario.seed))).run()
 
 
 def check(scenario: Scenario) -> None:

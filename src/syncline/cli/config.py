@@ -11,6 +11,9 @@ from syncline.errors import UsageError
 HERE = ("strategy", "seed", "cluster")
 """The keys that mean something to a real run; of the cluster only its workers."""
 
+SIMULATED = ("overlap", "central")
+"""Of the strategy, what does not: a program says itself how it overlaps, and no real run has a central scheduler."""
+
 
 @dataclass(frozen=True)
 class Config:
@@ -36,12 +39,14 @@ def read_config(path: Path | None) -> Config:
     for key, count in (("cluster.workers", file.cluster.workers), ("strategy.servers", file.strategy.servers)):
         if count is not None and count < 1:
             raise UsageError(key, f"must be at least 1, not {count}")
-    settings = {key: _words(each) for key, each in written.items() if key not in ("kind", "servers")}
+    settings = {key: _words(each) for key, each in written.items() if key not in ("kind", "servers", *SIMULATED)}
     if "seed" in data:
         settings["seed"] = str(file.seed)
     sync = written.get("sync")
     servers = len(sync) if file.strategy.servers is None and isinstance(sync, list) else file.strategy.servers
-    ignored = [key for key in data if key not in HERE] + ["cluster.compute"] * ("compute" in data["cluster"])
+    ignored = [key for key in data if key not in HERE]
+    ignored += [f"cluster.{key}" for key in data["cluster"] if key != "workers"]
+    ignored += [f"strategy.{key}" for key in SIMULATED if key in written]
     return Config(file.cluster.workers, servers, settings, tuple(ignored))
 
 

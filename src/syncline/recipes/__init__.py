@@ -11,7 +11,7 @@ from pathlib import Path
 from syncline.draw import Draw
 from syncline.errors import UsageError
 from syncline.rules import Rule
-from syncline.sim.problem import Problem
+from syncline.sim.problem import Layers, Problem
 
 
 @dataclass(frozen=True)
@@ -76,3 +76,13 @@ def build(
     make: Callable[..., Problem] = getattr(import_module(recipe.module), recipe.function)
     files = {"data": data} if recipe.needs_data else {}
     return make(draw=draw, workers=workers, batch=batch, optimizer=optimizer, **files)
+
+
+def build_layers(name: str, draw: Draw, option: str = "model.layers") -> Layers:
+    """Made-up updates for the layer list of this name, with the shares that its tables have of the computation."""
+    from syncline.recipes.layer_lists import LAYER_LISTS
+    from syncline.recipes.layer_shares import shares
+
+    if name not in LAYER_LISTS:
+        raise UsageError(option, f"there is no {name!r}; one of: {', '.join(LAYER_LISTS)}")
+    return Layers(LAYER_LISTS[name](), shares(name), draw)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from syncline.draw import Draw
-from syncline.recipes import build
+from syncline.recipes import build, build_layers
 from syncline.sim.experiment import Experiment
 from syncline.sim.problem import MadeUp, Problem
 
 
 def problem_of(experiment: Experiment) -> Problem:
-    """Made-up updates, or a recipe's model and data."""
+    """Made-up updates, of a list of layers or of a number of parameters, or a recipe's model and data."""
     choice, scenario = experiment.model, experiment.scenario
     draw = Draw(scenario.seed)
+    if choice.layers is not None:
+        return build_layers(choice.layers, draw)
     if choice.recipe is None:
         return MadeUp(choice.parameters, draw)
     return build(

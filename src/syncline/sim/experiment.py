@@ -15,6 +15,7 @@ from syncline.sim.compute import Compute, Lognormal, read_trace
 from syncline.sim.dispatch import Dispatch, parse_dispatch
 from syncline.sim.faults import read_faults
 from syncline.sim.network import Links
+from syncline.sim.overlap import Overlap
 from syncline.sim.scenario import MOST_SERVERS, Cluster, Scenario
 from syncline.sim.sections import (
     ClusterSection,
@@ -45,7 +46,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """A recipe by name, or that many made-up parameters."""
+    """A recipe by name, or made-up updates: of a list of layers by name, or of that many parameters."""
 
     parameters: int
     recipe: str | None
@@ -53,6 +54,7 @@ class ModelChoice:
     optimizer: Rule | None
     data: Path | None = None
     """The folder of a recipe that reads files."""
+    layers: str | None = None
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ def _scenario(file: ExperimentFile, folder: Path) -> Scenario:
             compute,
             links,
             apply,
+            file.cluster.colocated,
             _delay_cost(file.network),
         ),
         strategy=_strategy(file.strategy),
@@ -109,6 +112,8 @@ def _scenario(file: ExperimentFile, folder: Path) -> Scenario:
         seed=file.seed,
         faults=faults,
         dispatch=_dispatch(file),
+        overlap=_one_of(Overlap, file.strategy.overlap, "strategy.overlap") or Overlap.NONE,
+        central=file.strategy.central,
     )
 
 
@@ -194,8 +199,13 @@ def _sync_models(section: StrategySection) -> tuple[SyncModel, ...]:
 
 
 def _model(section: ModelSection, folder: Path) -> ModelChoice:
-    if section.recipe is not None and section.parameters is not None:
-        raise UsageError("model.parameters", "makes no sense with a recipe; leave one of them out")
+    for key, with_one, there in (
+        ("parameters", "a recipe", section.recipe is not None),
+        ("parameters", "a list of layers", section.layers is not None),
+        ("layers", "a recipe", section.recipe is not None),
+    ):
+        if there and getattr(section, key) is not None:
+            raise UsageError(f"model.{key}", f"makes no sense with {with_one}; leave one of them out")
     if section.recipe is None:
         for key in ("batch", "optimizer", "data"):
             if getattr(section, key) is not None:
@@ -212,7 +222,7 @@ def _model(section: ModelSection, folder: Path) -> ModelChoice:
             "model.optimizer", f"{section.optimizer!r} does not optimise; one that does: sgd:0.1, momentum:0.1"
         )
     data = None if section.data is None else folder / section.data
-    return ModelChoice(parameters, section.recipe, batch, optimizer, data)
+    return ModelChoice(parameters, section.recipe, batch, optimizer, data, section.layers)
 
 
 # Settings and where they came from.
@@ -225,7 +235,7 @@ def _settings(
     for key, value in (_flat(_plain(file)) | _effective(file, scenario, model)).items():
         origin = "command line" if key in overridden else "file" if key in written else "default"
         if value is not None:
-            found.append(Setting(key, str(value), origin))
+            found.append(Setting(key, str(value).lower() if value is True or value is False else str(value), origin))
     for number, fault in enumerate(file.faults):
         words = " ".join(f"{key}={value}" for key, value in fault.items() if key != "kind")
         found.append(Setting(f"faults[{number}]", f"{fault['kind']} {words}", "file"))
@@ -241,7 +251,7 @@ def _effective(file: ExperimentFile, scenario: Scenario, model: ModelChoice) -> 
         "strategy.rule": write(strategy.rule),
         "model.optimizer": file.model.optimizer or ("the recipe's" if model.recipe else None),
         "model.batch": model.batch if model.recipe else None,
-        "model.parameters": None if model.recipe else model.parameters,
+        "model.parameters": None if model.recipe or model.layers else model.parameters,
         "faults": None,
     }
     if file.network is None and file.dispatch is None:
@@ -269,7 +279,7 @@ def _flat(data: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 # Small helpers.
 
 T = TypeVar("T")
-Choice = TypeVar("Choice", Mode, Release)
+Choice = TypeVar("Choice", Mode, Overlap, Release)
 
 
 def _or(value: T | None, default: T) -> T:

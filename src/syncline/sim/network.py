@@ -2,6 +2,8 @@
 
 A message starts when the sender's link is free and ends at max(sender's end + latency, receiver's link free + bytes /
 bandwidth). Links count payload bytes only and are taken in order of (sender's start, worker number).
+
+Every node has a link of its own; or worker k and server k are on one host, share its link, and need none between them.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from syncline.messages import NodeId
+from syncline.messages import NodeId, server_id, worker_id
 from syncline.sim.agenda import Action, Agenda
 
 
@@ -47,6 +49,16 @@ class _Link:
     queue: deque[Transfer] = field(default_factory=deque)
 
 
+class _Shared(defaultdict[NodeId, _Link]):
+    """The same link for the worker and the server of a number."""
+
+    def __missing__(self, node: NodeId) -> _Link:
+        beside = server_id(node.number) if node.role == "worker" else worker_id(node.number)
+        link = None if node.role == "coordinator" else self.get(beside)
+        self[node] = link = link or _Link()
+        return link
+
+
 class Network:
     """Every node has one link, full duplex, into a switch that never blocks."""
 
@@ -66,7 +78,10 @@ class Network:
     def forget(self, node: NodeId) -> None:
         """Lose what this node has queued but not begun to send."""
         if node in self._out:
-            self._out[node].queue.clear()
+            queue = self._out[node].queue
+            kept = [transfer for transfer in queue if transfer.sender != node]
+            queue.clear()
+            queue.extend(kept)
 
     def busiest(self) -> tuple[float, NodeId | None]:
         """The longest time that one direction of a link was in use, and whose link."""
@@ -102,3 +117,24 @@ class Network:
         link.busy += seconds
         door.busy += seconds
         agenda.at(arrival, transfer.worker, transfer.arrive, transfer.whom, transfer.what)
+
+
+class Colocated(Network):
+    """Worker k and server k are on one host, which has one link; what they say to each other takes no time."""
+
+    def __init__(self, agenda: Agenda, links: Links) -> None:
+        super().__init__(agenda, links)
+        self._out, self._in = _Shared(), _Shared()
+
+    def send(self, transfer: Transfer) -> None:
+        if self._out[transfer.sender] is self._out[transfer.receiver]:
+            self._agenda.at_once((transfer.worker, transfer.arrive, transfer.whom, transfer.what))
+        else:
+            super().send(transfer)
+
+
+def network_of(agenda: Agenda, links: Links | None, colocated: bool) -> Network | None:
+    """None: messages take no time."""
+    if links is None:
+        return None
+    return Colocated(agenda, links) if colocated else Network(agenda, links)

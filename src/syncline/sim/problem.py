@@ -89,3 +89,12 @@ class MadeUp:
 
     def quality(self, pieces: Sequence[Values]) -> Quality | None:
         return None
+
+
+class Layers(MadeUp):
+    """The same for a list of tables, each of which has its share of a pass; `shares` are together 1."""
+
+    def __init__(self, layout: Layout, shares: Sequence[float], draw: Draw) -> None:
+        super().__init__(layout.size, draw)
+        self.layout = layout
+        self.shares = tuple(shares)

@@ -9,6 +9,7 @@ from math import inf
 from syncline.messages import NodeId, server_id, worker_id
 from syncline.nodes.shard import Shard
 from syncline.nodes.worker import Worker
+from syncline.sim.overlap import Step
 from syncline.sim.replica import Replica
 
 
@@ -40,6 +41,8 @@ class Client:
     """The seconds of its iterations from `block_start` to before `block_stop`, as far as there are any."""
     block_start: int = 0
     block_stop: int = 0
+    passes: Step = field(default_factory=Step)
+    """Where it is in its step, if computing overlaps with sending."""
 
     number: int = field(init=False)
     id: NodeId = field(init=False)

@@ -10,8 +10,9 @@ from syncline.sim.compute import Compute, Lognormal
 from syncline.sim.dispatch import Dispatch
 from syncline.sim.faults import AddServer, Crash, Fault, Freeze, Join, RemoveServer, Slow, Switch
 from syncline.sim.network import Links
+from syncline.sim.overlap import Overlap
 from syncline.spec import write
-from syncline.strategy import ServerStrategy, check, check_model
+from syncline.strategy import ServerStrategy, check, check_model, is_bsp
 from syncline.sync import Release, SyncModel
 
 MOST_WORKERS = 1_000_000
@@ -27,6 +28,8 @@ class Cluster:
     links: Links | None = None
     apply: float | None = None
     """Bytes per second; None: free."""
+    colocated: bool = False
+    """Worker k and server k are on one host, and share its link."""
     delay_cost: float = 0.0
     """Seconds of its server's work that answering a delayed pull costs, bucket by bucket."""
 
@@ -41,6 +44,9 @@ class Scenario:
     seed: int = 0
     faults: tuple[Fault, ...] = ()
     dispatch: Dispatch | None = None
+    overlap: Overlap = Overlap.NONE
+    central: bool = False
+    """A central scheduler says when all may be answered, as in systems older than FluentPS: for comparison."""
 
     @property
     def worker_numbers(self) -> int:
@@ -57,10 +63,33 @@ class Scenario:
         if self.iterations < 1:
             raise UsageError("iterations", f"must be at least 1, not {self.iterations}")
         check(self.strategy, self.worker_numbers)
+        self._check_machines()
         for number, fault in enumerate(self.faults):
             self._check_fault(f"faults[{number}]", fault, self.faults[:number])
         for _ in self.placements():
             pass
+
+    def _check_machines(self) -> None:
+        """What the machines do must mean something."""
+        if self.cluster.colocated and self.cluster.links is None:
+            raise UsageError(
+                "cluster.colocated",
+                "says that a worker and a server share a link, but there is none; give network.bandwidth as well",
+            )
+        if self.central:
+            self._check_central()
+        if self.dispatch is not None and self.overlap is not Overlap.NONE:
+            raise UsageError(
+                "strategy.overlap", "makes no sense with [dispatch], which has no clock; leave one of them out"
+            )
+
+    def _check_central(self) -> None:
+        if not all(is_bsp(model) for model in self.strategy.sync):
+            raise UsageError(
+                "strategy.central", "a central scheduler is simulated under bsp only; leave one of them out"
+            )
+        if self.dispatch is not None or not all(isinstance(fault, Slow) for fault in self.faults):
+            raise UsageError("strategy.central", "makes no sense with [dispatch], nor with faults other than 'slow'")
 
     def placements(self) -> Iterator[tuple[str, frozenset[int]]]:
         """Which servers there are after each fault that changes it, in order of time; senseless ones are refused."""

@@ -29,6 +29,7 @@ class ComputeSection(Section, frozen=True):
 class ClusterSection(Section, frozen=True):
     workers: int
     compute: ComputeSection = ComputeSection()
+    colocated: bool = False
 
 
 class NetworkSection(Section, frozen=True):
@@ -40,6 +41,7 @@ class NetworkSection(Section, frozen=True):
 
 class ModelSection(Section, frozen=True):
     parameters: int | None = None
+    layers: str | None = None
     recipe: str | None = None
     data: str | None = None
     batch: int | None = None
@@ -58,6 +60,8 @@ class StrategySection(Section, frozen=True):
     codec: str = "dense"
     reply_codec: str = "dense"
     bucket: str = "1MiB"
+    overlap: str = "none"
+    central: bool = False
 
 
 class DispatchSection(Section, frozen=True):

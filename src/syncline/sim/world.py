@@ -20,7 +20,7 @@ from syncline.draw import Draw
 from syncline.effects import Admit, Deliver, Effect, Event, Fail, Fetch, Ready, Received, Send, SetTimer, Timer
 from syncline.errors import GoneError, RunError, UsageError
 from syncline.layout import Bucket, buckets
-from syncline.messages import COORDINATOR, Handover, Member, NodeId, Params, Push, Settled, Taken, View
+from syncline.messages import COORDINATOR, Handover, Member, NodeId, Params, Push, Settled, View
 from syncline.nodes.coordinator import Coordinator
 from syncline.nodes.cutting import cut_of
 from syncline.nodes.meter import Meter
@@ -29,13 +29,15 @@ from syncline.nodes.worker import Phase, Worker
 from syncline.placement import checked
 from syncline.sim.accidents import Accidents
 from syncline.sim.agenda import NO_WORKER, Action, Agenda
+from syncline.sim.answers import answers_of
 from syncline.sim.cargo import cargo_of
 from syncline.sim.curve import Curve
 from syncline.sim.handover import Handover as ReplicaHandover
 from syncline.sim.moves import check_placements, handover_bytes, replacing, ruler
-from syncline.sim.network import Network, Transfer
+from syncline.sim.network import Transfer, network_of
 from syncline.sim.outcome import Outcome, gap, judge, look, server_pieces
 from syncline.sim.pace import Pace, pace_of
+from syncline.sim.passes import Passes
 from syncline.sim.problem import Problem
 from syncline.sim.processes import Client, Server
 from syncline.sim.replica import Replica, Steps
@@ -80,19 +82,20 @@ class World:
         self.awaited = 0
         """How many workers the run still waits for."""
         self.finished = 0
-        links = scenario.cluster.links
-        self.network = None if links is None else Network(self.agenda, links)
+        self.network = network_of(self.agenda, scenario.cluster.links, scenario.cluster.colocated)
         """None: messages take no time."""
-        self.pace: Pace = pace_of(self)
         self.accidents = Accidents(self)
         self.handover = ReplicaHandover(self)
         self._steps = Steps()
         self._record = self.trace.record
         self._to_worker: Action = self.to_worker
-        self._delay_cost = scenario.cluster.delay_cost
-        busy = scenario.cluster.apply or self._delay_cost
+        self._answers = answers_of(self)
+        busy = scenario.cluster.apply or scenario.cluster.delay_cost
         self._to_server: Action = self._queue_at_server if busy else self.at_server
         self._build()
+        self.pace: Pace = pace_of(self)
+        self._fresh = self.pace.fresh if isinstance(self.pace, Passes) and self.pace.early else None
+        """Told of every answer; None: nobody computes before all have come."""
 
     def _build(self) -> None:
         strategy, layout = self.scenario.strategy, self.problem.layout
@@ -224,7 +227,7 @@ class World:
         for effect in effects:
             kind = type(effect)
             if kind is Send:
-                self._send(source, effect)  # type: ignore[arg-type]
+                self.send(source, effect)  # type: ignore[arg-type]
             elif kind is Deliver:
                 self._deliver(self.clients[source.number], effect)  # type: ignore[arg-type]
             elif kind is Fail:
@@ -232,7 +235,7 @@ class World:
             else:
                 self._set_timer(self.clients[source.number], effect)  # type: ignore[arg-type]
 
-    def _send(self, source: NodeId, send: Send) -> None:
+    def send(self, source: NodeId, send: Send) -> None:
         to, message, agenda = send.to, send.message, self.agenda
         payload, size, kind = send.payload, 0, type(message)
         whom: int | Server | Coordinator
@@ -274,10 +277,13 @@ class World:
 
     def _deliver(self, client: Client, deliver: Deliver) -> None:
         cargo = self._cargo[deliver.bucket]
-        if cargo.place < 0:
-            self._deliver_part(client, deliver)
+        place = cargo.place
+        if place < 0:
+            place = self._deliver_part(client, deliver)
         else:
-            client.replica.fresh(self.mode, cargo.place, deliver.payload)
+            client.replica.fresh(self.mode, place, deliver.payload)
+        if self._fresh is not None and self.recording:
+            self._fresh(client, place, deliver.bucket)
         following = deliver.next
         if following is None or not self.recording:
             return
@@ -297,11 +303,12 @@ class World:
         if self.handover.waiting:
             self.handover.serve(client)
 
-    def _deliver_part(self, client: Client, deliver: Deliver) -> None:
-        """A piece of a bucket: replicas stay in the buckets of the start."""
+    def _deliver_part(self, client: Client, deliver: Deliver) -> int:
+        """A piece of a bucket: replicas stay in the buckets of the start; the place of the one that it is cut from."""
         place = bisect_right(self.buckets, deliver.bucket.start, key=lambda bucket: bucket.start) - 1
         where = self._within(self.buckets[place], deliver.bucket)
         client.replica.fresh_part(self.mode, place, where, deliver.payload)
+        return place
 
     def _fail(self, client: Client, fail: Fail) -> None:
         if not isinstance(fail.error, GoneError):
@@ -334,24 +341,9 @@ class World:
         effects = shard.handle(event, now)
         if self.recording:
             self.meter.handled(shard.number, event, effects, now)
-        if self._delay_cost:
-            effects = self._put_off(server, event, effects)
+        if self._answers is not None:
+            effects = self._answers.keep_back(server, event, effects)
         self.perform(server.id, effects)
-
-    def _put_off(self, server: Server, event: Event, effects: Iterable[Effect]) -> list[Effect]:
-        """Answers to delayed pulls cost their server time, one after another; what else there is to do."""
-        source = event.source if type(event) is Received else None
-        at_once: list[Effect] = []
-        for effect in effects:
-            if type(effect) is not Send or type(effect.message) not in (Params, Taken) or effect.to == source:
-                at_once.append(effect)
-                continue
-            payload = None if effect.payload is None else effect.payload.copy()
-            server.busy_until = max(self.agenda.now, server.busy_until) + self._delay_cost
-            server.busy += self._delay_cost
-            delayed = Send(effect.to, effect.message, payload)
-            self.agenda.at(server.busy_until, effect.to.number, self._send, server.id, delayed)
-        return at_once
 
     def to_worker(self, number: int, event: Event) -> None:
         client, now = self.clients[number], self.agenda.now
