@@ -1,6 +1,13 @@
-"""Which share of a step's computation each table of a layer list has.
+"""How long a step of a layer list takes one machine, and which share of it each table has.
 
-A table's share is its multiplications: its values times the positions of the map that they are applied to.
+A table's share is its multiplications: its values times the positions of the map that they are applied to. The machine
+has a GTX 1080, the card of the modularized parameter server's four machines (table 1.1 there):
+
+    resnet56       1/27 s     the paper's ResNet has 1.73 M values and makes 13.5 steps a second with batches of 64;
+                              this one has half the depth and half the values, so twice the steps: the same bits/s
+    googlenet      0.107 s    the paper has no figure; batches of 16 are published as 39 ms on a Pascal Titan X, which
+                              is 1.31 to 1.43 times as fast (jcjohnson/cnn-benchmarks), so about 107 ms for 32
+    inception-v4   1/1.47 s   the paper's figure, with batches of 32
 """
 
 from __future__ import annotations
@@ -8,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from syncline.recipes.layer_lists import LAYER_LISTS
+
+STEP_SECONDS: Mapping[str, float] = {"resnet56": 1 / 27, "googlenet": 0.107, "inception-v4": 1 / 1.47}
 
 SIDES: Mapping[str, Mapping[str, int]] = {
     "resnet56": {"stem": 32, "stage0": 32, "stage1": 16, "stage2": 8, "head": 1},

@@ -6,9 +6,26 @@ from collections.abc import Mapping, Sequence
 
 from syncline.errors import UsageError
 from syncline.reproduce.figure import Figure
-from syncline.reproduce.figures import fluent_learning, fluent_pulls
+from syncline.reproduce.figures import (
+    fluent_learning,
+    fluent_overlap,
+    fluent_pulls,
+    mps_accuracy,
+    mps_combination,
+    mps_placement,
+)
 
-FIGURES: Mapping[str, Figure] = {figure.name: figure for figure in (fluent_pulls.FIGURE, *fluent_learning.FIGURES)}
+FIGURES: Mapping[str, Figure] = {
+    figure.name: figure
+    for figure in (
+        mps_placement.FIGURE,
+        mps_combination.FIGURE,
+        mps_accuracy.FIGURE,
+        fluent_overlap.FIGURE,
+        fluent_pulls.FIGURE,
+        *fluent_learning.FIGURES,
+    )
+}
 
 ALL = "all"
 
