@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from syncline.engines.interrupts import Heed
 from syncline.reproduce.catalogue import FIGURES
 from syncline.reproduce.figure import Figure
 from syncline.reproduce.produce import Made, Place, make, orders
@@ -27,7 +28,7 @@ def listed() -> None:
 def produce(figures: Sequence[Figure], place: Place, left_out: Sequence[Figure]) -> None:
     """Make these one after another, and say of each whether its claim holds here."""
     console = Console(stderr=True, highlight=False)
-    with _View(console) as view:
+    with Heed(again=lambda: None), _View(console) as view:
         for figure in figures:
             view.begin(figure, place)
             _say(Console(highlight=False, soft_wrap=True), make(figure, place, view.tell, view.done))

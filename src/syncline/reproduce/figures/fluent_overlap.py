@@ -45,7 +45,7 @@ def _runs(quick: bool) -> list[Run]:
         Run(
             _name(workers, system),
             {
-                "iterations": 10 if quick else 100,
+                "iterations": 5 if quick else 50,
                 "seed": 6,
                 "cluster": {"workers": workers, "compute": {"mean": BATCH_SECONDS / workers, "sigma": 0.05}},
                 "network": {"bandwidth": "1.25Gbit", "latency": "0.2ms"},

@@ -1,0 +1,119 @@
+"""Figures: what they ask for can be simulated, results are kept, and a figure is judged, drawn and written down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from syncline.errors import RunError, UsageError
+from syncline.reproduce.catalogue import FIGURES, chosen
+from syncline.reproduce.figure import Figure, Result, Results, Run, Verdict
+from syncline.reproduce.kept import Kept, order_of
+from syncline.reproduce.produce import Place, make, orders
+from syncline.sim.experiment import experiment_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
+
+
+def small(name: str, **settings: object) -> Run:
+    return Run(
+        name,
+        {
+            "iterations": 4,
+            "cluster": {"workers": 2, "compute": {"sigma": 0.3}},
+            "model": {"parameters": 100},
+            "strategy": settings,
+        },
+    )
+
+
+def draw(results: Results, picture: Picture) -> None:
+    picture.subplots().bar(list(results), [result.report["virtual_seconds"] for result in results.values()])
+
+
+def judge(results: Results) -> Verdict:
+    seconds = {name: result.report["virtual_seconds"] for name, result in results.items()}
+    return Verdict(seconds["asp"] <= seconds["bsp"], "asp is no slower", seconds)
+
+
+def figure(runs: Sequence[Run]) -> Figure:
+    return Figure("tiny", "no paper", "asp is no slower than bsp", lambda _: runs, judge, draw)
+
+
+TINY = figure([small("bsp", sync="bsp"), small("asp", sync="asp")])
+
+
+def nothing(*_: object) -> None:
+    pass
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_run_of_a_figure_is_an_experiment(name: str, quick: bool) -> None:
+    runs = FIGURES[name].runs(quick)
+    assert len({run.name for run in runs}) == len(runs)
+    for run in runs:
+        order = order_of(run.experiment, run.points, None)
+        experiment_of(order.experiment, Path())  # it is checked, and refused if it makes no sense
+    keys = [order_of(run.experiment, run.points, None).key for run in runs]
+    assert len(set(keys)) == len(runs)
+
+
+def test_a_figure_is_judged_drawn_and_written_down(tmp_path: Path) -> None:
+    made = make(TINY, Place(tmp_path, jobs=2), nothing, nothing)
+    assert made.verdict.holds
+    assert made.picture.read_bytes().startswith(b"\x89PNG")
+    found = json.loads(made.numbers.read_text())
+    assert found["holds"] is True
+    assert found["numbers"] == {run["name"]: run["report"]["virtual_seconds"] for run in found["runs"]}
+
+
+def test_what_is_kept_is_not_simulated_again(tmp_path: Path) -> None:
+    place = Place(tmp_path, jobs=1)
+    kept = Kept(tmp_path / "runs")
+    kept.put(orders(TINY, place)["bsp"], Result({"virtual_seconds": 123.0}))
+    made = make(TINY, place, nothing, nothing)
+    assert made.verdict.numbers["bsp"] == 123.0, "it was simulated although it was kept"
+    assert made.verdict.numbers["asp"] != 123.0
+
+
+def test_a_kept_file_that_is_broken_counts_as_none(tmp_path: Path) -> None:
+    place = Place(tmp_path, jobs=1)
+    make(TINY, place, nothing, nothing)
+    for file in (tmp_path / "runs").iterdir():
+        file.write_bytes(file.read_bytes()[:20])
+    assert make(TINY, place, nothing, nothing).verdict.holds
+
+
+def test_an_interrupted_figure_goes_on_where_it_was(tmp_path: Path) -> None:
+    place = Place(tmp_path, jobs=1)
+
+    def interrupt(name: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make(TINY, place, nothing, interrupt)
+    order = orders(TINY, place)
+    there = [name for name in order if Kept(tmp_path / "runs").get(order[name]) is not None]
+    assert there == ["bsp"]
+    assert not (tmp_path / "tiny.json").exists()
+    assert make(TINY, place, nothing, nothing).verdict.holds
+
+
+def test_a_run_that_fails_is_named(tmp_path: Path) -> None:
+    bad = small("too far", sync="bsp")
+    bad = Run(bad.name, {**bad.experiment, "cluster": {"workers": 2, "compute": {"mean": 1e308}}})
+    with pytest.raises(RunError, match="too far: virtual time has grown beyond all numbers"):
+        make(figure([bad]), Place(tmp_path), nothing, nothing)
+
+
+def test_names() -> None:
+    assert [figure.name for figure in chosen(["all"])] == list(FIGURES)
+    assert [figure.name for figure in chosen(["fluent-dpr", "fluent-dpr"])] == ["fluent-dpr"]
+    with pytest.raises(UsageError, match="there is no figure 'fluent-9'; one of: mps-placement, "):
+        chosen(["fluent-9"])
