@@ -54,7 +54,7 @@ class ServerStrategy:
     def terms(self, number: int, layout: Layout, draw: Draw) -> Terms:
         """What the buckets of this shard have in common."""
         model = self.sync[number if number < len(self.sync) else 0]  # one that came later has the model of all
-        return Terms(model, self.rule, self.codec, draw, self.release, layout=layout, reply=self.reply)
+        return Terms(model, self.rule, self.codec, draw, self.release, layout=layout, reply=self.reply, gate=self.gate)
 
     def parts(self, layout: Layout, draw: Draw) -> WorkerParts:
         """What all workers have in common, where somebody else looks for NaN."""
@@ -71,7 +71,8 @@ def settle_mode(mode: Mode | None, rule: Rule | None, sync: Sequence[SyncModel])
             raise UsageError("mode", "'rule' needs a rule as well, e.g. rule = \"sgd:0.1\"")
         if not optimises(rule):
             raise UsageError(
-                "rule", f"{write(rule)!r} does not optimise; one that does: sgd:0.1, momentum:0.1, sasgd:0.1"
+                "rule",
+                f"{write(rule)!r} does not optimise; one that does: sgd:0.1, momentum:0.1, adam:0.001, fasgd:0.005",
             )
         return mode, rule
     own: Rule = Mean() if mode is Mode.GRADIENTS else Add()

@@ -67,6 +67,15 @@ PARTS: dict[str, dict[type, st.SearchStrategy[Any]]] = {
         rules.Sgd: st.builds(rules.Sgd, positive),
         rules.Momentum: st.builds(rules.Momentum, positive, st.floats(0, 1, exclude_max=True)),
         rules.Sasgd: st.builds(rules.Sasgd, positive),
+        rules.Exponential: st.builds(rules.Exponential, positive, st.floats(0, 1e30)),
+        rules.Fasgd: st.builds(rules.Fasgd, positive, share, share, st.floats(1e-30, 1e30)),
+        rules.Adam: st.builds(
+            rules.Adam,
+            positive,
+            st.floats(0, 1, exclude_max=True),
+            st.floats(0, 1, exclude_max=True),
+            st.floats(1e-30, 1e30),
+        ),
     },
     "codec": {
         codecs.Dense: st.just(codecs.Dense()),

@@ -55,7 +55,7 @@ class Alone:
         self._shard = Shard(0, pieces, terms, self._view)
         for name, vector in self._remembered.items():
             for bucket, held in self._shard.buckets.items():
-                held.memory[name][:] = vector[bucket.start : bucket.stop]
+                held.optimised.remember(name, vector[bucket.start : bucket.stop])
 
     @property
     def residuals(self) -> dict[Bucket, dict[str, Values]]:

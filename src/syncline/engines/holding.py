@@ -137,7 +137,7 @@ class Holding:
         self._shard = Shard(number, self._pieces, terms, begin.view)
         for bucket, memory in self._remembered.items():
             for name, values in memory.items():
-                self._shard.buckets[bucket].memory[name][:] = values
+                self._shard.buckets[bucket].optimised.remember(name, values)
         self._remembered.clear()
         views, self._views = self._views, []
         for view in views:

@@ -26,22 +26,15 @@ from syncline.effects import Effect, Send
 from syncline.layout import Bucket, Payload, Values
 from syncline.messages import Gone, Member, Params, Pull, Push, Taken, Wants
 from syncline.nodes.kept import Kept, KeptUpdates, Who
+from syncline.nodes.optimising import Optimised
 from syncline.nodes.paces import Paces
 from syncline.nodes.parking import ParkingLot, Request
 from syncline.nodes.replies import Teller, teller
-from syncline.nodes.terms import WHOLE, Terms
-from syncline.nodes.writing import bucket_codec, decoded, encoded_bytes
-from syncline.rules import Memory
+from syncline.nodes.terms import Terms
+from syncline.nodes.writing import bucket_codec, encoded_bytes
 from syncline.sync import Release
 
-BLOCK = 1 << 15
-"""Values that are worked on at a time: the sum and the parameters of a block stay in a core's cache."""
-
 _LAZY, _SOFT, _PARAMS = Release.LAZY, Release.SOFT, Wants.PARAMS  # enums are slow to look up, and every message asks
-_add, _divide = np.add, np.divide  # so is a name in numpy
-
-Stretch = tuple[Values, Memory, Values]
-"""Parameters, their rule's memory, and as many values to work in."""
 
 
 class HeldBucket:
@@ -49,8 +42,10 @@ class HeldBucket:
 
     def __init__(self, name: Bucket, params: Values, terms: Terms) -> None:
         self.name = name
+        self.codec = terms.codec if terms.plain else bucket_codec(terms.codec, terms.layout, name)
+        self.optimised = Optimised(params, self.codec, terms)
         self.params = params
-        self.memory = terms.rule.start(params)
+        self.memory = self.optimised.memory
         self.version = 0
         self.v = 0
         self.bound = 0
@@ -72,11 +67,7 @@ class HeldBucket:
         self._judged: Request | None = None
         self._lent_to: list[Effect] | None = None
         """The effects of the `handle` in which the parameters were last sent."""
-        self._scratch = np.empty_like(params)
-        self.codec = terms.codec if terms.plain else bucket_codec(terms.codec, terms.layout, name)
         self.teller = teller(terms.reply, terms.layout, name, terms.draw, terms.keeps)
-        self._whole: Stretch = (params, self.memory, self._scratch)
-        self._blocks = [] if params.size <= BLOCK else [self._block(at) for at in range(0, params.size, BLOCK)]
         self._set_first_bound()
         self._count_missing()
 
@@ -102,7 +93,7 @@ class HeldBucket:
         payload = self._judged.payload if self._judged else None
         if payload is None:
             return 0.0
-        return float(np.linalg.norm(decoded(self.codec, payload, self._scratch))) / size
+        return float(np.linalg.norm(self.optimised.decoded(payload))) / size
 
     def pushed(self, i: int) -> Collection[Who]:
         return self._pushed.get(i, ())
@@ -244,47 +235,8 @@ class HeldBucket:
     ) -> None:
         if self._lent_to is out:
             self._call_in(out)
-        if self._blocks and self._terms.plain:
-            for piece, stretch in self._blocks:
-                self._apply_to(stretch, [payload[piece] for payload in updates], share, staleness, lr)
-        else:
-            self._apply_to(self._whole, updates, share, staleness, lr)
+        self.optimised.apply(updates, share, staleness, lr)
         self.version += 1
-
-    def _block(self, start: int) -> tuple[slice, Stretch]:
-        piece = slice(start, min(start + BLOCK, self.params.size))
-        memory = {name: each[piece] for name, each in self.memory.items()}
-        return piece, (self.params[piece], memory, self._scratch[: piece.stop - start])
-
-    def _apply_to(
-        self, stretch: Stretch, updates: list[Payload], share: Values, staleness: int, lr: float | None
-    ) -> None:
-        """Sum the updates, divide, and apply the rule, to this stretch of the bucket."""
-        terms, (params, memory, out) = self._terms, stretch
-        if not terms.keeps:
-            out = params
-        update = updates[0] if terms.plain else decoded(self.codec, updates[0], out)
-        if len(updates) > 1:
-            update = self._sum(update, updates, out)
-        if share is not WHOLE:
-            update = _divide(update, share, out)
-        if update is not params:
-            terms.rule.apply(params, update, memory, staleness, lr)
-
-    def _sum(self, first: Values, updates: list[Payload], out: Values) -> Values:
-        """Add all updates but the first, which is decoded, to that one."""
-        if self._terms.plain:
-            for payload in updates[1:]:
-                first = _add(first, payload, out)
-            return out
-        if first is not out:
-            np.copyto(out, first)
-        for payload in updates[1:]:
-            if payload.dtype == np.uint8:
-                self.codec.add_into(payload, out)
-            else:
-                _add(out, payload, out)
-        return out
 
     def _call_in(self, out: list[Effect]) -> None:
         """Give the answers of this `handle` a copy of the parameters, which are about to change."""

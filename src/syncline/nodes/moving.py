@@ -78,7 +78,7 @@ def unpack(message: Handover, payload: Payload, terms: Terms) -> HeldBucket:
     arrays = iter(parted(payload, message.arrays))
     bucket = HeldBucket(message.bucket, next(arrays), terms)
     for name in message.memory:
-        bucket.memory[name][:] = next(arrays)
+        bucket.optimised.remember(name, next(arrays))
     for each in message.kept:
         update = Kept(None if each.empty else next(arrays), each.lr, each.read, owned=True)
         bucket._kept.keep(each.i, (each.worker, each.incarnation), update)
