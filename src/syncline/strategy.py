@@ -9,13 +9,13 @@ from enum import StrEnum
 from syncline.codecs import Codec, Dense
 from syncline.draw import Draw
 from syncline.errors import UsageError
-from syncline.gates import Always, Gate
+from syncline.gates import REAPPLY, Always, Gate
 from syncline.layout import BUCKET_VALUES, Layout
 from syncline.nodes.terms import Terms
 from syncline.nodes.worker import WorkerParts
 from syncline.nodes.writing import is_plain
 from syncline.placement import Elastic, Placement
-from syncline.rules import Add, Mean, Rule, optimises
+from syncline.rules import Add, Mean, Rule, optimises, reported
 from syncline.spec import write
 from syncline.sync import Bsp, Drop, Release, Ssp, SyncModel
 
@@ -100,11 +100,35 @@ def check(strategy: ServerStrategy, workers: int) -> None:
     for model in strategy.sync:
         check_model(model, strategy.mode, workers)
     _check_codecs(strategy)
-    if strategy.mode is Mode.GRADIENTS and getattr(strategy.gate, "skips_fetches", True):
+    _check_gate(strategy)
+
+
+def _check_gate(strategy: ServerStrategy) -> None:
+    """A gate needs what it asks for, and must not skip what the mode needs."""
+    gate, mode, word = strategy.gate, strategy.mode, write(strategy.gate)
+    if getattr(gate, "needs_mean", False) and not reported(strategy.rule):
         raise UsageError(
             "gate",
-            f"{write(strategy.gate)!r} skips fetches, but in mode 'gradients' every worker needs every round's mean; "
+            f"{word!r} follows the statistics of fasgd, which {write(strategy.rule)!r} does not keep; "
+            'use rule = "fasgd:0.005", or another gate',
+        )
+    if mode is Mode.GRADIENTS and getattr(gate, "skips_fetches", True):
+        raise UsageError(
+            "gate",
+            f"{word!r} skips fetches, but in mode 'gradients' every worker needs every round's mean; "
             'use gate = "always" or mode = "changes"',
+        )
+    if mode is Mode.GRADIENTS and getattr(gate, "needs_params", False):
+        raise UsageError(
+            "gate",
+            f"{word!r} compares updates with parameters, which in mode 'gradients' it never sees; "
+            'use mode = "changes" or a rule',
+        )
+    if mode is Mode.CHANGES and getattr(gate, "on_skip", "") == REAPPLY:
+        raise UsageError(
+            "gate",
+            f"{word!r}: a change that is skipped would be lost, and another one made twice; "
+            "in mode 'changes' use on_skip=accumulate, or a rule",
         )
 
 

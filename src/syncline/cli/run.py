@@ -184,7 +184,8 @@ def _invite(launcher: Launcher, speaker: Speaker, invitation: list[str]) -> None
 
 def _report(launcher: Launcher, settings: dict[str, str]) -> dict[str, Any]:
     servers = [msgspec.structs.asdict(each) for each in sorted(launcher.figures, key=lambda each: each.server)]
-    sums = ("updates", "dropped_updates", "delayed_pulls", "bytes_pushed", "bytes_pulled")
+    counted = ("updates", "dropped_updates", "delayed_pulls")
+    sums = (*counted, "bytes_pushed", "bytes_pulled", "pushes_skipped", "fetches_skipped")
     return {
         "schema": 1,
         "settings": settings,

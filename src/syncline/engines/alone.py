@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from syncline.draw import Draw
-from syncline.effects import Deliver, Depart, Effect, Event, Fail, Received, Send
+from syncline.effects import Deliver, Depart, Effect, Event, Fail, Ready, Received, Send
 from syncline.engines.control import Begin, Declare, layout_of
 from syncline.engines.memory import Memory
 from syncline.engines.settings import settle, strategy_of
@@ -103,8 +103,8 @@ class Alone:
         else:
             raise SynclineError(f"a run of one cannot perform {effect}")
 
-    def fetches(self, bucket: Bucket, update: Values) -> bool:
-        return self._worker.fetches(bucket, update)
+    def unfetched(self, ready: Ready) -> list[Bucket]:
+        return self._worker.unfetched(ready)
 
     def wait(self, done: Callable[[], bool]) -> None:
         assert done(), "in a run of one everything has happened already"

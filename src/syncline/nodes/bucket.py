@@ -11,6 +11,9 @@
 7. A repeat of a parked push stays parked; of an answered one, it is answered again. Nothing is applied twice.
 8. Nothing closes while no member lives, nor later than a joiner's limit.
 9. An update is the worker's memory until its push is answered: what is kept beyond that is copied first.
+   Where the gate has the last update applied again, each worker's last one is kept: it counts as that worker's update
+   in the place of one that was skipped, on arrival or at the close, as stale as it is by then. Whoever has joined, or
+   has come back, has none: nothing is applied.
 10. An answer carries the parameters themselves. If they change again in the same `handle`, it gets a copy first.
 11. After a change of model a worker may be further ahead than the new one allows: `soft` then parks its next pull under
     the first round whose close satisfies its condition.
@@ -24,8 +27,8 @@ import numpy as np
 
 from syncline.effects import Effect, Send
 from syncline.layout import Bucket, Payload, Values
-from syncline.messages import Gone, Member, Params, Pull, Push, Taken, Wants
-from syncline.nodes.kept import Kept, KeptUpdates, Who
+from syncline.messages import Gone, Member, Params, Pull, Push, Skipped, Taken, Wants
+from syncline.nodes.kept import Kept, KeptUpdates, LastUpdates, Who
 from syncline.nodes.optimising import Optimised
 from syncline.nodes.paces import Paces
 from syncline.nodes.parking import ParkingLot, Request
@@ -59,6 +62,7 @@ class HeldBucket:
         self._pulled: dict[int, tuple[int, int]] = {}
         """(incarnation, progress) of each worker's last pull without a push that was answered."""
         self._kept = KeptUpdates()
+        self._last = LastUpdates()
         self._lot = ParkingLot()
         self._paces = Paces()
         self._round_applied = -1
@@ -141,13 +145,15 @@ class HeldBucket:
             self._pull(arrived, now, out)
 
     def _take(self, worker: int, push: Push, payload: Payload | None, out: list[Effect]) -> None:
-        who, i, terms = (worker, push.incarnation), push.progress, self._terms
+        who, i, read, terms = (worker, push.incarnation), push.progress, push.read, self._terms
         if push.empty:
             payload = None
+        if terms.reapplies:
+            payload, read = self._or_last(who, push, payload)
         if terms.at_close:
-            self._kept.keep(i, who, Kept(payload, push.lr, push.read))
+            self._kept.keep(i, who, Kept(payload, push.lr, read, owned=terms.reapplies))
         elif payload is not None:
-            self._apply([payload], terms.share, self.version - push.read, push.lr, out)
+            self._apply([payload], terms.share, self.version - read, push.lr, out)
         if i >= self.v:
             there = self._pushed.get(i)
             if there is None:
@@ -155,6 +161,13 @@ class HeldBucket:
             there.add(who)
             if i == self.v and (terms.members[worker].first or 0) <= i:
                 self.missing -= 1
+
+    def _or_last(self, who: Who, push: Push, payload: Payload | None) -> tuple[Payload | None, int]:
+        """A copy of this update, or the last one if that is to be applied again; and the version it was read at."""
+        if payload is not None:
+            return self._last.keep(who, payload, push.read, anew=self._terms.at_close), push.read
+        last = self._last.of(who) if push.skipped is Skipped.AGAIN else None
+        return (None, push.read) if last is None else (last.payload, last.read)
 
     def _pull(self, arrived: Request, now: float, out: list[Effect]) -> None:
         terms, self._judged = self._terms, arrived
@@ -179,25 +192,27 @@ class HeldBucket:
             fetch = message.wants is _PARAMS
         else:
             self._pulled[source.number] = (incarnation, i)
+        mean = (self.optimised.mean,) if terms.reports else ()
         if fetch and (terms.keeps or self._round_applied == i):
             if self.teller is not None:
-                self._tell(self.teller, parked, late, out)
+                self._tell(self.teller, parked, late, mean, out)
             else:
-                params = Params(terms.view, incarnation, i, self.name, self.version, self.v, late)
+                params = Params(terms.view, incarnation, i, self.name, self.version, self.v, late, mean)
                 self._lent_to = out
                 out.append(Send(source, params, self.params))
         else:
-            out.append(Send(source, Taken(terms.view, incarnation, i, self.name, self.version, self.v, late)))
+            taken = Taken(terms.view, incarnation, i, self.name, self.version, self.v, late, mean)
+            out.append(Send(source, taken))
         if terms.adaptive:
             self._paces.answered(source.number, now)
 
-    def _tell(self, teller: Teller, parked: Request, late: bool, out: list[Effect]) -> None:
+    def _tell(self, teller: Teller, parked: Request, late: bool, mean: tuple[float, ...], out: list[Effect]) -> None:
         """Answer with what has changed since what the worker holds."""
         message, to = parked.message, parked.source
         holds = message.holds if type(message) is Push else None
         payload, serial = teller.tell(to.number, message.incarnation, holds, self.params, self.version)
         who, where = (self._terms.view, message.incarnation, message.progress), (self.name, self.version, self.v)
-        out.append(Send(to, Params(*who, *where, late, (), encoded_bytes(payload), serial), payload))
+        out.append(Send(to, Params(*who, *where, late, mean, encoded_bytes(payload), serial), payload))
 
     # Rounds.
 
@@ -261,6 +276,7 @@ class HeldBucket:
     def remove(self, worker: int, out: list[Effect]) -> None:
         """A member is gone: own what is kept of it, answer what is parked."""
         self._kept.own_all(worker)
+        self._last.forget(worker)
         if self.teller is not None:
             self.teller.forget(worker)
         self._paces.forget(worker)

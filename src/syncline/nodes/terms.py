@@ -9,7 +9,7 @@ import numpy as np
 
 from syncline.codecs import Codec
 from syncline.draw import Draw
-from syncline.gates import Always, Gate
+from syncline.gates import REAPPLY, Always, Gate
 from syncline.layout import Layout, Values, Within, within
 from syncline.messages import Member, View
 from syncline.nodes.kept import Who
@@ -68,12 +68,20 @@ class Terms:
     reports: str = ""
     """Of which array of the rule's memory the mean goes along with answers; nothing: none."""
 
+    gated: bool = False
+    """There is a gate, so that what it skips is counted."""
+
+    reapplies: bool = False
+    """The gate has the last update applied again where it skips one."""
+
     at_close: bool = False
     """The model keeps a round's updates and applies them together."""
 
     def __post_init__(self) -> None:
         self.keeps = self.rule.keeps
-        self.reports = "" if type(self.gate) is Always else reported(self.rule)
+        self.gated = type(self.gate) is not Always
+        self.reports = reported(self.rule) if self.gated else ""
+        self.reapplies = getattr(self.gate, "on_skip", "") == REAPPLY
         self.plain = bool(getattr(self.codec, "plain", False))
         self.change(self.model, self.release)
 

@@ -115,6 +115,7 @@ class World:
             finite=not self.problem.always_finite,
             within=self._within,
             first=dict(zip(self.buckets, self._initial, strict=True)),
+            weigh=self._weight,
         )
         self.clients: dict[int, Client] = {}
         for member in members:
@@ -165,6 +166,10 @@ class World:
                 self._closing_pull(outcome.train_progress)
             return outcome
 
+    def _weight(self, bucket: Bucket) -> tuple[int, int]:
+        """The bytes of a bucket's update and of its parameters on the wire, at most."""
+        return self._cargo[bucket].pushed, self._cargo[bucket].pulled
+
     # A worker's iterations.
 
     def _start(self, client: Client, iteration: int) -> None:
@@ -202,8 +207,9 @@ class World:
         """Compute one update for real, and hand it over bucket by bucket, last layers first."""
         node, now = client.node, self.agenda.now
         updates = client.replica.update(self.mode, client.number, client.iteration)
+        pieces = client.replica.pieces
         for place, bucket in self._backwards:
-            self.perform(client.id, node.handle(Ready(bucket, updates[place]), now))
+            self.perform(client.id, node.handle(Ready(bucket, updates[place], None, pieces[place]), now))
 
     # Effects.
 
