@@ -140,13 +140,8 @@ def check_numbers(message: Handover) -> None:
     who += [(worker, incarnation) for worker, incarnation, *_ in (*message.seen, *message.pulled)]
     progress = [i for _, _, i, _ in message.seen] + [i for _, _, i in message.pulled]
     progress += [each.request.progress for each in message.parked] + [message.applied, message.unruly]
-    counts = [
-        message.version,
-        message.v,
-        message.bound,
-        *rounds,
-        *(each.read for each in (*message.kept, *message.last)),
-    ]
+    counts = [message.version, message.v, message.bound, *rounds, *(each.read for each in message.kept)]
+    counts += [each.read for each in message.last]
     counts += [number for pair in who for number in pair]
     if not all(0 <= each < FAR for each in counts) or not all(-1 <= each < FAR for each in progress):
         raise PeerError(f"a handover of {message.bucket} with a number that is none")
