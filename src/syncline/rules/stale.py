@@ -12,7 +12,7 @@ from syncline.layout import Values
 from syncline.rules.protocol import LARGEST, Gradient, Memory
 
 _add, _multiply, _subtract, _divide = np.add, np.multiply, np.subtract, np.divide
-_maximum, _sqrt = np.maximum, np.sqrt
+_maximum, _least, _sqrt = np.maximum, np.minimum.reduce, np.sqrt
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Fasgd(Gradient):
         _add(n, work, n)
         _multiply(b, b, work)
         _subtract(n, work, work)
-        if work.min(initial=0) < 0:  # rounding took away what little there was; to look is faster than to clip
+        if work.size and _least(work) < 0:  # rounding took away what little there was; to look is faster than to clip
             _maximum(work, 0.0, out=work)
         _add(work, self.eps, work)
         _sqrt(work, work)
