@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 
@@ -10,7 +10,7 @@ from syncline.codecs import Codec, Dense
 from syncline.draw import Draw
 from syncline.errors import UsageError
 from syncline.gates import REAPPLY, Always, Gate
-from syncline.layout import BUCKET_VALUES, Layout
+from syncline.layout import BUCKET_VALUES, Bucket, Layout, buckets
 from syncline.nodes.terms import Terms
 from syncline.nodes.worker import WorkerParts
 from syncline.nodes.writing import is_plain
@@ -45,6 +45,10 @@ class ServerStrategy:
     @property
     def servers(self) -> int:
         return len(self.sync)
+
+    def buckets(self, layout: Layout, ranges: Iterable[Bucket]) -> tuple[Bucket, ...]:
+        """What one shard holds, cut into buckets; by table, if the gate chooses among tables."""
+        return buckets(layout, ranges, self.bucket_values, bool(getattr(self.gate, "per_table", False)))
 
     @property
     def reply(self) -> Codec | None:

@@ -11,7 +11,7 @@ from syncline.engines.control import Begin, Declare, layout_of
 from syncline.engines.memory import Memory
 from syncline.engines.settings import settle, strategy_of
 from syncline.errors import SynclineError
-from syncline.layout import Bucket, Values, buckets
+from syncline.layout import Bucket, Values
 from syncline.messages import Member, View, server_id, worker_id
 from syncline.nodes.shard import Shard
 from syncline.nodes.worker import Worker
@@ -38,7 +38,7 @@ class Alone:
         layout = layout_of(declare.tables)
         self.strategy = strategy_of(words, 1)
         (ranges,) = checked(self.strategy.placement, layout, 1)
-        held = buckets(layout, ranges, self.strategy.bucket_values)
+        held = self.strategy.buckets(layout, ranges)
         self.buckets = held[::-1]
         self.memory = Memory(layout.size)
         self._draw = Draw(int(words["seed"]))

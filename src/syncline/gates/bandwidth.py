@@ -17,8 +17,7 @@ class Bandwidth(Part):
 
     r is uniform in [0, 1), vbar the mean of fasgd's v as last heard, 1 at first. c >= 0: 0 sends always, and the larger
     it is, the less is sent. `per=model`: one r for each worker and iteration, and vbar of the whole model as known when
-    the iteration begins, so that all of it goes or stays. `per=table`: one r for each table too, and vbar of the table;
-    tables that share a bucket go with the first of them.
+    the iteration begins, so that all of it goes or stays. `per=table`: one r for each table too, and vbar of the table.
     """
 
     name = "bandwidth"
@@ -43,6 +42,10 @@ class Bandwidth(Part):
     @property
     def skips_fetches(self) -> bool:
         return self.fetch > 0
+
+    @property
+    def per_table(self) -> bool:
+        return self.per == "table" and bool(self.push or self.fetch)
 
     def sends(self, offer: Offer) -> bool:
         return self._transmits(offer, "push", self.push)

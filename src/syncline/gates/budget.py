@@ -16,12 +16,12 @@ from syncline.units import Size
 class Budget(Part):
     """Each worker may spend so many bytes an iteration, on updates and on fetches.
 
-    A bucket's claim is (d + eps) * age. d is how fast it becomes stale: the mean of fasgd's v; where the servers' rule
-    reports nothing, the root mean square of the bucket's last update; 1 before either is known. Age: how many
-    iterations old what the worker holds of it would be without a fetch. When an iteration begins, the buckets are taken
-    in order of their claims, as long as they can be paid for: what was not spent is left for later iterations, so that
-    none is too large for its turn. A bucket that is taken is sent and fetched; the others' updates add up. Since a
-    claim grows with age, everyone's turn comes.
+    What it chooses among are buckets: tables, or pieces of large ones. A bucket's claim is (d + eps) * age. d is how
+    fast it becomes stale: the mean of fasgd's v; where the servers' rule reports nothing, the root mean square of the
+    bucket's last update; 1 before either is known. Age: how many iterations old what the worker holds of it would be
+    without a fetch. When an iteration begins, buckets are taken in order of their claims, as long as they can be paid
+    for: what was not spent is left for later iterations, so that none is too large for its turn. A bucket that is taken
+    is sent and fetched; the others' updates add up. Since a claim grows with age, everyone's turn comes.
 
     `of=fetch`: every update is sent, and the budget is for fetches, which the paper finds to be the better to spare.
     In the long run at most `bytes` an iteration are spent, in one iteration at most that and one bucket more.
@@ -31,6 +31,7 @@ class Budget(Part):
     example = "budget:1MB"
     skips_fetches = True
     measures = True
+    per_table = True
     bytes: Size
     of: Literal["both"] | Literal["fetch"] = "both"
     eps: float = 1e-4

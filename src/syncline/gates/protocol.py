@@ -112,8 +112,9 @@ class Gate(Protocol):
 
     It is asked more than once about the same offer, and must answer the same: randomness comes from `offer.draw`.
     A gate may have: `skips_fetches = False`, if it always fetches, so that it can be used in mode `gradients`;
-    `on_skip = "reapply"`; `needs_mean = True`, if it is nothing without what a rule reports; `needs_params = True`, if
-    it is nothing without the worker's parameters; `measures = True`, if it asks for sizes and bytes.
+    `per_table = True`, so that no bucket has values of two tables; `on_skip = "reapply"`; `needs_mean = True`, if it is
+    nothing without what a rule reports; `needs_params = True`, if it is nothing without the worker's parameters;
+    `measures = True`, if it asks for sizes and bytes.
     """
 
     def sends(self, offer: Offer) -> bool: ...

@@ -14,7 +14,7 @@ from syncline.parts import Part
 
 @dataclass(frozen=True)
 class Significance(Part):
-    """A bucket is sent once |update| > t |w|, both as norms of the bucket; until then its updates add up.
+    """A table is sent once |update| > t |w|, as norms (of the bucket, if it is cut); until then its updates add up.
 
     w are the parameters that the worker holds; where they are all 0, anything is significant. Parameters are always
     fetched. t >= 0, and 0 is `always`.
@@ -29,6 +29,10 @@ class Significance(Part):
     def __post_init__(self) -> None:
         if not (self.t >= 0 and isfinite(self.t)):
             raise UsageError("significance", f"t must be at least 0 and finite, not {self.t}")
+
+    @property
+    def per_table(self) -> bool:
+        return self.t > 0
 
     def sends(self, offer: Offer) -> bool:
         if not self.t or offer.params is None:

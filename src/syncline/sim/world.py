@@ -19,7 +19,7 @@ from syncline.codecs import Codec, Dense
 from syncline.draw import Draw
 from syncline.effects import Admit, Deliver, Effect, Event, Fail, Fetch, Ready, Received, Send, SetTimer, Timer
 from syncline.errors import GoneError, RunError, UsageError
-from syncline.layout import Bucket, buckets
+from syncline.layout import Bucket
 from syncline.messages import COORDINATOR, Handover, Member, NodeId, Params, Push, Settled, View
 from syncline.nodes.coordinator import Coordinator
 from syncline.nodes.cutting import cut_of
@@ -87,7 +87,7 @@ class World:
         if cut > MOST_BUCKETS:
             raise UsageError("strategy.bucket", f"cuts the model into about {cut:,} buckets; make it larger")
         ranges = checked(strategy.placement, layout, strategy.servers)
-        held = tuple(buckets(layout, each, strategy.bucket_values) for each in ranges)
+        held = tuple(strategy.buckets(layout, each) for each in ranges)
         self.buckets = tuple(sorted(bucket for each in held for bucket in each))
         self._backwards = list(enumerate(self.buckets))[::-1]
         self._initial = self.problem.start(self.buckets)
