@@ -56,6 +56,7 @@ bench: $(INSTALLED) ## measure
 	@$(BIN)/python benchmarks/simulator.py
 	@$(BIN)/syncline bench
 	@$(BIN)/python benchmarks/codecs.py
+	@$(BIN)/python benchmarks/rules.py
 	@$(BIN)/python benchmarks/step.py
 
 matrix: $(INSTALLED) ## train with every codec, both ways, under two sync models, in both lanes

@@ -26,6 +26,7 @@ from scheduler import (
     Wake,
     Work,
 )
+from syncline.gates import Always, Bandwidth, Budget, Cached, Every, Gate, Significance
 from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Release, Ssp, SyncModel
 
 T = TypeVar("T")
@@ -46,11 +47,25 @@ MODELS: tuple[SyncModel, ...] = (
     Pssp(1, alpha="significance"),
 )
 
+GATES: tuple[Gate, ...] = (
+    Always(),
+    Every(push=2),
+    Every(fetch=2),
+    Every(push=2, fetch=3),
+    Cached(2),
+    Bandwidth(push=1.0, fetch=1.0),
+    Bandwidth(push=1.0, fetch=3.0, per="table"),
+    Significance(0.5),
+    Budget(200),
+    Budget(100, of="fetch"),
+)
+
 worker = st.integers(0, 5)
 which = st.integers(0, 40)
 seeds = st.integers(0, 3)
 releases = st.sampled_from(Release)
 models = st.sampled_from(MODELS)
+gates = st.sampled_from(GATES)
 
 STEADY: tuple[st.SearchStrategy[Action], ...] = (
     *[st.builds(Arrive, which)] * 4,

@@ -81,7 +81,9 @@ class Count:
     def start(self, params: Values) -> Memory:
         return {}
 
-    def apply(self, params: Values, update: Values, memory: Memory, staleness: int, lr: float | None) -> None:
+    def apply(
+        self, params: Values, update: Values, memory: Memory, staleness: int, lr: float | None, work: Values
+    ) -> None:
         params += update != 0
 
 
@@ -410,7 +412,7 @@ class Schedule:
         process.filled[bucket] = node.progress
         process.given.add((bucket, node.progress))
         process.sent = {name: sent for name, sent in process.sent.items() if not contains(bucket, name)}
-        self._tell(process, Ready(bucket, buffer))
+        self._tell(process, Ready(bucket, buffer, params=np.ones_like(buffer)))
 
     def _own(self, bucket: Bucket, node: Worker, i: int) -> slice:
         """Where in this bucket the coordinate of a worker's iteration lies."""
@@ -614,8 +616,9 @@ class Schedule:
                 there = account.expected.copy()
                 for coordinates in account.kept.values():
                     there[coordinates] += 1
-                if piece in node._held:
-                    there += node._held[piece][0] != 0
+                held = {} if node._gating is None else node._gating.held
+                if piece in held:
+                    there += held[piece][0] != 0
                 assert (there[mine] == 1).all(), f"{process.name}: the update of iteration {i} is lost in {piece}"
 
     def _check_placement(self) -> None:

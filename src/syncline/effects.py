@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class _Carrier(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """A struct whose `payload` does not take part in equality."""
+    """A struct whose arrays do not take part in equality."""
 
     def _facts(self) -> tuple[object, ...]:
-        return tuple(getattr(self, name) for name in self.__struct_fields__ if name != "payload")
+        return tuple(getattr(self, name) for name in self.__struct_fields__ if name not in ("payload", "params"))
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self._facts() == other._facts()
@@ -48,6 +48,8 @@ class Ready(_Carrier, frozen=True, eq=False, gc=False):
     bucket: Bucket
     payload: Values | None = None
     lr: float | None = None
+    params: Values | None = None
+    """The parameters that the worker holds, for gates that compare; None: not known."""
 
 
 class Enter(msgspec.Struct, frozen=True):

@@ -121,13 +121,18 @@ class Layout:
         return None
 
 
-def buckets(layout: Layout, ranges: Iterable[Bucket], limit: int = BUCKET_VALUES) -> tuple[Bucket, ...]:
-    """Cut the ranges of one shard into buckets of at most `limit` values, along table borders where possible."""
+def buckets(
+    layout: Layout, ranges: Iterable[Bucket], limit: int = BUCKET_VALUES, by_table: bool = False
+) -> tuple[Bucket, ...]:
+    """Cut the ranges of one shard into buckets of at most `limit` values, along table borders where possible.
+
+    `by_table`: no bucket has values of two tables.
+    """
     found: list[Bucket] = []
     for whole in sorted(ranges):
         open_start = whole.start
         for piece in _pieces(layout, whole.start, whole.stop):
-            if piece.size > limit:
+            if piece.size > limit or by_table:
                 if open_start < piece.start:
                     found.append(Bucket(open_start, piece.start))
                 found.extend(_equal_parts(piece, limit))

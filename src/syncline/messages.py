@@ -37,10 +37,20 @@ def server_id(number: int) -> NodeId:
 
 
 class Wants(IntEnum):
-    """What a push asks for: fresh parameters, or only the permission to go on."""
+    """What a push asks for: fresh parameters, only the permission to go on, or, from who leaves, not even that."""
 
     PARAMS = 0
     TAKEN = 1
+    NOTHING = 2
+
+
+class Skipped(IntEnum):
+    """What became of an update that a gate did not let pass: there was none, its worker holds it, or it is gone."""
+
+    NOTHING = 0
+    HELD = 1
+    AGAIN = 2
+    """The worker's last update of the bucket is to be applied again in its place."""
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
@@ -63,6 +73,8 @@ class Push(Message, frozen=True, tag="push", gc=False):
     """The bytes of a payload that a codec has written; 0: it is the values themselves."""
     holds: int = 0
     """Which reply the worker holds, where replies are changes."""
+    skipped: Skipped = Skipped.NOTHING
+    """Why it is empty."""
 
 
 class Pull(Message, frozen=True, tag="pull", gc=False):
@@ -83,6 +95,7 @@ class Answered(Message, frozen=True, gc=False):
     v: int
     late: bool = False
     statistics: tuple[float, ...] = ()
+    """With a gate: the mean of what the rule reports of the bucket, if it reports something."""
 
 
 class Params(Answered, frozen=True, tag="params", gc=False):
@@ -164,6 +177,14 @@ class KeptUpdate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     empty: bool
 
 
+class LastUpdate(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A worker's last update, which may be applied again; its payload is in the handover's."""
+
+    worker: int
+    incarnation: int
+    read: int
+
+
 class ParkedPull(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A request that is answered at the close of round `under`; if it is a push, its update was taken already."""
 
@@ -175,7 +196,8 @@ class ParkedPull(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Handover(Message, frozen=True, tag="handover"):
     """Server to server: all that is known of a bucket, which is the receiver's in view `view`.
 
-    The payload holds its arrays one after another: parameters, the rule's memory, the kept updates that are not empty.
+    The payload holds its arrays one after another: parameters, the rule's memory, the kept updates that are not empty,
+    the last updates.
     """
 
     bucket: Bucket
@@ -201,6 +223,7 @@ class Handover(Message, frozen=True, tag="handover"):
     """What the arrays of the rule's memory are called."""
     arrays: tuple[tuple[str, int], ...]
     """Type and length of each array in the payload."""
+    last: tuple[LastUpdate, ...] = ()
 
 
 class Settled(Message, frozen=True, tag="settled", gc=False):

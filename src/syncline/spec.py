@@ -18,7 +18,7 @@ from itertools import accumulate
 from types import FunctionType
 from typing import Any
 
-from syncline import codecs, gates, placement, rules, sync
+from syncline import codecs, gates, placement, rules, sync, units
 from syncline.errors import UsageError
 from syncline.parts import Part, written
 
@@ -168,7 +168,7 @@ def _typed_named(part: type, words: dict[str, str], option: str) -> dict[str, An
 
 
 def _value(word: str, field: Field[Any], option: str) -> Any:
-    """The word as the field's annotation asks: a part, pairs of text and part, int, float, bool, or text."""
+    """The word as the field's annotation asks: a part, pairs of text and part, int, float, a size, bool, or text."""
     kind = str(field.type)
     nested = next(
         (name for name, (_, protocol) in _KINDS.items() if re.search(rf"\b{protocol.__name__}\b", kind)), None
@@ -181,6 +181,8 @@ def _value(word: str, field: Field[Any], option: str) -> Any:
         if word.lower() in ("true", "false"):
             return word.lower() == "true"
         raise UsageError(option, f"{field.name} is true or false, not {word!r}")
+    if kind == "Size":
+        return int(word) if word.isdecimal() else units.size(word, option)
     for python_type in (int, float):
         if python_type.__name__ in kind:
             try:
@@ -190,7 +192,8 @@ def _value(word: str, field: Field[Any], option: str) -> Any:
     literals = _LITERAL.findall(kind)
     if word in literals or ("str" in kind and not literals):
         return word
-    wanted = " or ".join(["a whole number" if "int" in kind else "a number", *map(repr, literals)])
+    numbers = ["a whole number"] if "int" in kind else ["a number"] if "float" in kind else []
+    wanted = " or ".join([*numbers, *map(repr, literals)])
     raise UsageError(option, f"{field.name} must be {wanted}, not {word!r}")
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 
 from syncline.codecs import Codec, Dense
 from syncline.draw import Draw
 from syncline.errors import UsageError
-from syncline.gates import Always, Gate
-from syncline.layout import BUCKET_VALUES, Layout
+from syncline.gates import REAPPLY, Always, Gate
+from syncline.layout import BUCKET_VALUES, Bucket, Layout, buckets
 from syncline.nodes.terms import Terms
 from syncline.nodes.worker import WorkerParts
 from syncline.nodes.writing import is_plain
 from syncline.placement import Elastic, Placement
-from syncline.rules import Add, Mean, Rule, optimises
+from syncline.rules import Add, Mean, Rule, optimises, reported
 from syncline.spec import write
 from syncline.sync import Bsp, Drop, Release, Ssp, SyncModel
 
@@ -46,6 +46,10 @@ class ServerStrategy:
     def servers(self) -> int:
         return len(self.sync)
 
+    def buckets(self, layout: Layout, ranges: Iterable[Bucket]) -> tuple[Bucket, ...]:
+        """What one shard holds, cut into buckets; by table, if the gate chooses among tables."""
+        return buckets(layout, ranges, self.bucket_values, bool(getattr(self.gate, "per_table", False)))
+
     @property
     def reply(self) -> Codec | None:
         """How parameters are written as changes; None: they go whole."""
@@ -54,7 +58,7 @@ class ServerStrategy:
     def terms(self, number: int, layout: Layout, draw: Draw) -> Terms:
         """What the buckets of this shard have in common."""
         model = self.sync[number if number < len(self.sync) else 0]  # one that came later has the model of all
-        return Terms(model, self.rule, self.codec, draw, self.release, layout=layout, reply=self.reply)
+        return Terms(model, self.rule, self.codec, draw, self.release, layout=layout, reply=self.reply, gate=self.gate)
 
     def parts(self, layout: Layout, draw: Draw) -> WorkerParts:
         """What all workers have in common, where somebody else looks for NaN."""
@@ -71,7 +75,8 @@ def settle_mode(mode: Mode | None, rule: Rule | None, sync: Sequence[SyncModel])
             raise UsageError("mode", "'rule' needs a rule as well, e.g. rule = \"sgd:0.1\"")
         if not optimises(rule):
             raise UsageError(
-                "rule", f"{write(rule)!r} does not optimise; one that does: sgd:0.1, momentum:0.1, sasgd:0.1"
+                "rule",
+                f"{write(rule)!r} does not optimise; one that does: sgd:0.1, momentum:0.1, adam:0.001, fasgd:0.005",
             )
         return mode, rule
     own: Rule = Mean() if mode is Mode.GRADIENTS else Add()
@@ -99,11 +104,35 @@ def check(strategy: ServerStrategy, workers: int) -> None:
     for model in strategy.sync:
         check_model(model, strategy.mode, workers)
     _check_codecs(strategy)
-    if strategy.mode is Mode.GRADIENTS and getattr(strategy.gate, "skips_fetches", True):
+    _check_gate(strategy)
+
+
+def _check_gate(strategy: ServerStrategy) -> None:
+    """A gate needs what it asks for, and must not skip what the mode needs."""
+    gate, mode, word = strategy.gate, strategy.mode, write(strategy.gate)
+    if getattr(gate, "needs_mean", False) and not reported(strategy.rule):
         raise UsageError(
             "gate",
-            f"{write(strategy.gate)!r} skips fetches, but in mode 'gradients' every worker needs every round's mean; "
+            f"{word!r} follows the statistics of fasgd, which {write(strategy.rule)!r} does not keep; "
+            'use rule = "fasgd:0.005", or another gate',
+        )
+    if mode is Mode.GRADIENTS and getattr(gate, "skips_fetches", True):
+        raise UsageError(
+            "gate",
+            f"{word!r} skips fetches, but in mode 'gradients' every worker needs every round's mean; "
             'use gate = "always" or mode = "changes"',
+        )
+    if mode is Mode.GRADIENTS and getattr(gate, "needs_params", False):
+        raise UsageError(
+            "gate",
+            f"{word!r} compares updates with parameters, which in mode 'gradients' it never sees; "
+            'use mode = "changes" or a rule',
+        )
+    if mode is Mode.CHANGES and getattr(gate, "on_skip", "") == REAPPLY:
+        raise UsageError(
+            "gate",
+            f"{word!r}: a change that is skipped would be lost, and another one made twice; "
+            "in mode 'changes' use on_skip=accumulate, or a rule",
         )
 
 

@@ -7,6 +7,9 @@ from math import inf, isfinite
 
 from syncline.errors import UsageError
 
+Size = int
+"""Bytes; where a part is written as text, also with a unit."""
+
 _PREFIX = {"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0}
 _NUMBER = r"\s*((?:[0-9][0-9_]*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*"

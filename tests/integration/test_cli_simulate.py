@@ -30,6 +30,8 @@ KEYS = {
     "train_progress",
     "bytes_pushed",
     "bytes_pulled",
+    "pushes_skipped",
+    "fetches_skipped",
     "bytes_wire",
     "replica_gap",
     "bottleneck",
@@ -144,6 +146,8 @@ def test_figures_by_hand(simulate: Simulate) -> None:
         "train_progress": 3,
         "bytes_pushed": 3 * 4 * 4000,
         "bytes_pulled": 3 * 4 * 4000,
+        "pushes_skipped": 0,
+        "fetches_skipped": 0,
         "replica_gap": 0.0,
         "bottleneck": "compute",
     }

@@ -55,6 +55,8 @@ def test_the_sync_model_in_the_docs_conforms(tmp_path: Path, monkeypatch: pytest
         "docs/pytorch.md",
         "docs/codecs.md",
         "docs/placements.md",
+        "docs/rules.md",
+        "docs/gates.md",
         "docs/cluster.md",
         "CONTRIBUTING.md",
     ],

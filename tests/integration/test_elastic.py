@@ -114,8 +114,13 @@ def undisturbed(directory: Path, end: str, *options: str) -> Values:
 @pytest.mark.parametrize("lane", ["shm", "tcp"])
 @pytest.mark.parametrize(
     "how",
-    [(), ("--rule", "momentum:0.01"), ("--codec", "fp16")],
-    ids=["changes", "momentum", "fp16"],
+    [
+        (),
+        ("--rule", "fasgd:0.01"),
+        ("--codec", "fp16"),
+        pytest.param(("--rule", "momentum:0.01"), marks=pytest.mark.slow),
+    ],
+    ids=["changes", "fasgd", "fp16", "momentum"],
 )
 def test_servers_come_and_go_and_bsp_does_not_notice_it(tmp_path: Path, lane: str, how: tuple[str, ...]) -> None:
     options = ("--bucket", "4KiB", "--lane", lane, *how)

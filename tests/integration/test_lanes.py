@@ -30,6 +30,8 @@ MODES = {
     "changes": {"mode": "changes"},
     "sgd": {"mode": "rule", "rule": "sgd:0.1"},
     "momentum": {"mode": "rule", "rule": "momentum:0.1,0.9"},
+    "fasgd": {"rule": "fasgd:0.1,gamma=0.9,beta=0.9"},
+    "adam": {"rule": "adam:0.1"},
     "gradients": {"mode": "gradients"},
 }
 

@@ -26,7 +26,7 @@ def plain(rule: Rule) -> Values:
     memory = rule.start(params)
     for step in range(STEPS):
         (gradient,) = problem.gradient([params], 0, step)
-        rule.apply(params, gradient, memory, 0, None)
+        rule.apply(params, gradient, memory, 0, None, np.empty_like(params))
     return params
 
 

@@ -28,7 +28,7 @@ BSP = ("--sync", "bsp", "--workers", "3", "--servers", "2", "--seed", "5", "--it
 KEYS = {
     *("schema", "engine", "lane", "iterations", "updates", "delayed_pulls", "dropped_updates", "waiting_seconds"),
     *("train_progress", "bytes_pushed", "bytes_pulled", "replica_gap", "bottleneck", "loss", "accuracy"),
-    *("params_sha256", "workers", "settings"),
+    *("params_sha256", "workers", "settings", "pushes_skipped", "fetches_skipped"),
 }
 
 
@@ -64,14 +64,20 @@ def test_a_real_run_comes_to_the_bits_of_the_simulated_one(
     [
         ("--mode", "changes"),
         ("--rule", "momentum:0.1"),
+        ("--rule", "fasgd:0.005"),
+        ("--rule", "adam:0.005"),
         ("--mode", "changes", "--gate", "every:push=2,fetch=2"),
+        ("--rule", "fasgd:0.005", "--gate", "bandwidth:push=1,fetch=1,on_skip=reapply"),
+        ("--rule", "fasgd:0.005", "--gate", "budget:20kB,of=fetch"),
     ],
-    ids=["changes", "rule", "gate"],
+    ids=["changes", "momentum", "fasgd", "adam", "every", "bandwidth", "budget"],
 )
 @pytest.mark.slow
 def test_the_bits_are_the_same_in_every_mode(options: tuple[str, ...], tmp_path: Path) -> None:
     real, _ = train(tmp_path, *BSP, *options, "--lane", "shm", "-q")
-    assert real["params_sha256"] == simulated(tmp_path, *BSP, *options)["params_sha256"]
+    expected = simulated(tmp_path, *BSP, *options)
+    for key in ("params_sha256", "bytes_pushed", "pushes_skipped", "fetches_skipped"):
+        assert real[key] == expected[key], key
 
 
 @pytest.mark.parametrize(

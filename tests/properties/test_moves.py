@@ -17,6 +17,7 @@ from random_scripts import (
     MOVING,
     STEADY,
     UNSURE,
+    gates,
     models,
     releases,
     runs,
@@ -24,7 +25,7 @@ from random_scripts import (
     seeds,
 )
 from scheduler import Action, Schedule, Setup
-from syncline.gates import Always, Every
+from syncline.gates import Gate
 from syncline.layout import Bucket, Layout, Values
 from syncline.placement import Balanced, Elastic, Placement, RoundRobin, Uniform
 from syncline.rules import Momentum, Rule
@@ -63,7 +64,7 @@ everything = given(
     second=models,
     release=releases,
     workers=st.integers(1, 4),
-    gate=st.sampled_from([Always(), Every(push=2), Every(fetch=2), Every(push=2, fetch=3)]),
+    gate=gates,
     seed=seeds,
     blocks=blocks,
     placement=placements,
@@ -76,7 +77,7 @@ def play_everything(
     second: SyncModel,
     release: Release,
     workers: int,
-    gate: Always | Every,
+    gate: Gate,
     seed: int,
     blocks: int,
     placement: Placement | None,

@@ -9,10 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from random_scripts import CHANGING, COMING, MODELS, MORTAL, STEADY, UNSURE, models, releases, runs, scripts, seeds
+from random_scripts import (
+    CHANGING,
+    COMING,
+    GATES,
+    MODELS,
+    MORTAL,
+    STEADY,
+    UNSURE,
+    gates,
+    models,
+    releases,
+    runs,
+    scripts,
+    seeds,
+)
 from scheduler import Action, Schedule, Setup
-from syncline.gates import Always, Every
-from syncline.sync import Release, SyncModel
+from syncline.gates import Gate
+from syncline.sync import Release, Ssp, SyncModel
 
 each_model = pytest.mark.parametrize("model", MODELS, ids=repr)
 
@@ -45,6 +59,16 @@ def test_all_that_can_befall_a_worker(model: SyncModel, script: list[Action], re
     Schedule(Setup((model, model), release, seed=seed)).play(script)
 
 
+@pytest.mark.parametrize("gate", GATES, ids=str)
+@runs(20)
+@given(script=scripts(STEADY, UNSURE, MORTAL), s=st.integers(0, 3), release=releases, seed=seeds)
+def test_under_ssp_no_gate_lets_a_worker_pass_its_bound(
+    gate: Gate, script: list[Action], s: int, release: Release, seed: int
+) -> None:
+    """The ledger looks at the lead of every answer, whether it brings parameters or not."""
+    Schedule(Setup((Ssp(s), Ssp(s)), release, gate=gate, seed=seed)).play(script)
+
+
 @runs(150)
 @given(script=scripts(STEADY, UNSURE, CHANGING), first=models, second=models, release=releases, seed=seeds)
 def test_changes_of_model(
@@ -67,7 +91,7 @@ everything = given(
     second=models,
     release=releases,
     workers=st.integers(1, 4),
-    gate=st.sampled_from([Always(), Every(push=2), Every(fetch=2), Every(push=2, fetch=3)]),
+    gate=gates,
     seed=seeds,
 )
 
@@ -78,7 +102,7 @@ def play_everything(
     second: SyncModel,
     release: Release,
     workers: int,
-    gate: Always | Every,
+    gate: Gate,
     seed: int,
 ) -> None:
     Schedule(Setup((first, second), release, workers, gate=gate, seed=seed)).play(script)

@@ -99,6 +99,16 @@ def test_neighbouring_small_tables_share_a_bucket() -> None:
     )
 
 
+@given(layouts_with_ranges(), st.integers(1, 80))
+def test_by_table_no_bucket_has_values_of_two_tables(case: tuple[Layout, list[Bucket]], limit: int) -> None:
+    layout, ranges = case
+    found = buckets(layout, ranges, limit, by_table=True)
+    assert sum(bucket.size for bucket in found) == sum(bucket.size for bucket in ranges)
+    for bucket in found:
+        assert bucket.size <= limit
+        assert layout.table_at(bucket.start) == layout.table_at(bucket.stop - 1)
+
+
 def test_a_bucket_is_about_a_mebibyte() -> None:
     assert BUCKET_VALUES * 4 == 1 << 20
 

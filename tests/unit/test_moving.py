@@ -38,7 +38,7 @@ from syncline.nodes.shard import Shard
 from syncline.nodes.terms import Terms
 from syncline.nodes.worker import Worker, WorkerParts
 from syncline.placement import Elastic, replaced
-from syncline.rules import Momentum, Rule
+from syncline.rules import Adam, Fasgd, Momentum, Rule
 from syncline.sync import Asp, Bsp, Dsps, Ssp, SyncModel
 
 SIZE = 40
@@ -202,8 +202,9 @@ def test_nobody_reports_for_what_it_does_not_hold_yet() -> None:
     assert other.terms.limit == 1
 
 
-def test_version_v_and_the_memory_of_the_rule_go_along() -> None:
-    node, other = shard(0, rule=Momentum(0.5)), shard(1, rule=Momentum(0.5))
+@pytest.mark.parametrize("rule", [Momentum(0.5), Adam(0.1), Fasgd(0.1, 0.5, 0.5)], ids=str)
+def test_version_v_and_the_memory_of_the_rule_go_along(rule: Rule) -> None:
+    node, other = shard(0, rule=rule), shard(1, rule=rule)
     for i in range(3):
         push(node, 0, i)
         push(node, 1, i)
@@ -214,12 +215,13 @@ def test_version_v_and_the_memory_of_the_rule_go_along() -> None:
     piece = other.buckets[RIGHT]
     assert (piece.version, piece.v) == (whole.version, whole.v) == (3, 3)
     assert piece.params.tobytes() == whole.params[10:].tobytes()
-    assert piece.memory["m"].tobytes() == whole.memory["m"][10:].tobytes()
+    for name in rule.start(whole.params):
+        assert piece.memory[name].tobytes() == whole.memory[name][10:].tobytes()
     for i in range(3, 5):
         for worker in (0, 1):
             push(node, worker, i, LEFT, 2)
             push(other, worker, i, RIGHT, 2)
-    calm = shard(0, rule=Momentum(0.5))
+    calm = shard(0, rule=rule)
     for i in range(5):
         push(calm, 0, i)
         push(calm, 1, i)

@@ -37,6 +37,7 @@ from syncline.messages import (
     Pull,
     Push,
     Report,
+    Skipped,
     Taken,
     View,
     Wants,
@@ -515,7 +516,7 @@ def test_a_skipped_push_goes_empty_and_is_added_to_the_next() -> None:
     worker = Worker(0, 0, parts(Every(push=2, fetch=2)), View(1, members(0), ((B,),)))
 
     first = worker.handle(Ready(B, ones()), 0.0)
-    assert first == [Send(server_id(0), Push(1, 0, 0, B, 0, Wants.TAKEN, None, True))]
+    assert first == [Send(server_id(0), Push(1, 0, 0, B, 0, Wants.TAKEN, None, True, skipped=Skipped.HELD))]
     assert worker.handle(Received(server_id(0), Taken(1, 0, 0, B, 5, 1)), 0.0) == [Deliver(B, next=1)]
     (second,) = worker.handle(Ready(B, ones()), 0.0)
     assert second == Send(server_id(0), Push(1, 0, 1, B, 0))
@@ -560,7 +561,7 @@ def test_a_worker_that_leaves_in_the_middle_of_an_update_waits_for_what_it_has_s
     worker = Worker(0, 0, parts(), View(1, members(0), ((B, C),)))
     worker.handle(Ready(B, ones()), 0.0)
 
-    rest = Push(1, 0, 0, C, 0, Wants.TAKEN, empty=True)
+    rest = Push(1, 0, 0, C, 0, Wants.NOTHING, empty=True)
     assert worker.handle(Depart(), 0.0) == [Send(server_id(0), rest)]
     assert worker.handle(Received(server_id(0), Taken(1, 0, 0, B, 1, 1)), 0.0) == [Deliver(B)]
     leaving = worker.handle(Received(server_id(0), Taken(1, 0, 0, C, 1, 1)), 0.0)

@@ -21,6 +21,7 @@ positive = st.floats(0, 1e30, exclude_min=True, allow_nan=False)
 share = st.floats(0, 1)
 whole = st.integers(0, 10**12)
 counting = st.integers(1, 10**12)
+skips = st.sampled_from([gates.ACCUMULATE, gates.REAPPLY])
 
 words_of_a_table = st.text("abcXYZ019._*? -+:/é", min_size=1, max_size=8).filter(lambda word: word == word.strip())
 writers = st.one_of(
@@ -67,6 +68,15 @@ PARTS: dict[str, dict[type, st.SearchStrategy[Any]]] = {
         rules.Sgd: st.builds(rules.Sgd, positive),
         rules.Momentum: st.builds(rules.Momentum, positive, st.floats(0, 1, exclude_max=True)),
         rules.Sasgd: st.builds(rules.Sasgd, positive),
+        rules.Exponential: st.builds(rules.Exponential, positive, st.floats(0, 1e30)),
+        rules.Fasgd: st.builds(rules.Fasgd, positive, share, share, st.floats(1e-30, 1e30)),
+        rules.Adam: st.builds(
+            rules.Adam,
+            positive,
+            st.floats(0, 1, exclude_max=True),
+            st.floats(0, 1, exclude_max=True),
+            st.floats(1e-30, 1e30),
+        ),
     },
     "codec": {
         codecs.Dense: st.just(codecs.Dense()),
@@ -84,8 +94,13 @@ PARTS: dict[str, dict[type, st.SearchStrategy[Any]]] = {
     },
     "gate": {
         gates.Always: st.just(gates.Always()),
-        gates.Every: st.builds(gates.Every, counting, counting),
+        gates.Every: st.builds(gates.Every, counting, counting, skips),
         gates.Cached: st.builds(gates.Cached, st.integers(0, 100)),
+        gates.Bandwidth: st.builds(
+            gates.Bandwidth, st.floats(0, 1e30), st.floats(0, 1e30), skips, st.sampled_from(["model", "table"])
+        ),
+        gates.Significance: st.builds(gates.Significance, st.floats(0, 1e30)),
+        gates.Budget: st.builds(gates.Budget, counting, st.sampled_from(["both", "fetch"])),
     },
     "placement": {
         placement.Elastic: st.just(placement.Elastic()),
@@ -152,6 +167,16 @@ def test_a_dispatch_is_what_its_text_says(part: Part) -> None:
         ("rule", "momentum:0.1,mu=0.5", rules.Momentum(0.1, 0.5)),
         ("gate", "every:fetch=2", gates.Every(1, 2)),
         ("gate", "every:2,3", gates.Every(2, 3)),
+        ("gate", "every:push=2,on_skip=reapply", gates.Every(2, on_skip="reapply")),
+        ("gate", "bandwidth:push=0.5,fetch=2", gates.Bandwidth(0.5, 2.0)),
+        ("gate", "bandwidth:fetch=1,per=table", gates.Bandwidth(fetch=1.0, per="table")),
+        ("gate", "significance:0.01", gates.Significance(0.01)),
+        ("gate", "budget:1MB", gates.Budget(1_000_000)),
+        ("gate", "budget:4096,of=fetch", gates.Budget(4096, "fetch")),
+        ("rule", "fasgd:0.005", rules.Fasgd(0.005)),
+        ("rule", "fasgd:0.005,gamma=1,beta=1", rules.Fasgd(0.005, 1.0, 1.0)),
+        ("rule", "adam:0.001,beta2=0.99", rules.Adam(0.001, beta2=0.99)),
+        ("rule", "exponential:0.1,0.5", rules.Exponential(0.1, 0.5)),
         ("codec", "topk:0.01", codecs.TopK(0.01)),
         ("codec", "topk:0.01,0.9", codecs.TopK(0.01, 0.9)),
         ("codec", "qsgd:7,feedback=true", codecs.Qsgd(7, True)),
@@ -319,6 +344,17 @@ class TestOwnClasses:
         ("codec", "per_table:[=dense]", "a pattern has none of"),
         ("gate", "every:0", "push must be at least 1"),
         ("gate", "cached:-1", "s must be at least 0"),
+        ("gate", "every:push=2,on_skip=forget", "on_skip must be 'accumulate' or 'reapply', not 'forget'"),
+        ("gate", "bandwidth:push=-1", "push must be at least 0"),
+        ("gate", "bandwidth:per=row", "per must be 'model' or 'table', not 'row'"),
+        ("gate", "significance:-1", "t must be at least 0"),
+        ("gate", "significance", "write it like significance:0.01"),
+        ("gate", "budget:0", "bytes must be at least 1"),
+        ("gate", "budget:much", "is no size"),
+        ("rule", "fasgd:0", "learning rate must be above 0"),
+        ("rule", "adam:0", "learning rate must be above 0"),
+        ("rule", "exponential:0", "learning rate must be above 0"),
+        ("rule", "fasgd:0.1,gamma=2", "gamma must be in"),
         ("gate", "cached", "write it like cached:3"),
         ("placement", "elastc", "did you mean 'elastic'"),
     ],

@@ -50,8 +50,12 @@ def run(
     ] = None,
     release: Annotated[str | None, typer.Option(help="lazy or soft.")] = None,
     mode: Annotated[str | None, typer.Option(help="Who optimises: gradients, changes or rule.")] = None,
-    rule: Annotated[str | None, typer.Option(help="The servers' rule, e.g. sgd:0.1; selects mode rule.")] = None,
-    gate: Annotated[str | None, typer.Option(help="always, or every:push=2,fetch=2.")] = None,
+    rule: Annotated[
+        str | None, typer.Option(help="The servers' rule: sgd:0.1, adam:0.001, fasgd:0.005, ...; selects mode rule.")
+    ] = None,
+    gate: Annotated[
+        str | None, typer.Option(help="What is worth sending: every:push=2,fetch=2, budget:1MB, ... See docs.")
+    ] = None,
     codec: Annotated[str | None, typer.Option(help="How updates are written: topk:0.01, int8, ... See docs.")] = None,
     reply_codec: Annotated[str | None, typer.Option(help="How parameters are written, as changes.")] = None,
     on_nan: Annotated[str | None, typer.Option(help="An update with NaN: stop the run, or skip that step.")] = None,
@@ -184,7 +188,8 @@ def _invite(launcher: Launcher, speaker: Speaker, invitation: list[str]) -> None
 
 def _report(launcher: Launcher, settings: dict[str, str]) -> dict[str, Any]:
     servers = [msgspec.structs.asdict(each) for each in sorted(launcher.figures, key=lambda each: each.server)]
-    sums = ("updates", "dropped_updates", "delayed_pulls", "bytes_pushed", "bytes_pulled")
+    counted = ("updates", "dropped_updates", "delayed_pulls")
+    sums = (*counted, "bytes_pushed", "bytes_pulled", "pushes_skipped", "fetches_skipped")
     return {
         "schema": 1,
         "settings": settings,

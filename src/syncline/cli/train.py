@@ -21,8 +21,12 @@ def train(
     ] = None,
     release: Annotated[str | None, typer.Option(help="lazy or soft.")] = None,
     mode: Annotated[str | None, typer.Option(help="Who optimises: gradients, changes or rule.")] = None,
-    rule: Annotated[str | None, typer.Option(help="The servers' rule, e.g. sgd:0.1; selects mode rule.")] = None,
-    gate: Annotated[str | None, typer.Option(help="always, or every:push=2,fetch=2.")] = None,
+    rule: Annotated[
+        str | None, typer.Option(help="The servers' rule: sgd:0.1, adam:0.001, fasgd:0.005, ...; selects mode rule.")
+    ] = None,
+    gate: Annotated[
+        str | None, typer.Option(help="What is worth sending: every:push=2,fetch=2, budget:1MB, ... See docs.")
+    ] = None,
     codec: Annotated[str | None, typer.Option(help="How updates are written: topk:0.01, int8, ... See docs.")] = None,
     reply_codec: Annotated[str | None, typer.Option(help="How parameters are written, as changes.")] = None,
     placement: Annotated[str | None, typer.Option(help="elastic, uniform, roundrobin or balanced.")] = None,

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from time import monotonic
 
 from syncline.draw import Draw
-from syncline.effects import Deliver, Depart, Effect, Event, Fail, Received, Send
+from syncline.effects import Deliver, Depart, Effect, Event, Fail, Ready, Received, Send
 from syncline.engines.control import Begin, Declare, layout_of
 from syncline.engines.memory import Memory
 from syncline.engines.settings import settle, strategy_of
 from syncline.errors import SynclineError
-from syncline.layout import Bucket, Values, buckets
+from syncline.layout import Bucket, Values
 from syncline.messages import Member, View, server_id, worker_id
 from syncline.nodes.shard import Shard
 from syncline.nodes.worker import Worker
@@ -38,7 +38,7 @@ class Alone:
         layout = layout_of(declare.tables)
         self.strategy = strategy_of(words, 1)
         (ranges,) = checked(self.strategy.placement, layout, 1)
-        held = buckets(layout, ranges, self.strategy.bucket_values)
+        held = self.strategy.buckets(layout, ranges)
         self.buckets = held[::-1]
         self.memory = Memory(layout.size)
         self._draw = Draw(int(words["seed"]))
@@ -55,7 +55,7 @@ class Alone:
         self._shard = Shard(0, pieces, terms, self._view)
         for name, vector in self._remembered.items():
             for bucket, held in self._shard.buckets.items():
-                held.memory[name][:] = vector[bucket.start : bucket.stop]
+                held.optimised.remember(name, vector[bucket.start : bucket.stop])
 
     @property
     def residuals(self) -> dict[Bucket, dict[str, Values]]:
@@ -103,8 +103,8 @@ class Alone:
         else:
             raise SynclineError(f"a run of one cannot perform {effect}")
 
-    def fetches(self, bucket: Bucket, update: Values) -> bool:
-        return self._worker.fetches(bucket, update)
+    def unfetched(self, ready: Ready) -> list[Bucket]:
+        return self._worker.unfetched(ready)
 
     def wait(self, done: Callable[[], bool]) -> None:
         assert done(), "in a run of one everything has happened already"

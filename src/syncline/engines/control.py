@@ -10,7 +10,7 @@ from syncline.errors import PeerError
 from syncline.layout import Bucket, Layout
 from syncline.messages import View
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Changes whenever frames of one version would be misread by another."""
 
 MOST_VALUES = 1 << 40
@@ -219,6 +219,8 @@ class Figures(Control, frozen=True, tag="figures"):
     model: str = "model"
     left: bool = False
     """It holds nothing any more: how far it got says nothing about the run."""
+    pushes_skipped: Count = 0
+    fetches_skipped: Count = 0
 
 
 class Pulse(Control, frozen=True, tag="pulse"):

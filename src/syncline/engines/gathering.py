@@ -42,7 +42,7 @@ from syncline.engines.frames import PAYLOAD, Frame
 from syncline.engines.settings import settle, strategy_in, strategy_of
 from syncline.engines.wire import Wire
 from syncline.errors import PeerError, UsageError
-from syncline.layout import VALUE_BYTES, buckets
+from syncline.layout import VALUE_BYTES
 from syncline.messages import Join, Leave, Member, NodeId, Report, Settled, View
 from syncline.nodes.coordinator import Coordinator
 from syncline.nodes.cutting import Holders
@@ -304,9 +304,7 @@ class Gathering:
             raise UsageError("bucket", f"{words['bucket']} makes more than {MOST_BUCKETS:,} of this model")
         numbers = sorted(self._run.first_servers()) or sorted(self.servers)
         ranges = dict(zip(numbers, checked(strategy.placement, layout, len(numbers)), strict=True))
-        return tuple(
-            buckets(layout, ranges.get(number, ()), strategy.bucket_values) for number in range(numbers[-1] + 1)
-        )
+        return tuple(strategy.buckets(layout, ranges.get(number, ())) for number in range(numbers[-1] + 1))
 
     def _places(self) -> tuple[Place, ...]:
         """Where the servers of the present view are."""

@@ -116,7 +116,7 @@ class Inbox:
         updates = message.arrays[len(expected) :]
         if tuple(message.arrays[: len(expected)]) != tuple((kind, values) for kind in expected):
             raise PeerError(f"a handover of {message.bucket} with other arrays than its own")
-        if len(updates) != sum(not each.empty for each in message.kept):
+        if len(updates) != sum(not each.empty for each in message.kept) + len(message.last):
             raise PeerError(f"a handover of {message.bucket} with {len(updates)} updates, which is not what it says")
         for kind, count in updates:
             if (kind, count) != (_VALUE, values) and not (kind == _BYTE and 0 < count <= VALUE_BYTES * values):
@@ -136,10 +136,12 @@ def check_numbers(message: Handover) -> None:
     who = [each for _, there in message.pushed for each in there]
     who += [(each.worker, each.incarnation) for each in message.kept]
     who += [(each.worker, each.request.incarnation) for each in message.parked]
+    who += [(each.worker, each.incarnation) for each in message.last]
     who += [(worker, incarnation) for worker, incarnation, *_ in (*message.seen, *message.pulled)]
     progress = [i for _, _, i, _ in message.seen] + [i for _, _, i in message.pulled]
     progress += [each.request.progress for each in message.parked] + [message.applied, message.unruly]
     counts = [message.version, message.v, message.bound, *rounds, *(each.read for each in message.kept)]
+    counts += [each.read for each in message.last]
     counts += [number for pair in who for number in pair]
     if not all(0 <= each < FAR for each in counts) or not all(-1 <= each < FAR for each in progress):
         raise PeerError(f"a handover of {message.bucket} with a number that is none")

@@ -30,7 +30,7 @@ from syncline.engines.tracing import Tracing
 from syncline.engines.wire import Wire
 from syncline.errors import PeerError, SynclineError
 from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
-from syncline.messages import COORDINATOR, Handover, Moved, NodeId, Pull, Push, View, server_id
+from syncline.messages import COORDINATOR, Handover, Moved, NodeId, Pull, Push, Skipped, View, server_id
 from syncline.nodes.cutting import cut_of
 from syncline.nodes.meter import Meter
 from syncline.nodes.moving import parted
@@ -137,7 +137,7 @@ class Holding:
         self._shard = Shard(number, self._pieces, terms, begin.view)
         for bucket, memory in self._remembered.items():
             for name, values in memory.items():
-                self._shard.buckets[bucket].memory[name][:] = values
+                self._shard.buckets[bucket].optimised.remember(name, values)
         self._remembered.clear()
         views, self._views = self._views, []
         for view in views:
@@ -289,6 +289,8 @@ class Holding:
             raise PeerError(f"a push with the learning rate {push.lr}")
         if not 0 <= push.size <= push.bucket.size * VALUE_BYTES:
             raise PeerError(f"a push of {push.bucket} in {push.size:,} bytes")
+        if push.skipped is not Skipped.NOTHING and not push.empty:
+            raise PeerError(f"a push of {push.bucket} that is skipped, and is not")
 
     def _awaits(self, peer: Peer, bucket: Bucket) -> bool:
         leader = self._leader
@@ -443,4 +445,6 @@ class Holding:
             self._pulled,
             self.name,
             not shard.buckets,
+            shard.tally.pushes_skipped,
+            shard.tally.fetches_skipped,
         )

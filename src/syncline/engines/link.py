@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from syncline.codecs import Bytes
 from syncline.draw import Draw
-from syncline.effects import Deliver, Depart, Effect, Enter, Event, Fail, Received, Send
+from syncline.effects import Deliver, Depart, Effect, Enter, Event, Fail, Ready, Received, Send
 from syncline.engines.background import Background
 from syncline.engines.control import (
     Abort,
@@ -322,10 +322,11 @@ class Link:
         if not np.may_share_memory(place, values):
             place[:] = values
 
-    def fetches(self, bucket: Bucket, update: Values) -> bool:
-        """Will this update be answered by parameters? Else the worker's own change is all that it will see."""
+    def unfetched(self, ready: Ready) -> list[Bucket]:
+        """What will be answered without parameters: there the worker's own change is all that it will see."""
         assert self.node is not None
-        return self.node.fetches(bucket, update)
+        with self._background:
+            return self.node.unfetched(ready)
 
     def _send(self, to: NodeId, message: Frame, place: Payload | None = None) -> None:
         """Send a frame; what lies at this place rides along unless the server can read it there."""

@@ -54,7 +54,7 @@ class Link(Protocol):
 
     def handle(self, event: Event) -> None: ...
 
-    def fetches(self, bucket: Bucket, update: Values) -> bool: ...
+    def unfetched(self, ready: Ready) -> list[Bucket]: ...
 
     def wait(self, done: Callable[[], bool]) -> None: ...
 
@@ -254,11 +254,14 @@ class Replica:
 
     def _push(self, bucket: Bucket, full: bool) -> None:
         self._pushed.add(bucket)
-        update = self.link.memory.update(bucket) if full else None
-        own = self.mode is Mode.CHANGES and type(self.strategy.gate) is not Always
-        if own and update is not None and not self.link.fetches(bucket, update):
-            np.add(self.link.memory.param(bucket), update, self.link.memory.param(bucket))
-        self.link.handle(Ready(bucket, update, self._lr))
+        memory = self.link.memory
+        update = memory.update(bucket) if full else None
+        params = None if self.mode is Mode.GRADIENTS else memory.param(bucket)
+        ready = Ready(bucket, update, self._lr, params)
+        if full and self.mode is Mode.CHANGES and type(self.strategy.gate) is not Always:
+            for piece in self.link.unfetched(ready):
+                np.add(memory.param(piece), memory.update(piece), memory.param(piece))
+        self.link.handle(ready)
 
     def clock(self) -> None:
         """This iteration's updates are in; tables without one count as not changed. The next iteration begins."""

@@ -11,6 +11,9 @@
 7. A repeat of a parked push stays parked; of an answered one, it is answered again. Nothing is applied twice.
 8. Nothing closes while no member lives, nor later than a joiner's limit.
 9. An update is the worker's memory until its push is answered: what is kept beyond that is copied first.
+   Where the gate has the last update applied again, each worker's last one is kept: it counts as that worker's update
+   in the place of one that was skipped, on arrival or at the close, as stale as it is by then. Whoever has joined, or
+   has come back, has none: nothing is applied.
 10. An answer carries the parameters themselves. If they change again in the same `handle`, it gets a copy first.
 11. After a change of model a worker may be further ahead than the new one allows: `soft` then parks its next pull under
     the first round whose close satisfies its condition.
@@ -24,24 +27,17 @@ import numpy as np
 
 from syncline.effects import Effect, Send
 from syncline.layout import Bucket, Payload, Values
-from syncline.messages import Gone, Member, Params, Pull, Push, Taken, Wants
-from syncline.nodes.kept import Kept, KeptUpdates, Who
+from syncline.messages import Gone, Member, Params, Pull, Push, Skipped, Taken, Wants
+from syncline.nodes.kept import Kept, KeptUpdates, LastUpdates, Who
+from syncline.nodes.optimising import Optimised
 from syncline.nodes.paces import Paces
 from syncline.nodes.parking import ParkingLot, Request
 from syncline.nodes.replies import Teller, teller
-from syncline.nodes.terms import WHOLE, Terms
-from syncline.nodes.writing import bucket_codec, decoded, encoded_bytes
-from syncline.rules import Memory
+from syncline.nodes.terms import Terms
+from syncline.nodes.writing import bucket_codec, encoded_bytes
 from syncline.sync import Release
 
-BLOCK = 1 << 15
-"""Values that are worked on at a time: the sum and the parameters of a block stay in a core's cache."""
-
 _LAZY, _SOFT, _PARAMS = Release.LAZY, Release.SOFT, Wants.PARAMS  # enums are slow to look up, and every message asks
-_add, _divide = np.add, np.divide  # so is a name in numpy
-
-Stretch = tuple[Values, Memory, Values]
-"""Parameters, their rule's memory, and as many values to work in."""
 
 
 class HeldBucket:
@@ -49,8 +45,10 @@ class HeldBucket:
 
     def __init__(self, name: Bucket, params: Values, terms: Terms) -> None:
         self.name = name
+        self.codec = terms.codec if terms.plain else bucket_codec(terms.codec, terms.layout, name)
+        self.optimised = Optimised(params, self.codec, terms)
         self.params = params
-        self.memory = terms.rule.start(params)
+        self.memory = self.optimised.memory
         self.version = 0
         self.v = 0
         self.bound = 0
@@ -64,6 +62,7 @@ class HeldBucket:
         self._pulled: dict[int, tuple[int, int]] = {}
         """(incarnation, progress) of each worker's last pull without a push that was answered."""
         self._kept = KeptUpdates()
+        self._last = LastUpdates()
         self._lot = ParkingLot()
         self._paces = Paces()
         self._round_applied = -1
@@ -72,11 +71,7 @@ class HeldBucket:
         self._judged: Request | None = None
         self._lent_to: list[Effect] | None = None
         """The effects of the `handle` in which the parameters were last sent."""
-        self._scratch = np.empty_like(params)
-        self.codec = terms.codec if terms.plain else bucket_codec(terms.codec, terms.layout, name)
         self.teller = teller(terms.reply, terms.layout, name, terms.draw, terms.keeps)
-        self._whole: Stretch = (params, self.memory, self._scratch)
-        self._blocks = [] if params.size <= BLOCK else [self._block(at) for at in range(0, params.size, BLOCK)]
         self._set_first_bound()
         self._count_missing()
 
@@ -102,7 +97,7 @@ class HeldBucket:
         payload = self._judged.payload if self._judged else None
         if payload is None:
             return 0.0
-        return float(np.linalg.norm(decoded(self.codec, payload, self._scratch))) / size
+        return float(np.linalg.norm(self.optimised.decoded(payload))) / size
 
     def pushed(self, i: int) -> Collection[Who]:
         return self._pushed.get(i, ())
@@ -150,13 +145,15 @@ class HeldBucket:
             self._pull(arrived, now, out)
 
     def _take(self, worker: int, push: Push, payload: Payload | None, out: list[Effect]) -> None:
-        who, i, terms = (worker, push.incarnation), push.progress, self._terms
+        who, i, read, terms = (worker, push.incarnation), push.progress, push.read, self._terms
         if push.empty:
             payload = None
+        if terms.reapplies:
+            payload, read = self._or_last(who, push, payload)
         if terms.at_close:
-            self._kept.keep(i, who, Kept(payload, push.lr, push.read))
+            self._kept.keep(i, who, Kept(payload, push.lr, read, owned=terms.reapplies))
         elif payload is not None:
-            self._apply([payload], terms.share, self.version - push.read, push.lr, out)
+            self._apply([payload], terms.share, self.version - read, push.lr, out)
         if i >= self.v:
             there = self._pushed.get(i)
             if there is None:
@@ -164,6 +161,13 @@ class HeldBucket:
             there.add(who)
             if i == self.v and (terms.members[worker].first or 0) <= i:
                 self.missing -= 1
+
+    def _or_last(self, who: Who, push: Push, payload: Payload | None) -> tuple[Payload | None, int]:
+        """A copy of this update, or the last one if that is to be applied again; and the version it was read at."""
+        if payload is not None:
+            return self._last.keep(who, payload, push.read, anew=self._terms.at_close), push.read
+        last = self._last.of(who) if push.skipped is Skipped.AGAIN else None
+        return (None, push.read) if last is None else (last.payload, last.read)
 
     def _pull(self, arrived: Request, now: float, out: list[Effect]) -> None:
         terms, self._judged = self._terms, arrived
@@ -188,25 +192,27 @@ class HeldBucket:
             fetch = message.wants is _PARAMS
         else:
             self._pulled[source.number] = (incarnation, i)
+        mean = (self.optimised.mean,) if terms.reports else ()
         if fetch and (terms.keeps or self._round_applied == i):
             if self.teller is not None:
-                self._tell(self.teller, parked, late, out)
+                self._tell(self.teller, parked, late, mean, out)
             else:
-                params = Params(terms.view, incarnation, i, self.name, self.version, self.v, late)
+                params = Params(terms.view, incarnation, i, self.name, self.version, self.v, late, mean)
                 self._lent_to = out
                 out.append(Send(source, params, self.params))
         else:
-            out.append(Send(source, Taken(terms.view, incarnation, i, self.name, self.version, self.v, late)))
+            taken = Taken(terms.view, incarnation, i, self.name, self.version, self.v, late, mean)
+            out.append(Send(source, taken))
         if terms.adaptive:
             self._paces.answered(source.number, now)
 
-    def _tell(self, teller: Teller, parked: Request, late: bool, out: list[Effect]) -> None:
+    def _tell(self, teller: Teller, parked: Request, late: bool, mean: tuple[float, ...], out: list[Effect]) -> None:
         """Answer with what has changed since what the worker holds."""
         message, to = parked.message, parked.source
         holds = message.holds if type(message) is Push else None
         payload, serial = teller.tell(to.number, message.incarnation, holds, self.params, self.version)
         who, where = (self._terms.view, message.incarnation, message.progress), (self.name, self.version, self.v)
-        out.append(Send(to, Params(*who, *where, late, (), encoded_bytes(payload), serial), payload))
+        out.append(Send(to, Params(*who, *where, late, mean, encoded_bytes(payload), serial), payload))
 
     # Rounds.
 
@@ -244,47 +250,8 @@ class HeldBucket:
     ) -> None:
         if self._lent_to is out:
             self._call_in(out)
-        if self._blocks and self._terms.plain:
-            for piece, stretch in self._blocks:
-                self._apply_to(stretch, [payload[piece] for payload in updates], share, staleness, lr)
-        else:
-            self._apply_to(self._whole, updates, share, staleness, lr)
+        self.optimised.apply(updates, share, staleness, lr)
         self.version += 1
-
-    def _block(self, start: int) -> tuple[slice, Stretch]:
-        piece = slice(start, min(start + BLOCK, self.params.size))
-        memory = {name: each[piece] for name, each in self.memory.items()}
-        return piece, (self.params[piece], memory, self._scratch[: piece.stop - start])
-
-    def _apply_to(
-        self, stretch: Stretch, updates: list[Payload], share: Values, staleness: int, lr: float | None
-    ) -> None:
-        """Sum the updates, divide, and apply the rule, to this stretch of the bucket."""
-        terms, (params, memory, out) = self._terms, stretch
-        if not terms.keeps:
-            out = params
-        update = updates[0] if terms.plain else decoded(self.codec, updates[0], out)
-        if len(updates) > 1:
-            update = self._sum(update, updates, out)
-        if share is not WHOLE:
-            update = _divide(update, share, out)
-        if update is not params:
-            terms.rule.apply(params, update, memory, staleness, lr)
-
-    def _sum(self, first: Values, updates: list[Payload], out: Values) -> Values:
-        """Add all updates but the first, which is decoded, to that one."""
-        if self._terms.plain:
-            for payload in updates[1:]:
-                first = _add(first, payload, out)
-            return out
-        if first is not out:
-            np.copyto(out, first)
-        for payload in updates[1:]:
-            if payload.dtype == np.uint8:
-                self.codec.add_into(payload, out)
-            else:
-                _add(out, payload, out)
-        return out
 
     def _call_in(self, out: list[Effect]) -> None:
         """Give the answers of this `handle` a copy of the parameters, which are about to change."""
@@ -309,6 +276,7 @@ class HeldBucket:
     def remove(self, worker: int, out: list[Effect]) -> None:
         """A member is gone: own what is kept of it, answer what is parked."""
         self._kept.own_all(worker)
+        self._last.forget(worker)
         if self.teller is not None:
             self.teller.forget(worker)
         self._paces.forget(worker)

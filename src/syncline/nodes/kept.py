@@ -1,4 +1,7 @@
-"""Updates that wait for the close of their round. They stay encoded, and stay the worker's memory as long as may be."""
+"""Updates that are not applied yet, or may be applied again.
+
+Those that wait for the close of their round stay encoded, and stay the worker's memory as long as may be.
+"""
 
 from __future__ import annotations
 
@@ -62,3 +65,41 @@ class KeptUpdates:
         """Take out a round, in worker order."""
         kept = self.by_round.pop(i, None)
         return [kept[who] for who in sorted(kept)] if kept else []
+
+
+class Last(msgspec.Struct, gc=False):
+    """A worker's last update of a bucket, in memory of the shard's own."""
+
+    incarnation: int
+    payload: Payload
+    read: int
+
+
+class LastUpdates:
+    """By worker: what is applied again where a gate skips an update (`on_skip=reapply`)."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self) -> None:
+        self._of: dict[int, Last] = {}
+
+    def keep(self, who: Who, payload: Payload, read: int, anew: bool) -> Payload:
+        """Copy an update; the copy. `anew`: not into the memory of the one before, which somebody may still read."""
+        last = self._of.get(who[0])
+        if anew or last is None or last.payload.shape != payload.shape or last.payload.dtype != payload.dtype:
+            self._of[who[0]] = last = Last(who[1], payload.copy(), read)
+        else:
+            last.payload[:] = payload
+            last.incarnation, last.read = who[1], read
+        return last.payload
+
+    def of(self, who: Who) -> Last | None:
+        """None: this incarnation has sent none."""
+        last = self._of.get(who[0])
+        return last if last is not None and last.incarnation == who[1] else None
+
+    def forget(self, worker: int) -> None:
+        self._of.pop(worker, None)
+
+    def everything(self) -> list[tuple[int, Last]]:
+        return list(self._of.items())

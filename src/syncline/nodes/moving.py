@@ -1,7 +1,7 @@
 """A bucket, or a piece of one, as it travels to the server that holds it next.
 
-1. Everything goes along: parameters, version, V, the rule's memory, kept updates, who has pushed, known repeats, parked
-   pulls, the bound and the paces of a model that adapts. A piece gets all of it, cut to its range.
+1. Everything goes along: parameters, version, V, the rule's memory, kept and last updates, who has pushed, known
+   repeats, parked pulls, the bound and the paces of a model that adapts. A piece gets all of it, cut to its range.
 2. Kept updates are copied: the memory of their workers is free from here on as far as the old holder is concerned.
 3. A parked pull goes without its update, which was taken: as far as a model asks how significant it is, it is not.
 4. The step that a worker is in the middle of is not measured: the clocks of two servers are two clocks.
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from syncline.effects import Received
 from syncline.layout import Bucket, Payload
-from syncline.messages import Handover, KeptUpdate, ParkedPull, Push, worker_id
+from syncline.messages import Handover, KeptUpdate, LastUpdate, ParkedPull, Push, worker_id
 from syncline.nodes.bucket import HeldBucket
 from syncline.nodes.kept import Kept
 from syncline.nodes.terms import Terms
@@ -39,6 +39,8 @@ def pack(bucket: HeldBucket, piece: Bucket, terms: Terms) -> tuple[Handover, Pay
     names = tuple(bucket.memory)
     arrays = [bucket.params[where], *(bucket.memory[name][where] for name in names)]
     arrays += [_cut(bucket, each.payload, piece, where) for _, _, each in kept if each.payload is not None]
+    last = bucket._last.everything()
+    arrays += [_cut(bucket, each.payload, piece, where) for _, each in last]
     message = Handover(
         terms.view,
         piece,
@@ -62,6 +64,7 @@ def pack(bucket: HeldBucket, piece: Bucket, terms: Terms) -> tuple[Handover, Pay
         tuple(KeptUpdate(i, *who, each.read, each.lr, each.payload is None) for i, who, each in kept),
         names,
         tuple((array.dtype.str, array.size) for array in arrays),
+        tuple(LastUpdate(worker, each.incarnation, each.read) for worker, each in last),
     )
     return message, _joined(arrays)
 
@@ -78,10 +81,12 @@ def unpack(message: Handover, payload: Payload, terms: Terms) -> HeldBucket:
     arrays = iter(parted(payload, message.arrays))
     bucket = HeldBucket(message.bucket, next(arrays), terms)
     for name in message.memory:
-        bucket.memory[name][:] = next(arrays)
+        bucket.optimised.remember(name, next(arrays))
     for each in message.kept:
         update = Kept(None if each.empty else next(arrays), each.lr, each.read, owned=True)
         bucket._kept.keep(each.i, (each.worker, each.incarnation), update)
+    for sent in message.last:
+        bucket._last.keep((sent.worker, sent.incarnation), next(arrays), sent.read, anew=True)
     bucket.version, bucket.v, bucket.bound = message.version, message.v, message.bound
     bucket._round_applied, bucket._unruly = message.applied, message.unruly
     bucket._pushed = {i: set(there) for i, there in message.pushed}

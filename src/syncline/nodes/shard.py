@@ -22,19 +22,39 @@ from math import inf
 from syncline.effects import Change, Effect, Event, Received, Send
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Values
-from syncline.messages import COORDINATOR, Gone, Handover, Moved, Pull, Push, Report, Settled, View, server_id
+from syncline.messages import (
+    COORDINATOR,
+    Gone,
+    Handover,
+    Moved,
+    Pull,
+    Push,
+    Report,
+    Settled,
+    Skipped,
+    View,
+    Wants,
+    server_id,
+)
 from syncline.nodes.bucket import HeldBucket
 from syncline.nodes.cutting import cut_of
 from syncline.nodes.moving import in_force, pack, unpack
 from syncline.nodes.terms import Terms
 
+_NOTHING, _TAKEN = Skipped.NOTHING, Wants.TAKEN  # a member of an enum is slow to look up
+
 
 class Tally:
-    """Updates taken and dropped, each counted once per (worker, iteration); dropped, if it was in any bucket."""
+    """Updates taken and dropped, each counted once per (worker, iteration); dropped, if it was in any bucket.
+
+    Updates and fetches that a gate has skipped are counted bucket by bucket.
+    """
 
     def __init__(self) -> None:
         self.updates = 0
         self.dropped = 0
+        self.pushes_skipped = 0
+        self.fetches_skipped = 0
         self._counted: dict[int, Push] = {}
         self._dropped: dict[int, Push] = {}
 
@@ -50,6 +70,10 @@ class Tally:
             self.dropped += 1
             self.updates -= _of_one_update(self._counted.get(worker), push)
             self._counted[worker] = push
+
+    def skip(self, push: Push) -> None:
+        self.pushes_skipped += push.skipped is not _NOTHING
+        self.fetches_skipped += push.wants is _TAKEN
 
 
 def _of_one_update(last: Push | None, push: Push) -> bool:
@@ -114,6 +138,8 @@ class Shard:
                 self.tally.take(source.number, message)
             elif taken is False:
                 self.tally.drop(source.number, message)
+            if terms.gated and taken is not None:
+                self.tally.skip(message)
 
     def _gone(self, message: Push | Pull) -> Gone:
         """Whoever does not hold a bucket cannot answer for it: its new holder may still read the update."""

@@ -9,14 +9,18 @@ import numpy as np
 
 from syncline.codecs import Codec
 from syncline.draw import Draw
+from syncline.gates import REAPPLY, Always, Gate
 from syncline.layout import Layout, Values, Within, within
 from syncline.messages import Member, View
 from syncline.nodes.kept import Who
-from syncline.rules import Rule
+from syncline.rules import Rule, reported
 from syncline.sync import Adaptive, Release, SyncModel, applies_at_close
 
 WHOLE = np.array(1, np.float32)
 """Not divided."""
+
+BLOCK = 1 << 15
+"""Values that are worked on at a time: what a rule reads and writes of them stays in a core's cache."""
 
 
 @dataclass(slots=True)
@@ -49,17 +53,35 @@ class Terms:
     adaptive: Adaptive | None = None
     """The model, if it adapts its bound."""
 
+    work: Values = field(default_factory=lambda: np.empty(BLOCK, np.float32))
+    """What the rule works in: a block at a time, so one is enough."""
+
     keeps: bool = True
     """The rule's: what it writes are parameters."""
 
     plain: bool = False
     """The codec's payloads are the values themselves, so that a piece of one is the payload of a piece."""
 
+    gate: Gate = Always()
+    """The workers' own: what it needs of a shard."""
+
+    reports: str = ""
+    """Of which array of the rule's memory the mean goes along with answers; nothing: none."""
+
+    gated: bool = False
+    """There is a gate, so that what it skips is counted."""
+
+    reapplies: bool = False
+    """The gate has the last update applied again where it skips one."""
+
     at_close: bool = False
     """The model keeps a round's updates and applies them together."""
 
     def __post_init__(self) -> None:
         self.keeps = self.rule.keeps
+        self.gated = type(self.gate) is not Always
+        self.reports = reported(self.rule) if self.gated else ""
+        self.reapplies = getattr(self.gate, "on_skip", "") == REAPPLY
         self.plain = bool(getattr(self.codec, "plain", False))
         self.change(self.model, self.release)
 

@@ -1,8 +1,8 @@
 """The worker of the server strategy: one message up and one down, bucket by bucket.
 
 1. A finished bucket leaves at once: gate, codec, `Push`. A gate skips bytes, never permission: a skipped push goes
-   empty and its update is added to the next one (which then counts as read at the oldest version in it); a skipped
-   fetch asks for `Taken`.
+   empty and its update is added to the next one, or the last one is applied again (gating.py); a skipped fetch asks for
+   `Taken`.
 2. One answer per push is delivered; repeats, and answers to an earlier incarnation, are not.
 3. When every bucket is answered the iteration is whole. The next is i + 1; if a bucket was too late, it is the least V
    that the buckets reported, but at least i + 1.
@@ -45,7 +45,7 @@ from syncline.effects import (
     Timer,
 )
 from syncline.errors import GoneError, NotFinite, PeerError
-from syncline.gates import Always, Gate, Offer
+from syncline.gates import Always, Gate
 from syncline.layout import Bucket, Layout, Payload, Values, Within, within
 from syncline.messages import (
     ANSWERS,
@@ -60,11 +60,13 @@ from syncline.messages import (
     Params,
     Pull,
     Push,
+    Skipped,
     Taken,
     View,
     Wants,
 )
 from syncline.nodes.cutting import cut_of
+from syncline.nodes.gating import Gating, Weigh
 from syncline.nodes.replies import Hearer
 from syncline.nodes.writing import Writer, bucket_codec, check_written, encoded_bytes, is_plain
 
@@ -77,7 +79,7 @@ class Phase(Enum):
 
 
 JOINING, RUNNING, LEAVING, GONE = Phase  # a member of an enum is slow to look up, and every message asks
-_PARAMS = Wants.PARAMS
+_PARAMS, _NOTHING = Wants.PARAMS, Skipped.NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,15 @@ class WorkerParts:
     """Answers are the mean of a round, not parameters."""
     first: Mapping[Bucket, Values] | None = None
     """What all hold at the start without a message."""
+    weigh: Weigh | None = None
+    """How many bytes a bucket takes on the wire; None: as its codecs say."""
+
+    def weight(self, bucket: Bucket) -> tuple[int, int]:
+        """The bytes of a bucket's update and of its parameters on the wire, at most."""
+        if self.weigh is not None:
+            return self.weigh(bucket)
+        pushed, pulled = (bucket_codec(each, self.layout, bucket) for each in (self.codec, self.reply or Dense()))
+        return pushed.size(bucket.size), pulled.size(bucket.size)
 
 
 def is_finite(values: Values) -> bool:
@@ -115,10 +126,8 @@ class Worker:
         "_awaited",
         "_cut",
         "_deferred",
-        "_fetched",
-        "_gated",
+        "_gating",
         "_hearer",
-        "_held",
         "_holder",
         "_least_v",
         "_left",
@@ -147,9 +156,9 @@ class Worker:
         self.progress = 0
         self.phase = JOINING
         self._parts = parts
-        self._gated = type(parts.gate) is not Always
-        self._fetched: dict[Bucket, int] = {}
-        """With a gate: the iteration after which a bucket was last fetched."""
+        self._gating: Gating | None = None
+        if type(parts.gate) is not Always:
+            self._gating = Gating(number, parts.gate, parts.layout, parts.draw, parts.weight)
         self._writers: dict[Bucket, Writer] | None = None if is_plain(parts.codec) else {}
         """What writes the updates; None: they are sent as they are."""
         self._hearer = (
@@ -158,7 +167,6 @@ class Worker:
         self._awaited: dict[Bucket, Send] = {}
         """What each bucket waits for; after a cut, the message may still name the bucket that it is a piece of."""
         self._deferred: list[Received] = []
-        self._held: dict[Bucket, tuple[Values, int]] = {}
         self._read: dict[Bucket, int] = {}
         self._lr: float | None = None
         self._sent: set[Bucket] = set()
@@ -166,6 +174,8 @@ class Worker:
         self._view = view.view
         self._cut = cut_of(view.holders)
         self._holder = self._cut.holder
+        if self._gating is not None:
+            self._gating.name(self._holder)
         self._begin(0)
         me = self._member(view)
         if me is not None and me.first is not None:
@@ -235,31 +245,24 @@ class Worker:
             assert table is not None
             out.append(Fail(NotFinite(self.number, i, table.name)))
             return
-        sends, wants = True, _PARAMS
-        if self._gated:
-            offer = self._offer(bucket, update)
-            sends = parts.gate.sends(offer)
-            wants = _PARAMS if parts.gate.fetches(offer) else Wants.TAKEN
-        read = self._read.get(bucket, 0)
-        if self._held or not sends:
-            update, read = self._merge(bucket, update, read, hold=not sends)
+        read, skipped, wants = self._read.get(bucket, 0), _NOTHING, _PARAMS
+        if self._gating is not None:
+            update, read, skipped, fetches = self._gating.judge(i, ready, read)
+            wants = _PARAMS if fetches else Wants.TAKEN
         self._lr = ready.lr
-        push = Push(self._view, self.incarnation, i, bucket, read, wants, ready.lr, update is None)
+        push = Push(self._view, self.incarnation, i, bucket, read, wants, ready.lr, update is None, 0, 0, skipped)
         if self._writers is None and self._hearer is None:
             self._send(bucket, push, update, out)
         else:
             self._send_written(push, update, out)
 
-    def _offer(self, bucket: Bucket, update: Values | None) -> Offer:
-        held = self._held.get(bucket)
-        if held is not None:
-            update = held[0] if update is None else held[0] + update
-        age = self.progress - self._fetched.get(bucket, -1)
-        return Offer(self.number, self.progress, bucket, age, update, self._parts.draw)
-
-    def fetches(self, bucket: Bucket, update: Values | None) -> bool:
-        """Will this iteration's update be answered by parameters?"""
-        return not self._gated or self._parts.gate.fetches(self._offer(bucket, update))
+    def unfetched(self, ready: Ready) -> list[Bucket]:
+        """The pieces of this bucket whose answers will bring no parameters, if this is handed in."""
+        if self._gating is None:
+            return []
+        whole = ready.bucket in self._holder
+        pieces = [ready] if whole else [self._piece_ready(ready, each) for each in self._cut.inside(ready.bucket)]
+        return [each.bucket for each in pieces if not self._gating.fetches(self.progress, each)]
 
     def _send_written(self, push: Push, update: Values | None, out: list[Effect]) -> None:
         """Send a push whose update is written by a codec, or whose answer will be a change."""
@@ -291,23 +294,16 @@ class Worker:
 
     def _push_pieces(self, ready: Ready, out: list[Effect]) -> None:
         """An update of a bucket that is cut by now."""
-        pieces, update = self._cut.inside(ready.bucket), ready.payload
+        pieces = self._cut.inside(ready.bucket)
         if not pieces:
             raise PeerError(f"worker {self.number}: {ready.bucket} is no bucket of view {self._view}")
         for piece in pieces:
-            part = None if update is None else update[self._parts.within(ready.bucket, piece)]
-            self._push(Ready(piece, part, ready.lr), out)
+            self._push(self._piece_ready(ready, piece), out)
 
-    def _merge(self, bucket: Bucket, update: Values | None, read: int, hold: bool) -> tuple[Values | None, int]:
-        """The update with what was held back before it and the version it was read at, or nothing if it is held too."""
-        held = self._held.pop(bucket, None)
-        if held is not None:
-            update = held[0] if update is None else held[0] + update
-            read = held[1]
-        if hold and update is not None:
-            self._held[bucket] = (update.copy() if held is None else update, read)
-            update = None
-        return update, read
+    def _piece_ready(self, ready: Ready, piece: Bucket) -> Ready:
+        where = self._parts.within(ready.bucket, piece)
+        update, params = (None if each is None else each[where] for each in (ready.payload, ready.params))
+        return Ready(piece, update, ready.lr, params)
 
     def _fetch(self, progress: int, out: list[Effect]) -> None:
         for bucket in self._holder:
@@ -388,8 +384,8 @@ class Worker:
         del self._awaited[bucket]
         if type(message) is Params:
             self._read[bucket] = message.version
-            if self._gated:
-                self._fetched[bucket] = message.progress
+        if self._gating is not None:
+            self._gating.answered(message)
         if self._least_v is None or message.v < self._least_v:
             self._least_v = message.v
         if message.late:
@@ -481,12 +477,9 @@ class Worker:
         self._awaited = {piece: send for name, send in self._awaited.items() for piece in inside(name)}
         self._read = {piece: version for name, version in self._read.items() for piece in inside(name)}
         self._sent = {piece for name in self._sent for piece in inside(name)}
-        self._fetched = {piece: i for name, i in self._fetched.items() for piece in inside(name)}
-        self._held = {
-            piece: (values[self._parts.within(name, piece)], read)
-            for name, (values, read) in self._held.items()
-            for piece in inside(name)
-        }
+        if self._gating is not None:
+            self._gating.rename(inside, self._parts.within)
+            self._gating.name(self._holder)
         if self._writers is not None:
             self._writers = {
                 piece: writer if piece == name else self._piece_of(name, writer, piece)
@@ -500,15 +493,20 @@ class Worker:
 
     def _depart(self, out: list[Effect]) -> None:
         self.phase = LEAVING
-        if self._sent or self._held:
+        if self._sent or (self._gating is not None and self._gating.held):
             for bucket in self._holder:
                 if bucket not in self._sent:
-                    rest, read = self._merge(bucket, None, self._read.get(bucket, 0), hold=False)
-                    push = Push(
-                        self._view, self.incarnation, self.progress, bucket, read, Wants.TAKEN, self._lr, rest is None
-                    )
-                    self._send_written(push, rest, out)
+                    self._push_rest(bucket, out)
         self._leave_if_idle(out)
+
+    def _push_rest(self, bucket: Bucket, out: list[Effect]) -> None:
+        rest: Values | None = None
+        read = self._read.get(bucket, 0)
+        if self._gating is not None:
+            rest, read = self._gating.release(bucket, None, read)
+        wants = Wants.NOTHING
+        push = Push(self._view, self.incarnation, self.progress, bucket, read, wants, self._lr, rest is None)
+        self._send_written(push, rest, out)
 
     def _leave_if_idle(self, out: list[Effect]) -> None:
         if self.phase is LEAVING and not self._awaited:

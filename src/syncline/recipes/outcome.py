@@ -16,6 +16,8 @@ from syncline.recipes.job import Job
 from syncline.sim.problem import Quality
 from syncline.sim.report import SCHEMA, vector_sha256
 
+_TRAFFIC = ("bytes_pushed", "bytes_pulled", "pushes_skipped", "fetches_skipped")
+
 
 class WorkerFigures(msgspec.Struct, frozen=True):
     """What one worker knows at its end; times are seconds."""
@@ -67,7 +69,7 @@ def outcome(job: Job, lane: str, servers: Sequence[Figures]) -> dict[str, Any]:
         **{key: sum(getattr(each, key) for each in servers) for key in ("updates", "delayed_pulls", "dropped_updates")},
         "waiting_seconds": waited,
         "train_progress": min([job.iterations, *(each.train_progress for each in servers)]),
-        **{key: sum(getattr(each, key) for each in servers) for key in ("bytes_pushed", "bytes_pulled")},
+        **{key: sum(getattr(each, key) for each in servers) for key in _TRAFFIC},
         "replica_gap": gap,
         "bottleneck": "compute" if computed >= waited else "sync",
         "loss": quality.loss,

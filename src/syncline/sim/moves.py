@@ -51,6 +51,6 @@ def ruler(buckets: Sequence[Bucket], pieces: Sequence[Values]) -> Within:
 
 
 def handover_bytes(message: Handover, update_bytes: int) -> int:
-    """What a bucket weighs that is handed over: parameters, the rule's memory, and the kept updates."""
-    kept = sum(not each.empty for each in message.kept)
+    """What a bucket weighs that is handed over: parameters, the rule's memory, the kept and the last updates."""
+    kept = sum(not each.empty for each in message.kept) + len(message.last)
     return message.bucket.size * VALUE_BYTES * (1 + len(message.memory)) + update_bytes * kept

@@ -36,6 +36,8 @@ class Outcome:
     train_progress: int
     updates: int
     dropped_updates: int
+    pushes_skipped: int
+    fetches_skipped: int
     replica_gap: float
     bottleneck: str
     trace_sha256: str
@@ -72,6 +74,8 @@ def judge(world: World) -> Outcome:
         train_progress=_train_progress(world),
         updates=sum(shard.tally.updates for shard in shards),
         dropped_updates=sum(shard.tally.dropped for shard in shards),
+        pushes_skipped=sum(shard.tally.pushes_skipped for shard in shards),
+        fetches_skipped=sum(shard.tally.fetches_skipped for shard in shards),
         replica_gap=_replica_gap(world, pieces),
         bottleneck=_bottleneck(world),
         trace_sha256=world.trace.sha256(),

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from syncline.layout import Values
 from syncline.rules import Add, Memory, Rule
 from syncline.sim.problem import Problem
@@ -121,12 +123,13 @@ class Replica:
         for place, parts in self._parts.items():
             piece, memory = self.pieces[place].copy(), self._remembered(place)
             for where, part in parts:
-                rule.apply(piece[where], part, {name: each[where] for name, each in memory.items()}, 0, None)
+                own = {name: each[where] for name, each in memory.items()}
+                rule.apply(piece[where], part, own, 0, None, np.empty_like(part))
             self.pieces[place] = piece
         self._parts.clear()
 
 
 def _stepped(rule: Rule, piece: Values, update: Values, memory: Memory) -> Values:
     piece = piece.copy()
-    rule.apply(piece, update, memory, 0, None)
+    rule.apply(piece, update, memory, 0, None, np.empty_like(piece))
     return piece

@@ -26,6 +26,8 @@ def report(outcome: Outcome) -> dict[str, Any]:
         "train_progress": outcome.train_progress,
         "bytes_pushed": outcome.trace.bytes_pushed,
         "bytes_pulled": outcome.trace.bytes_pulled,
+        "pushes_skipped": outcome.pushes_skipped,
+        "fetches_skipped": outcome.fetches_skipped,
         "bytes_wire": outcome.trace.bytes_wire,
         "replica_gap": outcome.replica_gap,
         "bottleneck": outcome.bottleneck,

@@ -19,7 +19,7 @@ from syncline.codecs import Codec, Dense
 from syncline.draw import Draw
 from syncline.effects import Admit, Deliver, Effect, Event, Fail, Fetch, Ready, Received, Send, SetTimer, Timer
 from syncline.errors import GoneError, RunError, UsageError
-from syncline.layout import Bucket, buckets
+from syncline.layout import Bucket
 from syncline.messages import COORDINATOR, Handover, Member, NodeId, Params, Push, Settled, View
 from syncline.nodes.coordinator import Coordinator
 from syncline.nodes.cutting import cut_of
@@ -103,7 +103,7 @@ class World:
         if cut > MOST_BUCKETS:
             raise UsageError("strategy.bucket", f"cuts the model into about {cut:,} buckets; make it larger")
         ranges = checked(strategy.placement, layout, strategy.servers)
-        held = tuple(buckets(layout, each, strategy.bucket_values) for each in ranges)
+        held = tuple(strategy.buckets(layout, each) for each in ranges)
         self.buckets = tuple(sorted(bucket for each in held for bucket in each))
         self._backwards = list(enumerate(self.buckets))[::-1]
         self._initial = self.problem.start(self.buckets)
@@ -131,6 +131,7 @@ class World:
             finite=not self.problem.always_finite,
             within=self._within,
             first=dict(zip(self.buckets, self._initial, strict=True)),
+            weigh=self._weight,
         )
         self.clients: dict[int, Client] = {}
         for member in members:
@@ -181,6 +182,10 @@ class World:
                 self._closing_pull(outcome.train_progress)
             return outcome
 
+    def _weight(self, bucket: Bucket) -> tuple[int, int]:
+        """The bytes of a bucket's update and of its parameters on the wire, at most."""
+        return self._cargo[bucket].pushed, self._cargo[bucket].pulled
+
     # A worker's iterations.
 
     def _start(self, client: Client, iteration: int) -> None:
@@ -218,8 +223,9 @@ class World:
         """Compute one update for real, and hand it over bucket by bucket, last layers first."""
         node, now = client.node, self.agenda.now
         updates = client.replica.update(self.mode, client.number, client.iteration)
+        pieces = client.replica.pieces
         for place, bucket in self._backwards:
-            self.perform(client.id, node.handle(Ready(bucket, updates[place]), now))
+            self.perform(client.id, node.handle(Ready(bucket, updates[place], None, pieces[place]), now))
 
     # Effects.
 

@@ -29,7 +29,9 @@ class Count:
     def start(self, params: Values) -> Memory:
         return {}
 
-    def apply(self, params: Values, update: Values, memory: Memory, staleness: int, lr: float | None) -> None:
+    def apply(
+        self, params: Values, update: Values, memory: Memory, staleness: int, lr: float | None, work: Values
+    ) -> None:
         params += update != 0
 
 

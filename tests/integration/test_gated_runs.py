@@ -1,0 +1,164 @@
+"""Whole runs with gates: those that skip nothing are `always`, the rest save what they say, and both lanes agree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from random_scripts import runs
+from syncline.draw import Draw
+from syncline.effects import Effect, Event, Send
+from syncline.messages import Params, Taken
+from syncline.rules import Fasgd, Rule
+from syncline.sim import Cluster, MadeUp, Outcome, Scenario, World
+from syncline.sim.compute import Lognormal
+from syncline.sim.report import report
+from syncline.spec import parse
+from syncline.strategy import ServerStrategy, settle_mode
+from trainings import simulated, train
+
+WORKERS, ITERATIONS, VALUES = 3, 12, 100
+UNEVEN = Lognormal(0.1, 0.8)
+FASGD = Fasgd(0.01, 0.9, 0.9)
+
+
+def world(gate: str, sync: str = "ssp:2", rule: Rule | None = FASGD, servers: int = 2, seed: int = 0) -> World:
+    models = (parse("sync", sync),) * servers
+    mode, settled = settle_mode(None, rule, models)
+    strategy = ServerStrategy(models, mode=mode, rule=settled, gate=parse("gate", gate), bucket_values=25)
+    scenario = Scenario(Cluster(WORKERS, UNEVEN, None), strategy, ITERATIONS, seed)
+    return World(scenario, MadeUp(VALUES, Draw(seed)))
+
+
+def outcome(gate: str, sync: str = "ssp:2", rule: Rule | None = FASGD) -> Outcome:
+    return world(gate, sync, rule).run()
+
+
+def bits(found: Outcome) -> tuple[str, bytes]:
+    return found.trace_sha256, found.model_vector().tobytes()
+
+
+@pytest.mark.parametrize(
+    "gate", ["every:push=1,fetch=1", "every:on_skip=reapply", "cached:0", "bandwidth", "significance:0", "budget:1GB"]
+)
+@pytest.mark.parametrize("sync", ["bsp", "asp", "ssp:2", "drop:2", "pssp:s=1,p=0.5"])
+def test_a_gate_that_skips_nothing_is_always_to_the_bit(gate: str, sync: str) -> None:
+    plain, gated = outcome("always", sync), outcome(gate, sync)
+    assert bits(gated) == bits(plain)
+    assert (gated.pushes_skipped, gated.fetches_skipped) == (0, 0)
+
+
+def test_a_bandwidth_gate_with_c_0_is_always() -> None:
+    assert bits(outcome("bandwidth:push=0,fetch=0,per=table")) == bits(outcome("always"))
+
+
+def test_what_is_skipped_is_counted_and_saved() -> None:
+    """Four buckets; every second update and every fourth fetch of 12 iterations and 3 workers."""
+    plain, found = report(outcome("always")), report(outcome("every:push=2,fetch=4"))
+    assert (plain["pushes_skipped"], plain["fetches_skipped"]) == (0, 0)
+    assert (found["pushes_skipped"], found["fetches_skipped"]) == (3 * 4 * 6, 3 * 4 * 9)
+    assert found["bytes_pushed"] == plain["bytes_pushed"] // 2
+    assert found["bytes_pulled"] == plain["bytes_pulled"] // 4
+    assert found["updates"] == plain["updates"]
+
+
+def test_a_budget_is_what_a_worker_spends() -> None:
+    """100 values take 800 bytes an iteration, both ways."""
+    found = report(outcome("budget:300B"))
+    spent = found["bytes_pushed"] + found["bytes_pulled"]
+    assert 300 * WORKERS * ITERATIONS - 200 * WORKERS <= spent <= 300 * WORKERS * ITERATIONS
+
+
+@pytest.mark.parametrize("per", ["model", "table"])
+def test_a_large_c_saves_much(per: str) -> None:
+    plain, found = outcome("always"), outcome(f"bandwidth:fetch=9,per={per}")
+    assert found.trace.bytes_pulled < plain.trace.bytes_pulled / 4
+    assert found.trace.bytes_pushed == plain.trace.bytes_pushed
+
+
+# The bound of ssp, whatever the gate. (Gates that accumulate are also in properties/test_schedules.py.)
+
+
+class Watched:
+    """Looks at every answer of a shard: its lead is below the bound."""
+
+    def __init__(self, shard: Any, s: int) -> None:
+        self.most = -ITERATIONS
+        self._handle, self._s = shard.handle, s
+        shard.handle = self.handle
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        effects: list[Effect] = self._handle(event, now)
+        for effect in effects:
+            if isinstance(effect, Send) and isinstance(effect.message, Params | Taken):
+                self.most = max(self.most, effect.message.progress - effect.message.v)
+        assert self.most < self._s
+        return effects
+
+
+@pytest.mark.parametrize(
+    "gate",
+    [
+        "every:push=2,fetch=3,on_skip=reapply",
+        "bandwidth:push=2,fetch=2,on_skip=reapply",
+        "bandwidth:push=2,fetch=2,per=table,on_skip=reapply",
+        "cached:5",
+        "budget:100B",
+    ],
+)
+@runs(10)
+@given(s=st.integers(1, 4), seed=st.integers(0, 1000))
+def test_under_ssp_no_gate_lets_a_worker_pass_its_bound(gate: str, s: int, seed: int) -> None:
+    run = world(gate, f"ssp:{s}", seed=seed)
+    watched = [Watched(server.shard, s) for server in run.servers]
+    run.run()
+    assert min(each.most for each in watched) >= -1, "no answer was seen"
+
+
+# Real runs.
+
+OPTIONS = ("-n", "2", "--iterations", "30", "--batch", "16", "--sync", "bsp", "--rule", "fasgd:0.005")
+
+
+@pytest.mark.parametrize("lane", ["shm", "tcp"])
+@pytest.mark.parametrize(
+    "gate",
+    [
+        "bandwidth:push=0.5,fetch=2,on_skip=reapply",
+        *(
+            pytest.param(gate, marks=pytest.mark.slow)
+            for gate in (
+                "bandwidth:push=1,fetch=1,per=table,on_skip=reapply",
+                "bandwidth:push=1,fetch=1",
+                "every:push=3,fetch=2,on_skip=reapply",
+                "budget:30kB",
+                "budget:20kB,of=fetch",
+                "significance:0.05",
+                "cached:2",
+            )
+        ),
+    ],
+)
+def test_a_real_run_skips_what_the_simulated_one_skips(tmp_path: Path, gate: str, lane: str) -> None:
+    """And comes to the same bits, where nothing is held back at the end: a worker that leaves sends what it holds."""
+    options = (*OPTIONS, "--gate", gate)
+    real, _ = train(tmp_path, *options, "--lane", lane, "-q")
+    expected = simulated(tmp_path, *options)
+    assert real["pushes_skipped"] == expected["pushes_skipped"]
+    assert real["fetches_skipped"] == expected["fetches_skipped"]
+    assert real["pushes_skipped"] + real["fetches_skipped"] > 0
+    if "reapply" in gate or "fetch" in gate.partition("of=")[2] or gate == "cached:2":
+        assert real["params_sha256"] == expected["params_sha256"]
+
+
+def test_b_fasgd_trains_and_saves(tmp_path: Path) -> None:
+    options = ("-n", "4", "--iterations", "150", "--sync", "asp", "--rule", "fasgd:0.01")
+    plain = simulated(tmp_path, *options)
+    found = simulated(tmp_path, *options, "--gate", "bandwidth:fetch=0.3")
+    assert found["accuracy"] >= plain["accuracy"] - 0.02
+    assert found["bytes_pulled"] < 0.7 * plain["bytes_pulled"]
+    assert found["fetches_skipped"] > 0
