@@ -14,7 +14,7 @@ from syncline.rules import Rule, optimises
 from syncline.sim.compute import Compute, Lognormal, read_trace
 from syncline.sim.dispatch import Dispatch, parse_dispatch
 from syncline.sim.faults import read_faults
-from syncline.sim.network import Links
+from syncline.sim.network import Links, Queue
 from syncline.sim.overlap import Overlap
 from syncline.sim.scenario import MOST_SERVERS, Cluster, Scenario
 from syncline.sim.sections import (
@@ -134,13 +134,14 @@ def _compute(cluster: ClusterSection, folder: Path, workers: int, iterations: in
 def _links(network: NetworkSection | None) -> tuple[Links | None, float | None]:
     if network is None:
         return None, None
+    queue = _one_of(Queue, network.queue, "network.queue") or Queue.FIFO
     apply = None if network.apply is None else units.rate(network.apply, "network.apply")
     if network.bandwidth is None and network.latency is None:
         return None, apply
     free = Links()
     bandwidth = free.bandwidth if network.bandwidth is None else units.rate(network.bandwidth, "network.bandwidth")
     latency = free.latency if network.latency is None else units.seconds(network.latency, "network.latency")
-    return Links(bandwidth, latency), apply
+    return Links(bandwidth, latency, queue), apply
 
 
 def _strategy(section: StrategySection) -> ServerStrategy:
@@ -260,7 +261,7 @@ def _flat(data: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 # Small helpers.
 
 T = TypeVar("T")
-Choice = TypeVar("Choice", Mode, Overlap, Release)
+Choice = TypeVar("Choice", Mode, Overlap, Queue, Release)
 
 
 def _or(value: T | None, default: T) -> T:

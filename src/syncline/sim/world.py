@@ -32,7 +32,7 @@ from syncline.sim.agenda import NO_WORKER, Action, Agenda
 from syncline.sim.cargo import cargo_of
 from syncline.sim.handover import Handover as ReplicaHandover
 from syncline.sim.moves import check_placements, handover_bytes, replacing, ruler
-from syncline.sim.network import Transfer, network_of
+from syncline.sim.network import Transfer
 from syncline.sim.outcome import Outcome, gap, judge, server_pieces
 from syncline.sim.pace import Pace, pace_of
 from syncline.sim.passes import Passes
@@ -40,6 +40,7 @@ from syncline.sim.problem import Problem
 from syncline.sim.processes import Client, Server
 from syncline.sim.replica import Replica, Steps
 from syncline.sim.scenario import Scenario
+from syncline.sim.sharing import network_of
 from syncline.sim.trace import TraceLog
 from syncline.strategy import Mode
 from syncline.sync import Release, SyncModel
