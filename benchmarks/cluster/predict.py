@@ -1,8 +1,8 @@
 """What the simulator says of an experiment, before or without running it: the same description, in virtual time.
 
-A link carries TCP in frames of 1,500 bytes, so a little less than its rate is left for values. Work on the processors
-is left out, as if every host had its own and they were fast. gloo is no protocol of ours: of its ring only the bytes
-count, one bucket after another.
+A link carries TCP in frames of 1,500 bytes, so a little less than its rate is left for values, and connections share it
+a window at a time. Work on the processors is left out, as if every host had its own and they were fast. gloo is no
+protocol of ours: of its ring only the bytes count, one bucket after another.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from syncline.layout import VALUE_BYTES
 from syncline.recipes import build_layers
 from syncline.sim import Cluster, Outcome, Scenario, World
 from syncline.sim.compute import Lognormal
-from syncline.sim.network import Links, Queue
+from syncline.sim.network import Links
 from syncline.sim.overlap import BACKWARD_PART, FORWARD_PART
 
 GOODPUT = 1448 / 1514
 """Of a frame, its headers included, what TCP with time stamps leaves for values."""
+
+WINDOW = 1 << 18
+"""Bytes that a connection has on its way, as a rule, before others have their turn on a link."""
 
 WARM, STEPS = 4, 6
 """Iterations before those that count, and these: after three or four a run goes on as it is."""
@@ -44,7 +47,7 @@ def scenario_of(experiment: Experiment, iterations: int) -> Scenario:
     """The experiment as the simulator knows it."""
     hosts = experiment.hosts
     words = {key: word for key, (word, _) in settle({COMMAND_LINE: experiment.settings}, hosts, hosts).items()}
-    links = Links(experiment.rate * GOODPUT, queue=Queue.FAIR)
+    links = Links(experiment.rate * GOODPUT, turn=WINDOW)
     cluster = Cluster(hosts, Lognormal(experiment.seconds), links, colocated=True)
     return Scenario(cluster, strategy_of(words, hosts), iterations, overlap=experiment.overlap)
 

@@ -12,8 +12,8 @@ from rich.table import Table
 SCHEMA = 1
 
 _OF_PREDICTING = (
-    "predicted: by the simulator, from the same description, with processors that cost no time; messages go over a "
-    "link one after another, where TCP lets them share it",
+    "predicted: by the simulator, from the same description, as if what Syncline and gloo compute took no time, and "
+    "TCP lost nothing",
     "gloo's ring is predicted by its bytes alone",
 )
 

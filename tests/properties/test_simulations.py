@@ -19,7 +19,9 @@ from syncline.strategy import Mode, ServerStrategy, settle_mode
 from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Release, Ssp, SyncModel
 
 seconds = st.sampled_from([0.0, 0.5, 1.0, 1.0, 2.0]) | st.floats(0, 2, allow_subnormal=False)
-links = st.none() | st.builds(Links, st.sampled_from([100.0, 1e4, 1e6]), st.sampled_from([0.0, 0.1]))
+links = st.none() | st.builds(
+    Links, st.sampled_from([100.0, 1e4, 1e6]), st.sampled_from([0.0, 0.1]), st.sampled_from([None, None, 7, 1000])
+)
 
 
 def models(workers: int, mode: Mode) -> st.SearchStrategy[SyncModel]:

@@ -25,12 +25,11 @@ from syncline.sim.faults import Crash, Fault, Freeze, Leave, Slow
 from syncline.sim.network import Links, Transfer
 from syncline.sim.overlap import Overlap, departures, shares_of, starts
 from syncline.sim.problem import Layers
-from syncline.sim.sharing import network_of
+from syncline.sim.turns import network_of
 from syncline.spec import parse
 from syncline.strategy import ServerStrategy, settle_mode
 
 BUCKET = float(BUCKET_VALUES * 4)
-WIRE = Links(BUCKET)
 EVEN = Layout.of([("A", (BUCKET_VALUES,)), ("B", (BUCKET_VALUES,))])
 LARGE_B = Layout.of([("A", (BUCKET_VALUES,)), ("B", (2, BUCKET_VALUES))])
 SHARES = (0.25, 0.75)
@@ -48,10 +47,11 @@ def simulate(
     colocated: bool = False,
     placement: Placement | None = None,
     faults: tuple[Fault, ...] = (),
+    turn: int | None = None,
 ) -> Outcome:
     models = (parse("sync", sync),) * servers
     mode, rule = settle_mode(None, None, models)
-    cluster = Cluster(workers, Trace(((3.0,) * iterations,) * workers), WIRE, apply, colocated)
+    cluster = Cluster(workers, Trace(((3.0,) * iterations,) * workers), Links(BUCKET, turn=turn), apply, colocated)
     strategy = ServerStrategy(models, mode=mode, rule=rule, placement=placement or RoundRobin())
     scenario = Scenario(cluster, strategy, iterations, faults=faults, overlap=Overlap(overlap))
     return World(scenario, Layers(layout, SHARES, Draw(0)), spans=True).run()
@@ -213,22 +213,23 @@ def test_two_workers_beside_two_servers_with_overlap() -> None:
 
 
 class Hosts:
-    """Sends messages of one second at time 0, and notes when they arrive."""
+    """Sends messages at time 0, of which a byte takes a second, and notes when they arrive."""
 
-    def __init__(self) -> None:
+    def __init__(self, turn: int | None = None, colocated: bool = True) -> None:
         self.agenda = Agenda()
-        self.network: Any = network_of(self.agenda, Links(1.0, 0.5), colocated=True)
+        self.network: Any = network_of(self.agenda, Links(1.0, 0.5, turn), colocated)
         self.arrived: dict[str, float] = {}
 
-    def send(self, name: str, sender: Any, receiver: Any) -> None:
-        self.network.send(Transfer(sender, receiver, 0, 1, self._note, name, None))
+    def send(self, name: str, sender: Any, receiver: Any, size: int = 1) -> None:
+        self.network.send(Transfer(sender, receiver, 0, size, self._note, name, None))
 
     def _note(self, name: str, _: None) -> None:
         self.arrived[name] = self.agenda.now
 
 
-def test_a_host_has_one_link_and_needs_none_within() -> None:
-    hosts = Hosts()
+@pytest.mark.parametrize("turn", [None, 1, 5])
+def test_a_host_has_one_link_and_needs_none_within(turn: int | None) -> None:
+    hosts = Hosts(turn)
     hosts.send("first", worker_id(0), server_id(1))
     hosts.send("second", server_id(0), worker_id(1))
     hosts.send("within", server_id(0), worker_id(0))
@@ -238,14 +239,64 @@ def test_a_host_has_one_link_and_needs_none_within() -> None:
     assert hosts.network.busiest()[0] == 2.0
 
 
-def test_a_worker_that_crashes_takes_nothing_of_its_server_along() -> None:
-    hosts = Hosts()
+@pytest.mark.parametrize("turn", [None, 1, 5])
+def test_a_worker_that_crashes_takes_nothing_of_its_server_along(turn: int | None) -> None:
+    hosts = Hosts(turn)
     for name, sender in (("begun", worker_id(0)), ("lost", worker_id(0)), ("kept", server_id(0))):
         hosts.send(name, sender, worker_id(1))
     hosts.agenda.run(3)
     hosts.network.forget(worker_id(0))
     hosts.agenda.drain()
     assert hosts.arrived == {"begun": 1.5, "kept": 2.5}
+
+
+# Turns.
+
+
+def test_a_small_message_waits_for_a_turn_not_for_a_large_message() -> None:
+    # Turns of 2: L 0-2, S 2-3, L 3-5, L 5-7; a second one on L's connection follows when L is done.
+    hosts = Hosts(2, colocated=False)
+    hosts.send("large", server_id(0), worker_id(1), 6)
+    hosts.send("small", server_id(0), worker_id(2))
+    hosts.send("next", server_id(0), worker_id(1))
+    hosts.agenda.drain()
+    assert hosts.arrived == {"small": 3.5, "large": 7.5, "next": 8.5}
+    assert hosts.network.busiest()[0] == 8.0
+
+
+def test_what_two_send_to_one_comes_in_turns_as_well() -> None:
+    # Both send 0-2 and 2-4; the receiver takes the first halves 0.5-2.5 and 2.5-4.5, then the second ones: 6.5 and 8.5.
+    hosts = Hosts(2, colocated=False)
+    hosts.send("one", worker_id(0), server_id(0), 4)
+    hosts.send("other", worker_id(1), server_id(0), 4)
+    hosts.agenda.drain()
+    assert hosts.arrived == {"one": 6.5, "other": 8.5}
+
+
+def test_a_message_that_is_half_sent_is_not_lost_in_a_crash() -> None:
+    hosts = Hosts(2, colocated=False)
+    hosts.send("begun", worker_id(0), server_id(0), 4)
+    hosts.send("lost", worker_id(0), server_id(0), 4)
+    hosts.send("lost too", worker_id(0), server_id(1), 4)
+    hosts.agenda.at(1.0, 0, lambda network, node: network.forget(node), hosts.network, worker_id(0))
+    hosts.agenda.drain()
+    assert hosts.arrived == {"begun": 4.5}
+
+
+def test_a_link_that_was_forgotten_serves_again() -> None:
+    hosts = Hosts(2, colocated=False)
+    hosts.send("begun", worker_id(0), server_id(0), 2)
+    hosts.send("lost", worker_id(0), server_id(1), 2)
+    hosts.agenda.run(2)
+    hosts.network.forget(worker_id(0))
+    hosts.send("again", worker_id(0), server_id(1), 3)
+    hosts.agenda.drain()
+    assert hosts.arrived == {"begun": 2.5, "again": 5.5}
+
+
+def test_a_turn_as_long_as_any_message_changes_nothing_on_links_with_one_connection() -> None:
+    finals = [simulate("forward", 4, LARGE_B, servers=1, turn=turn) for turn in (None, 1 << 30)]
+    assert finals[0].trace_sha256 == finals[1].trace_sha256
 
 
 # The file.
@@ -260,11 +311,12 @@ def read(tmp_path: Path, text: str) -> Any:
 def test_the_settings_are_read_and_shown(tmp_path: Path) -> None:
     experiment = read(
         tmp_path,
-        '[cluster]\nworkers = 2\ncolocated = true\n[network]\nbandwidth = "1Gbit"\n[model]\nlayers = "resnet56"\n'
-        '[strategy]\noverlap = "forward"\n',
+        '[cluster]\nworkers = 2\ncolocated = true\n[network]\nbandwidth = "1Gbit"\nturn = "64KiB"\n'
+        '[model]\nlayers = "resnet56"\n[strategy]\noverlap = "forward"\n',
     )
     assert experiment.scenario.overlap is Overlap.FORWARD
     assert experiment.scenario.cluster.colocated
+    assert experiment.scenario.cluster.links == Links(125e6, 0.0, 65_536)
     assert experiment.model.layers == "resnet56"
     shown = {setting.key: (setting.value, setting.origin) for setting in experiment.settings}
     assert shown["cluster.colocated"] == ("true", "file")
@@ -278,6 +330,8 @@ def test_the_settings_are_read_and_shown(tmp_path: Path) -> None:
     [
         ('[strategy]\noverlap = "backwards"', "strategy.overlap", "none, backward, forward"),
         ('[strategy]\noverlap = "forward"\n[dispatch]', "strategy.overlap", "no clock"),
+        ('[network]\nbandwidth = "1Gbit"\nturn = "0.1B"', "network.turn", "less than a byte"),
+        ('[network]\nlatency = 1\nturn = "1MiB"', "network.turn", "network.bandwidth"),
         ('[model]\nlayers = "resnet56"\nparameters = 5', "model.parameters", "a list of layers"),
         ('[model]\nlayers = "resnet56"\nrecipe = "digits-mlp"', "model.layers", "a recipe"),
     ],

@@ -14,7 +14,7 @@ from syncline.rules import Rule, optimises
 from syncline.sim.compute import Compute, Lognormal, read_trace
 from syncline.sim.dispatch import Dispatch, parse_dispatch
 from syncline.sim.faults import read_faults
-from syncline.sim.network import Links, Queue
+from syncline.sim.network import Links
 from syncline.sim.overlap import Overlap
 from syncline.sim.scenario import MOST_SERVERS, Cluster, Scenario
 from syncline.sim.sections import (
@@ -134,14 +134,18 @@ def _compute(cluster: ClusterSection, folder: Path, workers: int, iterations: in
 def _links(network: NetworkSection | None) -> tuple[Links | None, float | None]:
     if network is None:
         return None, None
-    queue = _one_of(Queue, network.queue, "network.queue") or Queue.FIFO
     apply = None if network.apply is None else units.rate(network.apply, "network.apply")
+    turn = None if network.turn is None else units.size(network.turn, "network.turn")
+    if turn == 0:
+        raise UsageError("network.turn", f"{network.turn!r} is less than a byte")
+    if turn is not None and network.bandwidth is None:
+        raise UsageError("network.turn", "is a matter of links that are not free; give network.bandwidth as well")
     if network.bandwidth is None and network.latency is None:
         return None, apply
     free = Links()
     bandwidth = free.bandwidth if network.bandwidth is None else units.rate(network.bandwidth, "network.bandwidth")
     latency = free.latency if network.latency is None else units.seconds(network.latency, "network.latency")
-    return Links(bandwidth, latency, queue), apply
+    return Links(bandwidth, latency, turn), apply
 
 
 def _strategy(section: StrategySection) -> ServerStrategy:
@@ -261,7 +265,7 @@ def _flat(data: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 # Small helpers.
 
 T = TypeVar("T")
-Choice = TypeVar("Choice", Mode, Overlap, Queue, Release)
+Choice = TypeVar("Choice", Mode, Overlap, Release)
 
 
 def _or(value: T | None, default: T) -> T:

@@ -1,4 +1,4 @@
-"""Links: FIFO and cut-through, each direction by itself (or shared: sharing.py).
+"""Links: FIFO and cut-through, each direction by itself (or in turns: turns.py).
 
 A message starts when the sender's link is free and ends at max(sender's end + latency, receiver's link free + bytes /
 bandwidth). Links count payload bytes only and are taken in order of (sender's start, worker number).
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
-from enum import StrEnum
 from math import inf
 from typing import Any
 
@@ -20,22 +19,14 @@ from syncline.messages import NodeId, server_id, worker_id
 from syncline.sim.agenda import Action, Agenda
 
 
-class Queue(StrEnum):
-    """How messages share a link."""
-
-    FIFO = "fifo"
-    """One after another."""
-    FAIR = "fair"
-    """All connections at once, as with TCP (sharing.py)."""
-
-
 @dataclass(frozen=True)
 class Links:
     """Every node's link: bytes per second in each direction, and seconds of latency."""
 
     bandwidth: float = inf
     latency: float = 0.0
-    queue: Queue = Queue.FIFO
+    turn: int | None = None
+    """Bytes that a connection sends before others have their turn (turns.py); None: messages go whole, as they come."""
 
 
 class Transfer(msgspec.Struct, frozen=True, gc=False):
@@ -118,16 +109,20 @@ class Network:
             self._agenda.at(link.free_at, queue[0].worker, self._next, link, None)
 
     def _start(self, link: Link, transfer: Transfer) -> None:
-        agenda, door = self._agenda, self._in[transfer.receiver]
-        seconds = transfer.size / self._bandwidth
-        link.free_at = free_at = agenda.now + seconds
+        arrival = self._occupy(link, self._in[transfer.receiver], transfer.size)
+        self._agenda.at(arrival, transfer.worker, transfer.arrive, transfer.whom, transfer.what)
+
+    def _occupy(self, link: Link, door: Link, size: int) -> float:
+        """Send so many bytes from now on; when they are there."""
+        seconds = size / self._bandwidth
+        link.free_at = free_at = self._agenda.now + seconds
         arrival, soonest = free_at + self._latency, door.free_at + seconds
         if soonest > arrival:
             arrival = soonest
         door.free_at = arrival
         link.busy += seconds
         door.busy += seconds
-        agenda.at(arrival, transfer.worker, transfer.arrive, transfer.whom, transfer.what)
+        return arrival
 
 
 class Colocated(Network):

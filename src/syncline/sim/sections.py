@@ -36,7 +36,7 @@ class NetworkSection(Section, frozen=True):
     bandwidth: str | None = None
     latency: str | float | None = None
     apply: str | None = None
-    queue: str = "fifo"
+    turn: str | None = None
 
 
 class ModelSection(Section, frozen=True):

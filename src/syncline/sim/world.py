@@ -40,8 +40,8 @@ from syncline.sim.problem import Problem
 from syncline.sim.processes import Client, Server
 from syncline.sim.replica import Replica, Steps
 from syncline.sim.scenario import Scenario
-from syncline.sim.sharing import network_of
 from syncline.sim.trace import TraceLog
+from syncline.sim.turns import network_of
 from syncline.strategy import Mode
 from syncline.sync import Release, SyncModel
 
