@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from syncline.draw import Draw
 from syncline.errors import RunError, UsageError
 from syncline.recipes import build_layers
 from syncline.recipes.layer_shares import multiplications
+from syncline.sim.experiment import read_experiment
 from syncline.sim.overlap import Overlap
 
 ROOT = Path(__file__).parents[2]
@@ -210,6 +213,20 @@ def test_the_scenario_is_the_same_experiment(own: Any) -> None:
     assert set(scenario.cluster.compute.block(0, 0, Draw(0))) == {0.5}
     assert [str(model) for model in scenario.strategy.sync] == ["ssp:5"] * 3
     assert (str(scenario.strategy.codec), str(scenario.strategy.reply_codec)) == ("topk:0.01", "topk:0.01")
+
+
+def test_the_file_in_the_docs_is_the_same_experiment(own: Any, tmp_path: Path) -> None:
+    (block,) = re.findall(r"^```toml\n(.*?)^```", (ROOT / "docs/cluster.md").read_text(), re.DOTALL | re.MULTILINE)
+    (tmp_path / "run.toml").write_text(block)
+    read = read_experiment(tmp_path / "run.toml")
+    made = own.predict.scenario_of(own.experiment.Experiment("resnet56"), read.scenario.iterations)
+    ours, theirs = read.scenario.cluster, made.cluster
+    assert (ours.links.bandwidth, ours.compute.mean) == pytest.approx(
+        (theirs.links.bandwidth, theirs.compute.mean), 0.01
+    )
+    assert read.model.layers == "resnet56"
+    assert replace(made, cluster=ours) == read.scenario
+    assert (theirs.links.turn, theirs.colocated) == (ours.links.turn, ours.colocated)
 
 
 def test_a_worker_that_waits_for_nobody_is_as_fast_as_alone(own: Any) -> None:

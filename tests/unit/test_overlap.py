@@ -6,12 +6,15 @@ that is asked for. In the timelines `B 2.5-3.5` is bucket B on a link from 2.5 t
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from syncline.cli.config import read_config
+from syncline.cli.main import main
 from syncline.draw import Draw
 from syncline.errors import UsageError
 from syncline.layout import BUCKET_VALUES, Bucket, Layout
@@ -346,3 +349,25 @@ def test_one_host_without_a_link_makes_no_sense(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"network\.bandwidth") as caught:
         read(tmp_path, "[cluster]\nworkers = 2\ncolocated = true\n")
     assert caught.value.option == "cluster.colocated"
+
+
+def test_a_real_run_heeds_the_file_but_for_what_is_the_simulators(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('[cluster]\nworkers = 2\ncolocated = true\n[strategy]\nsync = "asp"\noverlap = "forward"\n')
+    config = read_config(file)
+    assert config.settings == {"sync": "asp"}
+    assert config.ignored == ("cluster.colocated", "strategy.overlap")
+
+
+def test_a_layer_list_that_does_not_exist_is_refused_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('[cluster]\nworkers = 2\n[model]\nlayers = "resnet57"\n')
+    monkeypatch.setattr(sys, "argv", ["syncline", "simulate", str(file)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    shown = capsys.readouterr()
+    assert "model.layers" in shown.err
+    assert "settings" not in shown.out

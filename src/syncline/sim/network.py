@@ -109,20 +109,16 @@ class Network:
             self._agenda.at(link.free_at, queue[0].worker, self._next, link, None)
 
     def _start(self, link: Link, transfer: Transfer) -> None:
-        arrival = self._occupy(link, self._in[transfer.receiver], transfer.size)
-        self._agenda.at(arrival, transfer.worker, transfer.arrive, transfer.whom, transfer.what)
-
-    def _occupy(self, link: Link, door: Link, size: int) -> float:
-        """Send so many bytes from now on; when they are there."""
-        seconds = size / self._bandwidth
-        link.free_at = free_at = self._agenda.now + seconds
+        agenda, door = self._agenda, self._in[transfer.receiver]
+        seconds = transfer.size / self._bandwidth
+        link.free_at = free_at = agenda.now + seconds
         arrival, soonest = free_at + self._latency, door.free_at + seconds
         if soonest > arrival:
             arrival = soonest
         door.free_at = arrival
         link.busy += seconds
         door.busy += seconds
-        return arrival
+        agenda.at(arrival, transfer.worker, transfer.arrive, transfer.whom, transfer.what)
 
 
 class Colocated(Network):

@@ -96,6 +96,15 @@ class Turns(Network):
             worker = next(iter(line.values()))[0].transfer.worker
             self._agenda.at(link.free_at, worker, self._next, link, None)
 
+    def _occupy(self, link: Link, door: Link, size: int) -> float:
+        """Send so many bytes from now on; when they are there."""
+        seconds = size / self._bandwidth
+        link.free_at = self._agenda.now + seconds
+        door.free_at = max(link.free_at + self._latency, door.free_at + seconds)
+        link.busy += seconds
+        door.busy += seconds
+        return door.free_at
+
 
 def network_of(agenda: Agenda, links: Links | None, colocated: bool) -> Network | None:
     """The network of these links; None: messages take no time."""
