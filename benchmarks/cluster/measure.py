@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -13,7 +12,7 @@ from benchmarks.cluster import engine
 from benchmarks.cluster.device import Device
 from benchmarks.cluster.experiment import Experiment, System, case
 from benchmarks.cluster.network import Host
-from benchmarks.cluster.predict import Prediction, predict
+from benchmarks.cluster.predict import Prediction, cores, predict
 from benchmarks.cluster.window import Window
 
 from syncline.errors import RunError, UsageError
@@ -151,11 +150,6 @@ def limit_of(link: float, processors: float, own: float, linear: float) -> str:
     busy = "processors" if own >= OWN else "other programs"
     full = [name for name, share in (("link", link), (busy, processors)) if share >= FULL]
     return " and ".join(full) or ("computing" if linear >= LINEAR else "turns")
-
-
-def cores() -> int:
-    """Of this machine, that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def run_model(

@@ -1,12 +1,14 @@
 """What the simulator says of an experiment, before or without running it: the same description, in virtual time.
 
 A link carries TCP in frames of 1,500 bytes, so a little less than its rate is left for values, and connections share it
-a window at a time. Work on the processors is left out, as if every host had its own and they were fast. gloo is no
-protocol of ours: of its ring only the bytes count, one bucket after another.
+a window at a time. A message takes a processor its time, of which each host has its part of this machine's; what is
+done with the values in it is left out. gloo is no protocol of ours: of its ring only the bytes count, one bucket after
+another.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from benchmarks.cluster.experiment import Experiment, Overlap, System, ddp_buckets
@@ -27,6 +29,11 @@ GOODPUT = 1448 / 1514
 WINDOW = 1 << 18
 """Bytes that a connection has on its way, as a rule, before others have their turn on a link."""
 
+HANDLING = 100e-6
+"""Seconds that a message takes a processor, at both ends together, whatever its size: about what the benchmark's own
+figures say (cores busy, times the seconds of a step, divided by its messages) where messages are many and small.
+"""
+
 WARM, STEPS = 4, 6
 """Iterations before those that count, and these: after three or four a run goes on as it is."""
 
@@ -43,12 +50,18 @@ class Prediction:
     """Values sent by a host's link, on average over the hosts."""
 
 
+def cores() -> int:
+    """Of this machine, that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def scenario_of(experiment: Experiment, iterations: int) -> Scenario:
     """The experiment as the simulator knows it."""
     hosts = experiment.hosts
     words = {key: word for key, (word, _) in settle({COMMAND_LINE: experiment.settings}, hosts, hosts).items()}
     links = Links(experiment.rate * GOODPUT, turn=WINDOW)
-    cluster = Cluster(hosts, Lognormal(experiment.seconds), links, colocated=True)
+    handling = HANDLING * max(1.0, hosts / cores())
+    cluster = Cluster(hosts, Lognormal(experiment.seconds), links, colocated=True, handling=handling)
     return Scenario(cluster, strategy_of(words, hosts), iterations, overlap=experiment.overlap)
 
 

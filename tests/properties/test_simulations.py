@@ -80,7 +80,8 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     cable = draw(links)
     colocated = cable is not None and draw(st.booleans())
     apply = draw(st.sampled_from([None, 500.0]))
-    cluster = Cluster(workers, Trace(tuple(map(tuple, rows))), cable, apply, colocated)
+    handling = draw(st.sampled_from([0.0, 0.0, 0.05]))
+    cluster = Cluster(workers, Trace(tuple(map(tuple, rows))), cable, apply, colocated, handling)
     overlap = draw(st.sampled_from([Overlap.NONE, *Overlap]))
     return Scenario(cluster, strategy, iterations, draw(st.integers(0, 99)), tuple(accidents), overlap=overlap)
 

@@ -215,10 +215,11 @@ def test_the_scenario_is_the_same_experiment(own: Any) -> None:
     assert (str(scenario.strategy.codec), str(scenario.strategy.reply_codec)) == ("topk:0.01", "topk:0.01")
 
 
-def test_the_file_in_the_docs_is_the_same_experiment(own: Any, tmp_path: Path) -> None:
+def test_the_file_in_the_docs_is_the_same_experiment(own: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (block,) = re.findall(r"^```toml\n(.*?)^```", (ROOT / "docs/cluster.md").read_text(), re.DOTALL | re.MULTILINE)
     (tmp_path / "run.toml").write_text(block)
     read = read_experiment(tmp_path / "run.toml")
+    monkeypatch.setattr(own.predict, "cores", lambda: 4)
     made = own.predict.scenario_of(own.experiment.Experiment("resnet56"), read.scenario.iterations)
     ours, theirs = read.scenario.cluster, made.cluster
     assert (ours.links.bandwidth, ours.compute.mean) == pytest.approx(
@@ -226,10 +227,13 @@ def test_the_file_in_the_docs_is_the_same_experiment(own: Any, tmp_path: Path) -
     )
     assert read.model.layers == "resnet56"
     assert replace(made, cluster=ours) == read.scenario
-    assert (theirs.links.turn, theirs.colocated) == (ours.links.turn, ours.colocated)
+    for key in ("colocated", "handling", "workers"):
+        assert getattr(theirs, key) == getattr(ours, key)
+    assert theirs.links.turn == ours.links.turn
 
 
-def test_a_worker_that_waits_for_nobody_is_as_fast_as_alone(own: Any) -> None:
+def test_a_worker_that_waits_for_nobody_is_as_fast_as_alone(own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own.predict, "HANDLING", 0.0)
     for name in ("bsp", "bsp-after", "gloo"):
         alone = own.experiment.case(name, own.experiment.Experiment("resnet56", hosts=1))
         assert own.predict.predict(alone).speedup == pytest.approx(1)
@@ -237,7 +241,16 @@ def test_a_worker_that_waits_for_nobody_is_as_fast_as_alone(own: Any) -> None:
     assert own.predict.predict(free).speedup == pytest.approx(3)
 
 
-def test_predictions_keep_their_proportions_when_all_is_slower(own: Any) -> None:
+def test_many_small_messages_take_processors_that_hosts_share(own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = own.experiment.case("uniform", own.experiment.Experiment("resnet56"))
+    monkeypatch.setattr(own.predict, "cores", lambda: 4)
+    each_its_own = own.predict.scenario_of(experiment, 2).cluster.handling
+    monkeypatch.setattr(own.predict, "cores", lambda: 1)
+    assert own.predict.scenario_of(experiment, 2).cluster.handling == 4 * each_its_own == 4 * own.predict.HANDLING
+
+
+def test_predictions_keep_their_proportions_when_all_is_slower(own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own.predict, "HANDLING", 0.0)
     experiment = own.experiment.Experiment("resnet56", hosts=3)
     fast, slow = own.predict.predict(experiment), own.predict.predict(experiment.slower(8))
     assert slow.speedup == pytest.approx(fast.speedup)

@@ -51,10 +51,13 @@ def simulate(
     placement: Placement | None = None,
     faults: tuple[Fault, ...] = (),
     turn: int | None = None,
+    handling: float = 0.0,
 ) -> Outcome:
     models = (parse("sync", sync),) * servers
     mode, rule = settle_mode(None, None, models)
-    cluster = Cluster(workers, Trace(((3.0,) * iterations,) * workers), Links(BUCKET, turn=turn), apply, colocated)
+    cluster = Cluster(
+        workers, Trace(((3.0,) * iterations,) * workers), Links(BUCKET, turn=turn), apply, colocated, handling
+    )
     strategy = ServerStrategy(models, mode=mode, rule=rule, placement=placement or RoundRobin())
     scenario = Scenario(cluster, strategy, iterations, faults=faults, overlap=Overlap(overlap))
     return World(scenario, Layers(layout, SHARES, Draw(0)), spans=True).run()
@@ -302,6 +305,31 @@ def test_a_turn_as_long_as_any_message_changes_nothing_on_links_with_one_connect
     assert finals[0].trace_sha256 == finals[1].trace_sha256
 
 
+# Processors.
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_each_message_that_comes_in_takes_its_time_one_after_another(n: int) -> None:
+    # Handling takes 1.5 s. Up: B 3-4, A 4-5; handled B 4-5.5, A 5.5-7; down: B 5.5-6.5, A 7-8; handled B 6.5-8,
+    # A 8-9.5.
+    assert finish(simulate("none", n, handling=1.5)) == 9.5 * n
+    # And 4 s more for an update that is applied: B 4-9.5, A 9.5-15; down B 9.5-10.5, A 15-16; handled B 10.5-12,
+    # A 16-17.5.
+    assert finish(simulate("none", n, handling=1.5, apply=APPLY)) == 17.5 * n
+
+
+def test_nodes_of_one_host_share_its_processor() -> None:
+    # No link is needed. Both updates come in at 3: handled B 3-4, A 4-5. B's answer comes in at 4, while A is handled:
+    # it is done at 6, and that of A, which comes in at 5, at 7.
+    assert finish(simulate("none", 1, colocated=True, handling=1.0)) == 7
+
+
+def test_answers_wait_for_a_frozen_worker_once() -> None:
+    # As above until 6.5 and 8, but frozen until 9: then both, which have been handled, are taken in, A at 9.5.
+    assert finish(simulate("none", 1, handling=1.5, faults=(Freeze(6.0, 0, 3.0),))) == 9.5
+    assert finish(simulate("none", 1, handling=1.5, faults=(Freeze(6.0, 0, 5.0),))) == 11
+
+
 # The file.
 
 
@@ -314,12 +342,13 @@ def read(tmp_path: Path, text: str) -> Any:
 def test_the_settings_are_read_and_shown(tmp_path: Path) -> None:
     experiment = read(
         tmp_path,
-        '[cluster]\nworkers = 2\ncolocated = true\n[network]\nbandwidth = "1Gbit"\nturn = "64KiB"\n'
+        '[cluster]\nworkers = 2\ncolocated = true\n[network]\nbandwidth = "1Gbit"\nturn = "64KiB"\nhandling = "0.1ms"\n'
         '[model]\nlayers = "resnet56"\n[strategy]\noverlap = "forward"\n',
     )
     assert experiment.scenario.overlap is Overlap.FORWARD
     assert experiment.scenario.cluster.colocated
     assert experiment.scenario.cluster.links == Links(125e6, 0.0, 65_536)
+    assert experiment.scenario.cluster.handling == 1e-4
     assert experiment.model.layers == "resnet56"
     shown = {setting.key: (setting.value, setting.origin) for setting in experiment.settings}
     assert shown["cluster.colocated"] == ("true", "file")
@@ -334,6 +363,7 @@ def test_the_settings_are_read_and_shown(tmp_path: Path) -> None:
         ('[strategy]\noverlap = "backwards"', "strategy.overlap", "none, backward, forward"),
         ('[strategy]\noverlap = "forward"\n[dispatch]', "strategy.overlap", "no clock"),
         ('[network]\nbandwidth = "1Gbit"\nturn = "0.1B"', "network.turn", "less than a byte"),
+        ('[network]\nhandling = "fast"', "network.handling", "is no time"),
         ('[network]\nlatency = 1\nturn = "1MiB"', "network.turn", "network.bandwidth"),
         ('[model]\nlayers = "resnet56"\nparameters = 5', "model.parameters", "a list of layers"),
         ('[model]\nlayers = "resnet56"\nrecipe = "digits-mlp"', "model.layers", "a recipe"),

@@ -94,7 +94,7 @@ def _scenario(file: ExperimentFile, folder: Path) -> Scenario:
     compute = _compute(file.cluster, folder, shape.worker_numbers, file.iterations)
     links, apply = _links(file.network)
     return Scenario(
-        cluster=Cluster(file.cluster.workers, compute, links, apply, file.cluster.colocated),
+        cluster=Cluster(file.cluster.workers, compute, links, apply, file.cluster.colocated, _handling(file.network)),
         strategy=_strategy(file.strategy),
         iterations=file.iterations,
         seed=file.seed,
@@ -146,6 +146,12 @@ def _links(network: NetworkSection | None) -> tuple[Links | None, float | None]:
     bandwidth = free.bandwidth if network.bandwidth is None else units.rate(network.bandwidth, "network.bandwidth")
     latency = free.latency if network.latency is None else units.seconds(network.latency, "network.latency")
     return Links(bandwidth, latency, turn), apply
+
+
+def _handling(network: NetworkSection | None) -> float:
+    if network is None or network.handling is None:
+        return 0.0
+    return units.seconds(network.handling, "network.handling")
 
 
 def _strategy(section: StrategySection) -> ServerStrategy:
