@@ -6,14 +6,14 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.cluster.experiment import CASES, Experiment, case
-from benchmarks.cluster.measure import run_model
+from benchmarks.cluster.measure import predict_model, run_model
 from benchmarks.cluster.models import MODELS, model
-from benchmarks.cluster.network import check_possible, network
+from benchmarks.cluster.network import check_hosts, check_possible, network
 from benchmarks.cluster.plot import plot
 from benchmarks.cluster.report import Report, show
 from rich.console import Console
@@ -39,6 +39,7 @@ class Request:
     slower: float
     report: Path | None
     plot: Path | None
+    predict_only: bool = False
 
     def base(self, name: str) -> Experiment:
         """A model on this request's hosts and links."""
@@ -58,6 +59,9 @@ def parse(arguments: Sequence[str]) -> Request:
     )
     parser.add_argument("--report", type=Path, help="write the figures as JSON")
     parser.add_argument("--plot", type=Path, help="draw the figures")
+    parser.add_argument(
+        "--predict-only", action="store_true", help="only what the simulator says; needs no root, and no network"
+    )
     given = parser.parse_args(arguments)
     request = Request(
         given.hosts,
@@ -68,6 +72,7 @@ def parse(arguments: Sequence[str]) -> Request:
         given.slower,
         given.report,
         given.plot,
+        given.predict_only,
     )
     _check(request)
     return request
@@ -85,6 +90,7 @@ def _words(text: str, option: str) -> tuple[str, ...]:
 
 
 def _check(request: Request) -> None:
+    check_hosts(request.hosts)
     for option, value in (("--seconds", request.seconds), ("--slower", request.slower)):
         if not (0 < value < math.inf):
             raise UsageError(option, f"{value:g} must be finite and above 0")
@@ -101,24 +107,36 @@ def _check(request: Request) -> None:
 
 def measure(request: Request) -> Report:
     """Make the network, run every case, and take the network away again."""
-    say = Console(stderr=True, highlight=False)
     alone, rows = {}, []
     with network(request.hosts, request.rate / request.slower) as hosts:
         for name in request.models:
-            alone[name], more = run_model(
-                request.base(name), request.cases, hosts, request.seconds, lambda text: say.print(text, markup=False)
-            )
+            alone[name], more = run_model(request.base(name), request.cases, hosts, request.seconds, _tell())
             rows += more
     return Report(request.hosts, request.rate, request.slower, request.seconds, alone, rows)
+
+
+def foretell(request: Request) -> Report:
+    """What the simulator says of every case."""
+    alone, rows = {}, []
+    for name in request.models:
+        alone[name], more = predict_model(request.base(name), request.cases, _tell())
+        rows += more
+    return Report(request.hosts, request.rate, request.slower, request.seconds, alone, rows, measured=False)
+
+
+def _tell() -> Callable[[str], None]:
+    say = Console(stderr=True, highlight=False)
+    return lambda text: say.print(text, markup=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; its exit code."""
     try:
         request = parse(sys.argv[1:] if arguments is None else arguments)
-        check_possible(request.hosts)
+        if not request.predict_only:
+            check_possible(request.hosts)
         with Heed(again=lambda: None):
-            report = measure(request)
+            report = foretell(request) if request.predict_only else measure(request)
     except UsageError as error:
         return _complain(str(error), 2)
     except RunError as error:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
-from benchmarks.cluster.models import BACKWARD, Model, model
+from benchmarks.cluster.models import Model, model
 
 from syncline.errors import UsageError
 from syncline.layout import VALUE_BYTES, Table
+from syncline.sim.overlap import BACKWARD_PART, FORWARD_PART, Overlap
 
 
 class System(StrEnum):
@@ -18,17 +19,6 @@ class System(StrEnum):
 
     SYNCLINE = "syncline"
     GLOO = "gloo"
-
-
-class Overlap(StrEnum):
-    """What goes on while updates and answers are under way."""
-
-    NONE = "none"
-    """Nothing: all updates leave after the backward pass."""
-    BACKWARD = "backward"
-    """The rest of the backward pass: a layer's update leaves as soon as it is there."""
-    FORWARD = "forward"
-    """The next forward pass as well: a layer waits only for its own parameters."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +55,7 @@ class Experiment:
     def pauses(self) -> tuple[tuple[str, float, float], ...]:
         """Of each table, first to last: its name, and its seconds of the forward and of the backward pass."""
         tables, shares = self.layers.layout.tables, self.layers.shares
-        forward, backward = self.seconds * (1 - BACKWARD), self.seconds * BACKWARD
+        forward, backward = self.seconds * FORWARD_PART, self.seconds * BACKWARD_PART
         return tuple((t.name, forward * share, backward * share) for t, share in zip(tables, shares, strict=True))
 
     @property
@@ -75,9 +65,14 @@ class Experiment:
         return {key: word for key, word in words.items() if word}
 
     @property
+    def ring(self) -> float:
+        """What a link must carry, each way, of every byte that all are to share: what others hold, there and back."""
+        return 2 * (self.hosts - 1) / self.hosts
+
+    @property
     def least_bytes(self) -> float:
-        """What a host's link must carry, each way, for a dense bsp iteration: what others hold, there and back."""
-        return 2 * self.layers.layout.size * VALUE_BYTES * (self.hosts - 1) / self.hosts
+        """What a host's link must carry, each way, for a dense bsp iteration."""
+        return self.layers.layout.size * VALUE_BYTES * self.ring
 
     def slower(self, factor: float) -> Experiment:
         """The same with a `factor` times longer step and slower link: what is waited for keeps its proportions."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from statistics import mean
 from time import monotonic
@@ -13,6 +12,7 @@ from benchmarks.cluster import engine
 from benchmarks.cluster.device import Device
 from benchmarks.cluster.experiment import Experiment, System, case
 from benchmarks.cluster.network import Host
+from benchmarks.cluster.predict import Prediction, cores, predict
 from benchmarks.cluster.window import Window
 
 from syncline.errors import RunError, UsageError
@@ -63,6 +63,12 @@ class Row:
     figures: Figures | None = None
     skipped: str = ""
     failed: str = ""
+    predicted: Prediction | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why there are no figures; nothing, if there are, or if none were asked for."""
+        return f"skipped: {self.skipped}" if self.skipped else f"failed: {self.failed}" if self.failed else ""
 
 
 def alone(experiment: Experiment, seconds: float) -> float:
@@ -79,6 +85,13 @@ def alone(experiment: Experiment, seconds: float) -> float:
         device.wait()
         steps += 1
     return steps / (monotonic() - begun)
+
+
+def predict_case(name: str, base: Experiment) -> Row:
+    """What the simulator says of one case; nothing is run."""
+    experiment = case(name, base)
+    reason = refusal(experiment)
+    return Row(name, experiment, skipped=reason, predicted=None if reason else predict(experiment))
 
 
 def run_case(name: str, base: Experiment, hosts: Sequence[Host], seconds: float, single: float) -> Row:
@@ -98,6 +111,11 @@ def why_not(experiment: Experiment) -> str:
     """Why this cannot be run here; nothing, if it can."""
     if experiment.system is System.GLOO and find_spec("torch") is None:
         return "torch is not installed"
+    return refusal(experiment)
+
+
+def refusal(experiment: Experiment) -> str:
+    """Why Syncline refuses this; nothing, if it does not."""
     try:
         engine.check(experiment)
     except UsageError as error:
@@ -134,11 +152,6 @@ def limit_of(link: float, processors: float, own: float, linear: float) -> str:
     return " and ".join(full) or ("computing" if linear >= LINEAR else "turns")
 
 
-def cores() -> int:
-    """Of this machine, that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def run_model(
     base: Experiment, cases: Sequence[str], hosts: Sequence[Host], seconds: float, tell: Callable[[str], None]
 ) -> tuple[float, list[Row]]:
@@ -147,14 +160,28 @@ def run_model(
     tell(f"{base.model}: one worker alone makes {single:.2f} steps a second")
     rows = []
     for name in cases:
-        row = run_case(name, base, hosts, seconds, single)
+        expected = predict_case(name, base).predicted  # before it is measured, since that takes a processor
+        row = replace(run_case(name, base, hosts, seconds, single), predicted=expected)
         tell(f"{base.model}, {name}: {outcome(row)}")
         rows.append(row)
     return single, rows
 
 
+def predict_model(base: Experiment, cases: Sequence[str], tell: Callable[[str], None]) -> tuple[float, list[Row]]:
+    """The same without a network, and with nothing but predictions."""
+    rows = []
+    for name in cases:
+        row = predict_case(name, base)
+        tell(f"{base.model}, {name}: {outcome(row)}")
+        rows.append(row)
+    return 1 / base.seconds, rows
+
+
 def outcome(row: Row) -> str:
     """A row in a few words."""
-    if row.figures is None:
-        return f"skipped: {row.skipped}" if row.skipped else f"failed: {row.failed}"
-    return f"{row.figures.speedup:.2f} times one worker"
+    found = [row.reason] if row.reason else []
+    if row.figures is not None:
+        found.append(f"{row.figures.speedup:.2f} times one worker")
+    if row.predicted is not None:
+        found.append(f"predicted {row.predicted.speedup:.2f}")
+    return ", ".join(found)

@@ -88,12 +88,17 @@ def network(hosts: int, rate: float) -> Iterator[tuple[Host, ...]]:
         yield made
 
 
-def check_possible(hosts: int) -> None:
-    """Refuse what cannot be made here."""
+def check_hosts(hosts: int) -> None:
+    """Refuse none, and more than there can be."""
     if not 1 <= hosts <= MOST_HOSTS:
         raise UsageError("--hosts", f"from 1 to {MOST_HOSTS}, not {hosts}")
+
+
+def check_possible(hosts: int) -> None:
+    """Refuse what cannot be made here."""
+    check_hosts(hosts)
     if os.geteuid() != 0:
-        raise UsageError("cluster", "network namespaces take root; run it as root")
+        raise UsageError("cluster", "network namespaces take root; run it as root, or with --predict-only")
     for command in ("ip", "tc"):
         if shutil.which(command) is None:
             raise UsageError("cluster", f"takes the command `{command}`; install iproute2")

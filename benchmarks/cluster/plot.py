@@ -1,4 +1,4 @@
-"""A picture of the speed-ups: a panel for each model, a bar for each case."""
+"""A picture of the speed-ups: a panel for each model, a bar for each case, a mark for what was predicted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from benchmarks.cluster.experiment import System
 from benchmarks.cluster.measure import Row
 from benchmarks.cluster.report import Report
 
-OURS, THEIRS, LINES = "#3b6ea5", "#e8a33d", "#777777"
+OURS, THEIRS, LINES, MARK = "#3b6ea5", "#e8a33d", "#777777", "#222222"
 
 
 def plot(report: Report, path: Path) -> None:
@@ -27,7 +27,8 @@ def plot(report: Report, path: Path) -> None:
     link = f"{report.hosts} hosts, links of {report.rate * 8 / 1e9 / report.slower:g} Gbit"
     slower = f", everything {report.slower:g} times slower" if report.slower != 1 else ""
     figure.suptitle(f"Steps per second as a multiple of one worker\n{link}{slower}", fontsize=11)
-    figure.supxlabel("computing is a pause, and all hosts share one machine's cores", fontsize=8, color=LINES)
+    below = "computing is a pause, and all hosts share one machine's cores" if report.measured else "nothing was run"
+    figure.supxlabel(f"{below}; diamonds: predicted by the simulator", fontsize=8, color=LINES)
     figure.savefig(path, dpi=120)
 
 
@@ -37,13 +38,17 @@ def _panel(axes: object, model: str, rows: list[Row], hosts: int) -> None:
     assert isinstance(axes, Axes)
     for place, row in enumerate(rows):
         figures = row.figures
+        if row.predicted is not None:
+            axes.plot(row.predicted.speedup, place, marker="D", markersize=5, color=MARK, clip_on=False, zorder=3)
         if figures is None:
-            axes.text(0.05, place, "skipped" if row.skipped else "failed", va="center", fontsize=8, color=LINES)
+            text = row.reason.partition(":")[0] or ("" if row.predicted is None else f"{row.predicted.speedup:.2f}")
+            axes.text(0.05, place, text, va="center", fontsize=8, color=LINES)
             continue
         colour = THEIRS if row.experiment.system is System.GLOO else OURS
         axes.barh(place, figures.speedup, color=colour)
         text = f"{figures.speedup:.2f}   link {figures.utilisation:.0%}"
-        axes.text(figures.speedup + 0.05, place, text, va="center", fontsize=8)
+        end = max(figures.speedup, 0.0 if row.predicted is None else row.predicted.speedup + 0.05)
+        axes.text(end + 0.05, place, text, va="center", fontsize=8)
     axes.axvline(1, color=LINES, linewidth=0.8, linestyle=":")
     axes.axvline(hosts, color=LINES, linewidth=0.8)
     axes.set_yticks(range(len(rows)), [row.case for row in rows])

@@ -19,7 +19,9 @@ from syncline.strategy import Mode, ServerStrategy, settle_mode
 from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Release, Ssp, SyncModel
 
 seconds = st.sampled_from([0.0, 0.5, 1.0, 1.0, 2.0]) | st.floats(0, 2, allow_subnormal=False)
-links = st.none() | st.builds(Links, st.sampled_from([100.0, 1e4, 1e6]), st.sampled_from([0.0, 0.1]))
+links = st.none() | st.builds(
+    Links, st.sampled_from([100.0, 1e4, 1e6]), st.sampled_from([0.0, 0.1]), st.sampled_from([None, None, 7, 1000])
+)
 
 
 def models(workers: int, mode: Mode) -> st.SearchStrategy[SyncModel]:
@@ -78,7 +80,8 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     cable = draw(links)
     colocated = cable is not None and draw(st.booleans())
     apply = draw(st.sampled_from([None, 500.0]))
-    cluster = Cluster(workers, Trace(tuple(map(tuple, rows))), cable, apply, colocated)
+    handling = draw(st.sampled_from([0.0, 0.0, 0.05]))
+    cluster = Cluster(workers, Trace(tuple(map(tuple, rows))), cable, apply, colocated, handling)
     overlap = draw(st.sampled_from([Overlap.NONE, *Overlap]))
     return Scenario(cluster, strategy, iterations, draw(st.integers(0, 99)), tuple(accidents), overlap=overlap)
 

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from rich.console import Console
 
+from syncline.draw import Draw
 from syncline.errors import RunError, UsageError
+from syncline.recipes import build_layers
+from syncline.recipes.layer_shares import multiplications
+from syncline.sim.experiment import read_experiment
+from syncline.sim.overlap import Overlap
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,13 +36,13 @@ def _within_reach(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def own() -> Any:
     """The benchmark's modules, which are not installed."""
-    from benchmarks.cluster import cli, engine, experiment, measure, models, network, report, window
+    from benchmarks.cluster import cli, engine, experiment, measure, models, network, predict, report, window
 
     class Own:
         pass
 
     found: Any = Own()
-    for module in (cli, engine, experiment, measure, models, network, report, window):
+    for module in (cli, engine, experiment, measure, models, network, predict, report, window):
         setattr(found, module.__name__.rpartition(".")[2], module)
     return found
 
@@ -49,8 +58,16 @@ needs_namespaces = pytest.mark.skipif(
 @pytest.mark.parametrize(
     ("name", "published"), [("resnet56", 125.5e6), ("googlenet", 1.50e9), ("inception-v4", 12.27e9)]
 )
-def test_the_multiplications_are_those_of_the_architecture(own: Any, name: str, published: float) -> None:
-    assert sum(own.models.MODELS[name].multiplications) == pytest.approx(published, rel=0.02)
+def test_the_multiplications_are_those_of_the_architecture(name: str, published: float) -> None:
+    assert sum(multiplications(name)) == pytest.approx(published, rel=0.02)
+
+
+def test_a_name_without_a_layer_list_is_refused() -> None:
+    assert build_layers("resnet56", Draw(0)).layout.size == 853_018
+    assert sum(build_layers("resnet56", Draw(0)).shares) == pytest.approx(1)
+    with pytest.raises(UsageError, match="one of: resnet56, googlenet, inception-v4") as caught:
+        build_layers("resnet57", Draw(0))
+    assert caught.value.option == "model.layers"
 
 
 def test_the_pauses_of_a_step_add_up_and_backward_takes_twice_as_long(own: Any) -> None:
@@ -181,6 +198,113 @@ def test_the_report_says_what_it_is_worth(own: Any) -> None:
     assert made["schema"] == 1
     assert made["rows"][0]["experiment"]["sync"] == "bsp"
     assert msgspec.json.decode(msgspec.json.encode(made)) == made
+
+
+# Predictions.
+
+
+def test_the_scenario_is_the_same_experiment(own: Any) -> None:
+    base = own.experiment.Experiment("resnet56", hosts=3, rate=1e6, pause=0.5)
+    scenario = own.predict.scenario_of(own.experiment.case("all", base), 7)
+    assert scenario.overlap is Overlap.FORWARD
+    assert (scenario.iterations, scenario.cluster.workers, scenario.strategy.servers) == (7, 3, 3)
+    assert scenario.cluster.colocated
+    assert scenario.cluster.links.bandwidth == 1e6 * own.predict.GOODPUT
+    assert set(scenario.cluster.compute.block(0, 0, Draw(0))) == {0.5}
+    assert [str(model) for model in scenario.strategy.sync] == ["ssp:5"] * 3
+    assert (str(scenario.strategy.codec), str(scenario.strategy.reply_codec)) == ("topk:0.01", "topk:0.01")
+
+
+def test_the_file_in_the_docs_is_the_same_experiment(own: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = re.findall(r"^```toml\n(.*?)^```", (ROOT / "docs/cluster.md").read_text(), re.DOTALL | re.MULTILINE)
+    (tmp_path / "run.toml").write_text(block)
+    read = read_experiment(tmp_path / "run.toml")
+    monkeypatch.setattr(own.predict, "cores", lambda: 4)
+    made = own.predict.scenario_of(own.experiment.Experiment("resnet56"), read.scenario.iterations)
+    ours, theirs = read.scenario.cluster, made.cluster
+    assert (ours.links.bandwidth, ours.compute.mean) == pytest.approx(
+        (theirs.links.bandwidth, theirs.compute.mean), 0.01
+    )
+    assert read.model.layers == "resnet56"
+    assert replace(made, cluster=ours) == read.scenario
+    for key in ("colocated", "handling", "workers"):
+        assert getattr(theirs, key) == getattr(ours, key)
+    assert theirs.links.turn == ours.links.turn
+
+
+def test_a_worker_that_waits_for_nobody_is_as_fast_as_alone(own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own.predict, "HANDLING", 0.0)
+    for name in ("bsp", "bsp-after", "gloo"):
+        alone = own.experiment.case(name, own.experiment.Experiment("resnet56", hosts=1))
+        assert own.predict.predict(alone).speedup == pytest.approx(1)
+    free = own.experiment.Experiment("resnet56", hosts=3, rate=1e15)
+    assert own.predict.predict(free).speedup == pytest.approx(3)
+
+
+def test_many_small_messages_take_processors_that_hosts_share(own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = own.experiment.case("uniform", own.experiment.Experiment("resnet56"))
+    monkeypatch.setattr(own.predict, "cores", lambda: 4)
+    each_its_own = own.predict.scenario_of(experiment, 2).cluster.handling
+    monkeypatch.setattr(own.predict, "cores", lambda: 1)
+    assert own.predict.scenario_of(experiment, 2).cluster.handling == 4 * each_its_own == 4 * own.predict.HANDLING
+
+
+def test_predictions_keep_their_proportions_when_all_is_slower(own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own.predict, "HANDLING", 0.0)
+    experiment = own.experiment.Experiment("resnet56", hosts=3)
+    fast, slow = own.predict.predict(experiment), own.predict.predict(experiment.slower(8))
+    assert slow.speedup == pytest.approx(fast.speedup)
+    assert slow.iterations_per_second * 8 == pytest.approx(fast.iterations_per_second)
+    assert slow.bytes_per_iteration == fast.bytes_per_iteration == pytest.approx(experiment.least_bytes)
+
+
+def test_a_ring_without_overlap_is_all_computing_and_then_all_bytes(own: Any) -> None:
+    experiment = own.experiment.case("gloo-after", own.experiment.Experiment("googlenet"))
+    seconds = experiment.seconds + experiment.least_bytes / experiment.rate / own.predict.GOODPUT
+    assert own.predict.predict(experiment).iterations_per_second == pytest.approx(4 / seconds)
+    beside = own.experiment.case("gloo", own.experiment.Experiment("googlenet"))
+    assert own.predict.predict(beside).speedup > own.predict.predict(experiment).speedup
+
+
+def test_predictions_alone_need_no_root(
+    own: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    words = ["--hosts", "2", "--models", "resnet56", "--cases", "bsp,gloo"]
+    assert own.cli.main(words) == 2
+    assert "--predict-only" in capsys.readouterr().err
+    file = tmp_path / "figures.json"
+    assert own.cli.main([*words, "--predict-only", "--report", str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert "predicted" in shown
+    assert "cores" not in shown
+    written = msgspec.json.decode(file.read_bytes())
+    assert [row["case"] for row in written["rows"]] == ["bsp", "gloo"]
+    assert not written["measured"]
+    assert all(0 < row["predicted"]["speedup"] <= 2 and row["figures"] is None for row in written["rows"])
+
+
+def test_a_case_that_is_refused_has_no_prediction(own: Any) -> None:
+    row = own.measure.predict_case("bsp", own.experiment.Experiment("resnet56", placement="nowhere"))
+    assert row.predicted is None
+    assert "nowhere" in own.measure.outcome(row)
+
+
+def test_predicted_stands_beside_measured(own: Any) -> None:
+    experiment = own.experiment.Experiment("resnet56", hosts=2, rate=100.0)
+    figures = own.measure.figures_of(experiment, [windows(own, [0.0, 1.0, 2.0], 1, 1)] * 2, single=1.0)
+    expected = own.predict.Prediction(2.0, 1.6, 5e6)
+    rows = [
+        own.measure.Row("bsp", experiment, figures, predicted=expected),
+        own.measure.Row("gloo", experiment, figures),
+    ]
+    made = own.report.Report(2, 125e6, 1.0, 5.0, {"resnet56": 1.0}, rows)
+    output = StringIO()
+    own.report.show(made, Console(width=120, file=output))
+    text = output.getvalue()
+    assert figures.speedup == 2.0
+    assert "1.60  -20%" in text
+    assert made.as_json()["rows"][0]["predicted"]["speedup"] == 1.6
 
 
 # Options.

@@ -43,9 +43,9 @@ class Costly:
             if answer is None or answer.to == source:  # a pull that is answered as it comes is not delayed
                 at_once.append(effect)
                 continue
-            server.busy_until = max(agenda.now, server.busy_until) + self._seconds
+            done = server.processor.take(agenda.now, self._seconds)
             server.busy += self._seconds
-            agenda.at(server.busy_until, answer.to.number, self._world.send, server.id, _kept(answer))
+            agenda.at(done, answer.to.number, self._world.send, server.id, _kept(answer))
         return at_once
 
 

@@ -105,6 +105,7 @@ def _scenario(file: ExperimentFile, folder: Path) -> Scenario:
             links,
             apply,
             file.cluster.colocated,
+            _handling(file.network),
             _delay_cost(file.network),
         ),
         strategy=_strategy(file.strategy),
@@ -148,12 +149,23 @@ def _links(network: NetworkSection | None) -> tuple[Links | None, float | None]:
     if network is None:
         return None, None
     apply = None if network.apply is None else units.rate(network.apply, "network.apply")
+    turn = None if network.turn is None else units.size(network.turn, "network.turn")
+    if turn == 0:
+        raise UsageError("network.turn", f"{network.turn!r} is less than a byte")
+    if turn is not None and network.bandwidth is None:
+        raise UsageError("network.turn", "is a matter of links that are not free; give network.bandwidth as well")
     if network.bandwidth is None and network.latency is None:
         return None, apply
     free = Links()
     bandwidth = free.bandwidth if network.bandwidth is None else units.rate(network.bandwidth, "network.bandwidth")
     latency = free.latency if network.latency is None else units.seconds(network.latency, "network.latency")
-    return Links(bandwidth, latency), apply
+    return Links(bandwidth, latency, turn), apply
+
+
+def _handling(network: NetworkSection | None) -> float:
+    if network is None or network.handling is None:
+        return 0.0
+    return units.seconds(network.handling, "network.handling")
 
 
 def _delay_cost(network: NetworkSection | None) -> float:

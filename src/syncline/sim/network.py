@@ -1,4 +1,4 @@
-"""Links: FIFO and cut-through, each direction by itself.
+"""Links: FIFO and cut-through, each direction by itself (or in turns: turns.py).
 
 A message starts when the sender's link is free and ends at max(sender's end + latency, receiver's link free + bytes /
 bandwidth). Links count payload bytes only and are taken in order of (sender's start, worker number).
@@ -25,6 +25,8 @@ class Links:
 
     bandwidth: float = inf
     latency: float = 0.0
+    turn: int | None = None
+    """Bytes that a connection sends before others have their turn (turns.py); None: messages go whole, as they come."""
 
 
 class Transfer(msgspec.Struct, frozen=True, gc=False):
@@ -40,8 +42,8 @@ class Transfer(msgspec.Struct, frozen=True, gc=False):
     what: Any
 
 
-@dataclass(slots=True)
-class _Link:
+@dataclass(slots=True, eq=False)
+class Link:
     """One direction of a node's link."""
 
     free_at: float = 0.0
@@ -49,13 +51,13 @@ class _Link:
     queue: deque[Transfer] = field(default_factory=deque)
 
 
-class _Shared(defaultdict[NodeId, _Link]):
+class Shared(defaultdict[NodeId, Link]):
     """The same link for the worker and the server of a number."""
 
-    def __missing__(self, node: NodeId) -> _Link:
+    def __missing__(self, node: NodeId) -> Link:
         beside = server_id(node.number) if node.role == "worker" else worker_id(node.number)
         link = None if node.role == "coordinator" else self.get(beside)
-        self[node] = link = link or _Link()
+        self[node] = link = link or Link()
         return link
 
 
@@ -66,8 +68,8 @@ class Network:
         self._agenda = agenda
         self._bandwidth = links.bandwidth
         self._latency = links.latency
-        self._out: defaultdict[NodeId, _Link] = defaultdict(_Link)
-        self._in: defaultdict[NodeId, _Link] = defaultdict(_Link)
+        self._out: defaultdict[NodeId, Link] = defaultdict(Link)
+        self._in: defaultdict[NodeId, Link] = defaultdict(Link)
         self._requested: Action = self._request
 
     def send(self, transfer: Transfer) -> None:
@@ -88,7 +90,7 @@ class Network:
         used = [(link.busy, node) for links in (self._in, self._out) for node, link in links.items()]
         return max(used, default=(0.0, None), key=lambda each: (each[0], each[1].role == "server", -each[1].number))
 
-    def _request(self, link: _Link, transfer: Transfer) -> None:
+    def _request(self, link: Link, transfer: Transfer) -> None:
         if link.queue:
             link.queue.append(transfer)
         elif link.free_at > self._agenda.now:
@@ -97,7 +99,7 @@ class Network:
         else:
             self._start(link, transfer)
 
-    def _next(self, link: _Link, _: None) -> None:
+    def _next(self, link: Link, _: None) -> None:
         """The link is free: whatever is first in its queue starts."""
         queue = link.queue
         if not queue or link.free_at > self._agenda.now:
@@ -106,7 +108,7 @@ class Network:
         if queue:
             self._agenda.at(link.free_at, queue[0].worker, self._next, link, None)
 
-    def _start(self, link: _Link, transfer: Transfer) -> None:
+    def _start(self, link: Link, transfer: Transfer) -> None:
         agenda, door = self._agenda, self._in[transfer.receiver]
         seconds = transfer.size / self._bandwidth
         link.free_at = free_at = agenda.now + seconds
@@ -124,17 +126,10 @@ class Colocated(Network):
 
     def __init__(self, agenda: Agenda, links: Links) -> None:
         super().__init__(agenda, links)
-        self._out, self._in = _Shared(), _Shared()
+        self._out, self._in = Shared(), Shared()
 
     def send(self, transfer: Transfer) -> None:
         if self._out[transfer.sender] is self._out[transfer.receiver]:
             self._agenda.at_once((transfer.worker, transfer.arrive, transfer.whom, transfer.what))
         else:
             super().send(transfer)
-
-
-def network_of(agenda: Agenda, links: Links | None, colocated: bool) -> Network | None:
-    """None: messages take no time."""
-    if links is None:
-        return None
-    return Colocated(agenda, links) if colocated else Network(agenda, links)

@@ -14,6 +14,18 @@ from syncline.sim.replica import Replica
 
 
 @dataclass(slots=True, eq=False)
+class Processor:
+    """Works through what comes in, one message after another; nodes of one host have one."""
+
+    until: float = 0.0
+
+    def take(self, now: float, seconds: float) -> float:
+        """Something that takes so long has come in: when it is done."""
+        self.until = max(now, self.until) + seconds
+        return self.until
+
+
+@dataclass(slots=True, eq=False)
 class Client:
     """A worker process: its node, its replica, and what it is doing."""
 
@@ -43,6 +55,7 @@ class Client:
     block_stop: int = 0
     passes: Step = field(default_factory=Step)
     """Where it is in its step, if computing overlaps with sending."""
+    processor: Processor = field(default_factory=Processor)
 
     number: int = field(init=False)
     id: NodeId = field(init=False)
@@ -58,11 +71,11 @@ class Client:
 
 @dataclass(slots=True, eq=False)
 class Server:
-    """A server process: its shard, and until when it is busy with updates."""
+    """A server process: its shard, and how many seconds it was busy with messages."""
 
     shard: Shard
-    busy_until: float = 0.0
     busy: float = 0.0
+    processor: Processor = field(default_factory=Processor)
 
     id: NodeId = field(init=False)
 

@@ -29,7 +29,9 @@ class Cluster:
     apply: float | None = None
     """Bytes per second; None: free."""
     colocated: bool = False
-    """Worker k and server k are on one host, and share its link."""
+    """Worker k and server k are on one host, and share its link and its processor."""
+    handling: float = 0.0
+    """Seconds that a node's processor takes for each message that comes in."""
     delay_cost: float = 0.0
     """Seconds of its server's work that answering a delayed pull costs, bucket by bucket."""
 

@@ -36,6 +36,8 @@ class NetworkSection(Section, frozen=True):
     bandwidth: str | None = None
     latency: str | float | None = None
     apply: str | None = None
+    handling: str | float | None = None
+    turn: str | None = None
     delay_cost: str | float | None = None
 
 

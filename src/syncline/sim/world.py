@@ -34,7 +34,7 @@ from syncline.sim.cargo import cargo_of
 from syncline.sim.curve import Curve
 from syncline.sim.handover import Handover as ReplicaHandover
 from syncline.sim.moves import check_placements, handover_bytes, replacing, ruler
-from syncline.sim.network import Transfer, network_of
+from syncline.sim.network import Transfer
 from syncline.sim.outcome import Outcome, gap, judge, look, server_pieces
 from syncline.sim.pace import Pace, pace_of
 from syncline.sim.passes import Passes
@@ -43,6 +43,7 @@ from syncline.sim.processes import Client, Server
 from syncline.sim.replica import Replica, Steps
 from syncline.sim.scenario import Scenario
 from syncline.sim.trace import TraceLog
+from syncline.sim.turns import network_of
 from syncline.strategy import Mode
 from syncline.sync import Release, SyncModel
 
@@ -88,9 +89,10 @@ class World:
         self.handover = ReplicaHandover(self)
         self._steps = Steps()
         self._record = self.trace.record
-        self._to_worker: Action = self.to_worker
         self._answers = answers_of(self)
-        busy = scenario.cluster.apply or scenario.cluster.delay_cost
+        self._handling = handling = scenario.cluster.handling
+        busy = handling or scenario.cluster.apply or scenario.cluster.delay_cost
+        self._to_worker: Action = self._queue_at_worker if handling else self.to_worker
         self._to_server: Action = self._queue_at_server if busy else self.at_server
         self._build()
         self.pace: Pace = pace_of(self)
@@ -158,7 +160,10 @@ class World:
     def add_server(self) -> None:
         """A server process starts, and is admitted; it has the sync model of the others."""
         number, others = len(self.servers), self.servers[min(self.coordinator.servers)].shard.terms
-        self.servers.append(Server(self._shard(number, self.coordinator.view, others.model, others.release)))
+        server = Server(self._shard(number, self.coordinator.view, others.model, others.release))
+        if self.scenario.cluster.colocated and number in self.clients:
+            server.processor = self.clients[number].processor
+        self.servers.append(server)
         self.to_coordinator(self.coordinator, Admit(number))
 
     def add_client(self, number: int, incarnation: int, view: View) -> Client:
@@ -166,6 +171,8 @@ class World:
         node = Worker(number, incarnation, self._parts, view)
         replica = Replica(self.problem, self._initial, steps=self._steps)
         client = Client(node, replica, joining=node.phase is Phase.JOINING)
+        if self.scenario.cluster.colocated and number < len(self.servers):
+            client.processor = self.servers[number].processor
         self.clients[number] = client
         self.awaited += 1
         return client
@@ -330,17 +337,26 @@ class World:
     # Arrivals.
 
     def _queue_at_server(self, server: Server, event: Received) -> None:
-        """An update first waits until the server has worked through those before it, and through itself."""
-        if type(event.message) is not Push:
+        """A message first waits until the server has worked through those before it, and through itself."""
+        message, seconds = event.message, self._handling
+        if type(message) is Push:
+            if event.payload is not None:
+                seconds += (message.size or self._cargo[message.bucket].pushed) / (self.scenario.cluster.apply or inf)
+        elif not seconds:
             self.at_server(server, event)
             return
-        size = 0
-        if event.payload is not None:
-            size = event.message.size or self._cargo[event.message.bucket].pushed
-        seconds = size / (self.scenario.cluster.apply or inf)
-        server.busy_until = max(self.agenda.now, server.busy_until) + seconds
+        done = server.processor.take(self.agenda.now, seconds)
         server.busy += seconds
-        self.agenda.at(server.busy_until, event.source.number, self.at_server, server, event)
+        worker = event.source.number if event.source.role == "worker" else NO_WORKER
+        self.agenda.at(done, worker, self.at_server, server, event)
+
+    def _queue_at_worker(self, number: int, event: Event) -> None:
+        """The same for a worker; what it has asked for itself does not wait."""
+        if type(event) is Received:
+            done = self.clients[number].processor.take(self.agenda.now, self._handling)
+            self.agenda.at(done, number, self.to_worker, number, event)
+        else:
+            self.to_worker(number, event)
 
     def at_server(self, server: Server, event: Event) -> None:
         shard, now = server.shard, self.agenda.now
@@ -356,7 +372,7 @@ class World:
         if not client.alive:
             return
         if client.frozen_until > now:
-            self.agenda.at(client.frozen_until, number, self._to_worker, number, event)
+            self.agenda.at(client.frozen_until, number, self.to_worker, number, event)
             return
         self.perform(client.id, client.node.handle(event, now))
         if client.joining and client.node.phase is Phase.RUNNING and client.node.progress >= self.pace.last:
