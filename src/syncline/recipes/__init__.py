@@ -68,14 +68,21 @@ def _examples(data: Path, option: str) -> int:
 
 
 def build(
-    name: str, *, draw: Draw, workers: int, batch: int, optimizer: Rule | None = None, data: Path | None = None
+    name: str,
+    *,
+    draw: Draw,
+    workers: int,
+    batch: int,
+    optimizer: Rule | None = None,
+    data: Path | None = None,
+    validation: int | None = None,
 ) -> Problem:
-    """The problem that a recipe's name stands for."""
+    """The problem that a recipe's name stands for; `validation`: so many examples are kept back to judge by."""
     check(name, data)
     recipe = RECIPES[name]
     make: Callable[..., Problem] = getattr(import_module(recipe.module), recipe.function)
     files = {"data": data} if recipe.needs_data else {}
-    return make(draw=draw, workers=workers, batch=batch, optimizer=optimizer, **files)
+    return make(draw=draw, workers=workers, batch=batch, optimizer=optimizer, validation=validation, **files)
 
 
 def build_layers(name: str, draw: Draw, option: str = "model.layers") -> Layers:

@@ -28,6 +28,17 @@ class Dataset:
     x_test: Values
     y_test: Labels
 
+    def validated(self, count: int | None) -> Dataset:
+        """The last `count` examples to train on are kept back, to judge by instead of the test data; None: none."""
+        if count is None:
+            return self
+        left = len(self.y_train) - count
+        if not (count >= 1 and left >= 1):
+            raise UsageError(
+                "model.validation", f"must be at least 1 and less than {len(self.y_train):,} examples, not {count}"
+            )
+        return Dataset(self.x_train[:left], self.y_train[:left], self.x_train[left:], self.y_train[left:])
+
 
 def digits() -> Dataset:
     """scikit-learn's embedded digits: 1,797 images of 8x8, standardised; every fifth is kept for the test."""

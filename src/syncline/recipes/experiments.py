@@ -23,4 +23,5 @@ def problem_of(experiment: Experiment) -> Problem:
         batch=choice.batch,
         optimizer=choice.optimizer,
         data=choice.data,
+        validation=choice.validation,
     )

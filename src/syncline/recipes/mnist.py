@@ -9,27 +9,30 @@ import torch
 from torch import nn
 
 from syncline.draw import Draw
-from syncline.recipes.data import Batches, mnist
+from syncline.recipes.data import Batches, Dataset, mnist
 from syncline.recipes.torch_problem import TorchProblem
 from syncline.rules import Momentum, Rule
 
 
-def mlp(*, draw: Draw, workers: int, batch: int, data: Path, optimizer: Rule | None = None) -> TorchProblem:
+def mlp(
+    *, draw: Draw, workers: int, batch: int, data: Path, optimizer: Rule | None = None, validation: int | None = None
+) -> TorchProblem:
     """784-200-10."""
-    return _problem(_mlp, draw, workers, batch, optimizer or Momentum(0.05, 0.9), data)
+    return _problem(_mlp, draw, workers, batch, optimizer or Momentum(0.05, 0.9), mnist(data).validated(validation))
 
 
-def cnn(*, draw: Draw, workers: int, batch: int, data: Path, optimizer: Rule | None = None) -> TorchProblem:
+def cnn(
+    *, draw: Draw, workers: int, batch: int, data: Path, optimizer: Rule | None = None, validation: int | None = None
+) -> TorchProblem:
     """Three convolutions of 10, 20 and 100 channels, each with pooling, and 200 neurons."""
-    return _problem(_cnn, draw, workers, batch, optimizer or Momentum(0.05, 0.9), data)
+    return _problem(_cnn, draw, workers, batch, optimizer or Momentum(0.05, 0.9), mnist(data).validated(validation))
 
 
 def _problem(
-    build: Callable[[], nn.Module], draw: Draw, workers: int, batch: int, optimizer: Rule, data: Path
+    build: Callable[[], nn.Module], draw: Draw, workers: int, batch: int, optimizer: Rule, data: Dataset
 ) -> TorchProblem:
-    found = mnist(data)
     torch.manual_seed(draw.seed % 2**63)
-    return TorchProblem(build(), found, Batches(len(found.y_train), workers, batch, draw), optimizer)
+    return TorchProblem(build(), data, Batches(len(data.y_train), workers, batch, draw), optimizer)
 
 
 def _mlp() -> nn.Module:

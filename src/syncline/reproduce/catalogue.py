@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from syncline.errors import UsageError
 from syncline.reproduce.figure import Figure
 from syncline.reproduce.figures import (
+    bfasgd,
+    fasgd,
     fluent_learning,
     fluent_overlap,
     fluent_pulls,
@@ -24,6 +26,8 @@ FIGURES: Mapping[str, Figure] = {
         fluent_overlap.FIGURE,
         fluent_pulls.FIGURE,
         *fluent_learning.FIGURES,
+        *fasgd.FIGURES,
+        *bfasgd.FIGURES,
     )
 }
 

@@ -55,6 +55,8 @@ class ModelChoice:
     data: Path | None = None
     """The folder of a recipe that reads files."""
     layers: str | None = None
+    validation: int | None = None
+    """So many of a recipe's examples to train on are kept back, to judge by."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +221,7 @@ def _model(section: ModelSection, folder: Path) -> ModelChoice:
         if there and getattr(section, key) is not None:
             raise UsageError(f"model.{key}", f"makes no sense with {with_one}; leave one of them out")
     if section.recipe is None:
-        for key in ("batch", "optimizer", "data"):
+        for key in ("batch", "optimizer", "data", "validation"):
             if getattr(section, key) is not None:
                 raise UsageError(f"model.{key}", 'needs a recipe, e.g. recipe = "digits-mlp"')
     parameters = _or(section.parameters, DEFAULT_PARAMETERS)
@@ -234,7 +236,7 @@ def _model(section: ModelSection, folder: Path) -> ModelChoice:
             "model.optimizer", f"{section.optimizer!r} does not optimise; one that does: sgd:0.1, momentum:0.1"
         )
     data = None if section.data is None else folder / section.data
-    return ModelChoice(parameters, section.recipe, batch, optimizer, data, section.layers)
+    return ModelChoice(parameters, section.recipe, batch, optimizer, data, section.layers, section.validation)
 
 
 # Settings and where they came from.

@@ -48,6 +48,7 @@ class ModelSection(Section, frozen=True):
     data: str | None = None
     batch: int | None = None
     optimizer: str | None = None
+    validation: int | None = None
 
 
 class StrategySection(Section, frozen=True):
