@@ -114,8 +114,8 @@ def _push_judge(results: Results) -> Verdict:
         for word in ("reapply", "accumulate")
     }
     words = (
-        f"at {ALLOWED:g} times the cost pushes can be {1 / least['reapply']:.1f} times fewer with reapply (paper: hardly "
-        f"fewer at all), and {1 / least['accumulate']:.1f} times fewer with accumulate"
+        f"at {ALLOWED:g} times the cost pushes can be {1 / least['reapply']:.1f} times fewer with reapply (paper: "
+        f"hardly fewer at all), and {1 / least['accumulate']:.1f} times fewer with accumulate"
     )
     return Verdict(least["accumulate"] < least["reapply"], words, numbers)
 
@@ -146,12 +146,11 @@ def _both_draw(results: Results, picture: Picture) -> None:
     axes = picture.subplots()
     numbers = _numbers(results)
     free = numbers["always"]
+    label: dict[str, Any] = {"fontsize": 6, "xytext": (3, 3), "textcoords": "offset points"}
     for gate, each in numbers.items():
         x, y = each["bytes"] / free["bytes"], each["cost"] / free["cost"]
         axes.plot(x, y, "o", color="#3b6ea5" if y <= ALLOWED else "#b8b8b8")
-        axes.annotate(
-            gate.removesuffix(",on_skip=accumulate"), (x, y), fontsize=6, xytext=(3, 3), textcoords="offset points"
-        )
+        axes.annotate(gate.removesuffix(",on_skip=accumulate"), (x, y), **label)
     axes.axhline(ALLOWED, color="grey", linestyle=":")
     axes.set_xscale("log")
     axes.set_xlabel("bytes, as a share of fasgd's without a gate")
