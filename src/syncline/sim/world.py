@@ -416,6 +416,17 @@ class World:
                 raise RunError(f"worker {client.number} ended without the final parameters")
 
 
+def simulate(
+    scenario: Scenario,
+    problem: Problem,
+    *,
+    every: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Outcome:
+    """Run a scenario to its end; `every`: look at the model after so many iterations of all workers (`curve`)."""
+    return World(scenario, problem, every=every).run(progress)
+
+
 @contextmanager
 def _no_collections() -> Iterator[None]:
     """Pause the search for cycles: events are many, live briefly, and form none."""
