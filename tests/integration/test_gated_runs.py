@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from hypothesis import strategies as st
 from random_scripts import runs
 from syncline.draw import Draw
 from syncline.effects import Effect, Event, Send
+from syncline.layout import Bucket, Layout
 from syncline.messages import Params, Taken
 from syncline.rules import Fasgd, Rule
 from syncline.sim import Cluster, MadeUp, Outcome, Scenario, World
 from syncline.sim.compute import Lognormal
+from syncline.sim.faults import AddServer, RemoveServer
 from syncline.sim.report import report
 from syncline.spec import parse
 from syncline.strategy import ServerStrategy, settle_mode
@@ -78,6 +81,36 @@ def test_a_large_c_saves_much(per: str) -> None:
     plain, found = outcome("always"), outcome(f"bandwidth:fetch=9,per={per}")
     assert found.trace.bytes_pulled < plain.trace.bytes_pulled / 4
     assert found.trace.bytes_pushed == plain.trace.bytes_pushed
+
+
+@pytest.mark.parametrize(
+    ("gate", "apart"),
+    [
+        ("always", False),
+        ("every:push=2", False),
+        ("bandwidth:push=1", False),
+        ("bandwidth:push=1,per=table", True),
+        ("bandwidth:per=table", False),
+        ("significance:0.1", True),
+        ("significance:0", False),
+        ("budget:1MB", True),
+    ],
+)
+def test_a_gate_that_chooses_among_tables_has_a_bucket_for_each(gate: str, apart: bool) -> None:
+    layout = Layout.of([("weight", (10, 4)), ("bias", (4,))])
+    whole, cut = (Bucket(0, 44),), (Bucket(0, 40), Bucket(40, 44))
+    assert ServerStrategy(gate=parse("gate", gate)).buckets(layout, [Bucket(0, 44)]) == (cut if apart else whole)
+
+
+@pytest.mark.parametrize("gate", ["every:push=2,fetch=3,on_skip=reapply", "every:push=3,fetch=2", "cached:2"])
+def test_servers_come_and_go_beside_a_gate(gate: str) -> None:
+    """What the rule and the gate remember moves along: under bsp the model ends as if nothing had moved."""
+    calm = world(gate, "bsp")
+    faults = (AddServer(0.35), RemoveServer(0.75, 0))
+    moved = World(replace(calm.scenario, faults=faults), MadeUp(VALUES, Draw(0)))
+    one, other = calm.run(), moved.run()
+    assert moved.coordinator.moved >= 2
+    assert other.model_vector().tobytes() == one.model_vector().tobytes()
 
 
 # The bound of ssp, whatever the gate. (Gates that accumulate are also in properties/test_schedules.py.)

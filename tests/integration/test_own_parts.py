@@ -19,6 +19,7 @@ PARTS = {
     "codec": ("own.codec.UpperHalf", ()),
     "sync": ("own.sync.Loosening:100,s=3", ()),
     "gate": ("own.gate.Large:0.01", ("--sync", "asp")),
+    "rule": ("own.rule.SignSgd:0.002", ()),
 }
 
 

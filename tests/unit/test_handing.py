@@ -18,7 +18,7 @@ from syncline.engines.handing import Inbox, Outbox
 from syncline.engines.wire import Wire
 from syncline.errors import PeerError
 from syncline.layout import Bucket
-from syncline.messages import COORDINATOR, Handover, Member, Pull, Push, View, worker_id
+from syncline.messages import COORDINATOR, Handover, LastUpdate, Member, Pull, Push, View, worker_id
 from syncline.nodes.shard import Shard
 from syncline.nodes.terms import Terms
 from syncline.rules import Momentum
@@ -100,6 +100,9 @@ WRONG: dict[str, Callable[[Handover], Handover]] = {
     "rate": lambda real: kept(real, lr=inf),
     "an update that is not there": lambda real: kept(real, empty=True),
     "another update": lambda real: replace(real, kept=real.kept * 2),
+    "a last update that is not there": lambda real: replace(real, last=(LastUpdate(0, 0, 0),)),
+    "the last of nobody": lambda real: replace(kept(real, empty=True), last=(LastUpdate(-1, 0, 0),)),
+    "the last, read before": lambda real: replace(kept(real, empty=True), last=(LastUpdate(0, 0, -1),)),
     "parked under": lambda real: parked(real, under=-1),
     "parked by nobody": lambda real: parked(real, worker=-1),
     "parked elsewhere": lambda real: parked(real, request=Pull(3, 0, 0, KEPT)),

@@ -105,6 +105,8 @@ _MEANING = {
     "train_progress": "iterations that every bucket has closed",
     "bytes_pushed": "payload of updates",
     "bytes_pulled": "payload of parameters",
+    "pushes_skipped": "updates of buckets that a gate held back",
+    "fetches_skipped": "parameters of buckets that a gate did without",
     "bytes_wire": "payload and headers of all messages",
     "replica_gap": "largest difference of a replica from the model at the end",
     "bottleneck": "where most of the time went",

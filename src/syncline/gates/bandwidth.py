@@ -21,7 +21,7 @@ class Bandwidth(Part):
     """
 
     name = "bandwidth"
-    example = "bandwidth:push=0,fetch=2"
+    example = "bandwidth:fetch=0.02"
     needs_mean = True
     push: float = 0.0
     fetch: float = 0.0
