@@ -46,6 +46,7 @@ from syncline.engines.control import (
     Welcome,
     Withdraw,
 )
+from syncline.engines.fitting import fitting
 from syncline.engines.frames import DECLARATION, STRANGER, Frame
 from syncline.engines.gathering import OVER, Gathering, Peer
 from syncline.engines.meeting import Meeting
@@ -312,11 +313,8 @@ class Office:
         gathering.declare(peer, declare)
         self._assign_servers()
 
-    def fitting(self, peers: Collection[Peer]) -> dict[str, str]:
-        """Where no link is slow, a bucket costs little more than its message, so it may be larger."""
-        if not all(peer.hello.host == self._host for peer in peers):
-            return {}
-        return {"bucket": "2MiB" if self._wiring.lane == "tcp" else "4MiB"}
+    def fitting(self, values: int) -> dict[str, str]:
+        return fitting(self._wiring, values)
 
     def absent(self) -> Collection[int]:
         return self._never

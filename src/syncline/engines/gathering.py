@@ -85,8 +85,8 @@ class Run(Protocol):
         """The workers that nobody need wait for at the beginning."""
         ...
 
-    def fitting(self, peers: Collection[Peer]) -> dict[str, str]:
-        """The settings that fit the lane between these workers and the servers."""
+    def fitting(self, values: int) -> dict[str, str]:
+        """The settings that fit the lane to servers that hold so many values each."""
         ...
 
     def out(self, wire: Wire, message: Frame) -> None:
@@ -280,7 +280,7 @@ class Gathering:
         layers = {
             **run.layers,
             "the program": declared.wishes if leader.hello.run else {},
-            "the lane": run.fitting(ready),
+            "the lane": run.fitting(layout_of(declared.tables).size // len(self._first())),
         }
         found = settle(layers, run.count, run.expected)
         words = {key: word for key, (word, _) in found.items()}
@@ -302,11 +302,15 @@ class Gathering:
         layout, strategy = layout_of(tables), strategy_of(words, self._run.count)
         if layout.size > MOST_BUCKETS * strategy.bucket_values:
             raise UsageError("bucket", f"{words['bucket']} makes more than {MOST_BUCKETS:,} of this model")
-        numbers = sorted(self._run.first_servers()) or sorted(self.servers)
+        numbers = self._first()
         ranges = dict(zip(numbers, checked(strategy.placement, layout, len(numbers)), strict=True))
         return tuple(
             buckets(layout, ranges.get(number, ()), strategy.bucket_values) for number in range(numbers[-1] + 1)
         )
+
+    def _first(self) -> list[int]:
+        """The servers that hold something from the beginning."""
+        return sorted(self._run.first_servers()) or sorted(self.servers)
 
     def _places(self) -> tuple[Place, ...]:
         """Where the servers of the present view are."""
