@@ -3,8 +3,9 @@
 1. Everything goes along: parameters, version, V, the rule's memory, kept updates, who has pushed, known repeats, parked
    pulls, the bound and the paces of a model that adapts. A piece gets all of it, cut to its range.
 2. Kept updates are copied: the memory of their workers is free from here on as far as the old holder is concerned.
-3. A parked pull goes without its update, which was taken: as far as a model asks how significant it is, it is not.
-4. The step that a worker is in the middle of is not measured: the clocks of two servers are two clocks.
+3. So does what the codec of replies has kept of the last mean; which replies workers hold is forgotten (replies.py).
+4. A parked pull goes without its update, which was taken: as far as a model asks how significant it is, it is not.
+5. The step that a worker is in the middle of is not measured: the clocks of two servers are two clocks.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ def pack(bucket: HeldBucket, piece: Bucket, terms: Terms) -> tuple[Handover, Pay
     """All that is known of this piece of the bucket."""
     where = terms.within(bucket.name, piece)
     kept = bucket._kept.everything()
-    names = tuple(bucket.memory)
-    arrays = [bucket.params[where], *(bucket.memory[name][where] for name in names)]
+    residual = {} if bucket.teller is None else bucket.teller.residual
+    arrays = [bucket.params[where], *(each[where] for each in (*bucket.memory.values(), *residual.values()))]
     arrays += [_cut(bucket, each.payload, piece, where) for _, _, each in kept if each.payload is not None]
     message = Handover(
         terms.view,
@@ -60,8 +61,9 @@ def pack(bucket: HeldBucket, piece: Bucket, terms: Terms) -> tuple[Handover, Pay
             for under, parked in bucket._lot.everything()
         ),
         tuple(KeptUpdate(i, *who, each.read, each.lr, each.payload is None) for i, who, each in kept),
-        names,
+        tuple(bucket.memory),
         tuple((array.dtype.str, array.size) for array in arrays),
+        tuple(residual),
     )
     return message, _joined(arrays)
 
@@ -79,6 +81,10 @@ def unpack(message: Handover, payload: Payload, terms: Terms) -> HeldBucket:
     bucket = HeldBucket(message.bucket, next(arrays), terms)
     for name in message.memory:
         bucket.memory[name][:] = next(arrays)
+    residual = {name: next(arrays) for name in message.residual}
+    if bucket.teller is not None:
+        for name, values in bucket.teller.residual.items():
+            values[:] = residual.get(name, 0)
     for each in message.kept:
         update = Kept(None if each.empty else next(arrays), each.lr, each.read, owned=True)
         bucket._kept.keep(each.i, (each.worker, each.incarnation), update)

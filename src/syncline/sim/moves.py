@@ -51,6 +51,6 @@ def ruler(buckets: Sequence[Bucket], pieces: Sequence[Values]) -> Within:
 
 
 def handover_bytes(message: Handover, update_bytes: int) -> int:
-    """What a bucket weighs that is handed over: parameters, the rule's memory, and the kept updates."""
-    kept = sum(not each.empty for each in message.kept)
-    return message.bucket.size * VALUE_BYTES * (1 + len(message.memory)) + update_bytes * kept
+    """What a bucket weighs that is handed over: parameters, what the rule and the codec remember, the kept updates."""
+    kept, arrays = sum(not each.empty for each in message.kept), 1 + len(message.memory) + len(message.residual)
+    return message.bucket.size * VALUE_BYTES * arrays + update_bytes * kept
