@@ -39,7 +39,7 @@ from syncline.engines.control import (
     layout_of,
 )
 from syncline.engines.frames import PAYLOAD, Frame
-from syncline.engines.settings import settle, strategy_in, strategy_of
+from syncline.engines.settings import contradiction, settle, strategy_in, strategy_of
 from syncline.engines.wire import Wire
 from syncline.errors import PeerError, UsageError
 from syncline.layout import VALUE_BYTES, buckets
@@ -146,6 +146,8 @@ class Gathering:
         self._declared: dict[int, Declare] = {}
         self._node: Coordinator | None = None
         self._begun: Begin | None = None
+        self._wishes: dict[str, str] = {}
+        """What the leader's program asks for."""
         self._unready: set[Peer] = set()
         """The servers that do not know yet what is trained."""
         self._told: list[tuple[Peer, Begin]] = []
@@ -244,6 +246,11 @@ class Gathering:
             self.refuse(peer, "a joiner would need the others' optimizer state; take mode 'changes' or a rule")
         else:
             begun = self._begun
+            try:
+                self._check_wishes(peer, {**begun.settings, **self._wishes})
+            except UsageError as error:
+                self.refuse(peer, str(error))
+                return
             again = Begin(begun.tables, begun.settings, self._view(), self._places(), -1, self.name, begun.origins)
             self._told.append((peer, again))
             self._tell_if_ready()
@@ -285,6 +292,9 @@ class Gathering:
         found = settle(layers, run.count, run.expected)
         words = {key: word for key, (word, _) in found.items()}
         origins = {key: origin for key, (_, origin) in found.items()}
+        self._wishes = dict(declared.wishes)
+        for peer in ready:
+            self._check_wishes(peer, {**words, **self._wishes})
         members = tuple(Member(peer.id.number, peer.incarnation, 0) for peer in ready)
         view = View(0, members, self._holders(declared.tables, words))
         self._node = Coordinator(view, self._replace)
@@ -296,6 +306,17 @@ class Gathering:
             run.out(server.wire, replace(self._begun, word=self._word))
         for number in self.servers:
             self.invite(number)
+
+    def _check_wishes(self, peer: Peer, words: Mapping[str, str]) -> None:
+        """Refuse a worker whose program asks for something else than the leader's; who asks for nothing takes that."""
+        said = [key for layer in self._run.layers.values() for key in layer]
+        wishes = self._declared[peer.id.number].wishes
+        key = contradiction(wishes, words, said)
+        if key is not None:
+            others = (
+                f"worker {peer.id.number} asks for {wishes[key]}, and the run has {words.get(key, 'no such thing')}"
+            )
+            raise UsageError(key, f"{others}; all workers must ask for the same")
 
     def _holders(self, tables: tuple[Declared, ...], words: Mapping[str, str]) -> Holders:
         """Which server holds which buckets: those that were there from the start; the others are admitted later."""
@@ -471,7 +492,8 @@ class Gathering:
         """Why buckets of this model cannot be handed over: a handover is one message, with all that waits in it."""
         assert self._begun is not None
         strategy = strategy_in(self._begun.settings)
-        arrays = 1 + len(strategy.rule.start(np.zeros(0, np.float32))) + len(members)
+        residual = strategy.reply is not None and strategy.mode is Mode.GRADIENTS
+        arrays = 1 + len(strategy.rule.start(np.zeros(0, np.float32))) + residual + len(members)
         largest = max(bucket.size for held in self._view().holders for bucket in held)
         if arrays * largest * VALUE_BYTES > PAYLOAD:
             size = self._begun.settings["bucket"]
