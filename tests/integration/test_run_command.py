@@ -311,6 +311,7 @@ NOT_WITH_JOIN = {
     "--trace": ".",
     "--config": "run.toml",
     "--seed": "3",
+    "--reply-codec": "fp16",
 }
 
 
