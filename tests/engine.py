@@ -17,6 +17,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+import lanes
+
 MARK = "MARK_OF_A_TEST_RUN"
 
 QUIET = {"OMP_NUM_THREADS": "1"}
@@ -89,7 +91,7 @@ class Run:
                 cwd=directory,
                 stdout=out,
                 stderr=err,
-                env={**os.environ, **QUIET, **environment, MARK: self.mark},
+                env={**lanes.environment(), **QUIET, **environment, MARK: self.mark},
             )
 
     @property

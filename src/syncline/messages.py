@@ -196,8 +196,8 @@ class ParkedPull(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Handover(Message, frozen=True, tag="handover"):
     """Server to server: all that is known of a bucket, which is the receiver's in view `view`.
 
-    The payload holds its arrays one after another: parameters, the rule's memory, the kept updates that are not empty,
-    the last updates.
+    The payload holds its arrays one after another: parameters, the rule's memory, what the reply's codec keeps for the
+    next mean, the kept updates that are not empty, the last updates.
     """
 
     bucket: Bucket
@@ -224,6 +224,8 @@ class Handover(Message, frozen=True, tag="handover"):
     arrays: tuple[tuple[str, int], ...]
     """Type and length of each array in the payload."""
     last: tuple[LastUpdate, ...] = ()
+    residual: tuple[str, ...] = ()
+    """What the arrays are called that the reply's codec keeps."""
 
 
 class Settled(Message, frozen=True, tag="settled", gc=False):

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
+from typing import Any, TypeVar
 
+from syncline import units
 from syncline.codecs import Codec, Dense
 from syncline.draw import Draw
 from syncline.errors import UsageError
 from syncline.gates import REAPPLY, Always, Gate
-from syncline.layout import BUCKET_VALUES, Bucket, Layout, buckets
+from syncline.layout import BUCKET_VALUES, VALUE_BYTES, Bucket, Layout, buckets
 from syncline.nodes.terms import Terms
 from syncline.nodes.worker import WorkerParts
 from syncline.nodes.writing import is_plain
 from syncline.placement import Elastic, Placement
 from syncline.rules import Add, Mean, Rule, optimises, reported
-from syncline.spec import write
+from syncline.spec import parse, write
 from syncline.sync import Bsp, Drop, Release, Ssp, SyncModel
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+SETTINGS = ("codec", "reply_codec", "mode", "rule", "release", "gate", "placement", "bucket")
+"""What is said of a strategy in words, beside its sync models."""
 
 
 class Mode(StrEnum):
@@ -64,6 +71,34 @@ class ServerStrategy:
         """What all workers have in common, where somebody else looks for NaN."""
         means = self.mode is Mode.GRADIENTS
         return WorkerParts(layout, draw, self.codec, self.gate, finite=False, reply=self.reply, of_means=means)
+
+
+def strategy_of(words: Mapping[str, str], sync: Sequence[SyncModel]) -> ServerStrategy:
+    """The strategy that these words describe, with these sync models, one per server; what is not said is as usual."""
+    said = {key: part_of(key, word) for key, word in words.items()}
+    said["mode"], said["rule"] = settle_mode(said.get("mode"), said.get("rule"), sync)
+    said["bucket_values"] = said.pop("bucket", BUCKET_VALUES)
+    return ServerStrategy(sync=tuple(sync), **said)
+
+
+def part_of(key: str, word: str) -> Any:
+    """What a word says for this setting of a strategy; a bucket as the number of its values, at least one."""
+    if key == "bucket":
+        return max(units.size(word, key) // VALUE_BYTES, 1)
+    if key in _CHOICES:
+        return one_of(_CHOICES[key], word, key)
+    return parse("codec" if key == "reply_codec" else key, word, key)
+
+
+def one_of(choices: type[Choice], word: str, option: str) -> Choice:
+    """The choice that this word is."""
+    try:
+        return choices(word)
+    except ValueError:
+        raise UsageError(option, f"{word!r} is none of {', '.join(choices)}") from None
+
+
+_CHOICES: Mapping[str, type[StrEnum]] = {"mode": Mode, "release": Release}
 
 
 def settle_mode(mode: Mode | None, rule: Rule | None, sync: Sequence[SyncModel]) -> tuple[Mode, Rule]:

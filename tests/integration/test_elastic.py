@@ -21,29 +21,33 @@ from engine import Run, running
 from syncline.layout import Values
 
 DRAWN = """
-shapes = {"w": (90, 100), "v": (4000,), "b": (7,)}
-
-def draw(*key):
-    random = np.random.default_rng(key)
-    return {name: random.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+from lanes import drawn_updates, first_values, vector
 
 session = syncline.connect()
 rank = session.rank
-tables = session.tables(draw(rank))
-while not there("end") or session.iteration < int(Path("end").read_text()):
+tables = session.tables(first_values(rank))
+told = np.zeros(vector(tables).size)
+rest = int(sys.argv[1]) if sys.argv[1:] else 0
+while not there("end") or session.iteration < int(Path("end").read_text()) + rest:
     if rank == 0 and there("go") and not there("end"):  # nobody is further than the next iteration
         Path("end.new").write_text(str(session.iteration + 20))
         os.rename("end.new", "end")
-    for name, update in draw(rank, session.iteration).items():
-        session.update(name, update)
+    ended = there("end") and session.iteration >= int(Path("end").read_text())
+    for name, update in drawn_updates(rank, session.iteration).items():
+        session.update(name, 0 * update if ended else update)
     session.clock()
     session.sync()
+    told += vector(tables)
+    if not there("end"):
+        time.sleep(0.01)  # servers take their time, and all of this is done once more without them
     if session.iteration == 3:
-        say("under way")
+        say("training")
+np.save(f"told{rank}.npy", told)
 session.close()
-np.save(f"final{rank}.npy", np.concatenate([table.ravel() for table in tables.values()]))
+np.save(f"final{rank}.npy", vector(tables))
 """
-"""Each worker draws its updates from its number and the iteration. The end is a file, or comes soon after `go`."""
+"""Each worker draws its updates from its number and the iteration. The end is a file, or comes soon after `go`; then it
+hands in as many updates of zero as its argument says. It sums up what it is told in each iteration."""
 
 COUNTING = """
 # Updates of -1 by sgd:1: each parameter counts the updates that were applied to it.
@@ -70,25 +74,41 @@ def finals(directory: Path, workers: int = 3) -> Values:
 
 
 @contextmanager
-def listening(
-    directory: Path, body: str, *options: str, words: tuple[str, ...] = (), **environment: str
-) -> Iterator[tuple[Run, str]]:
-    """A run that others can join, and where."""
-    with running(directory, body, "--listen", "127.0.0.1:0", *options, words=words, **environment) as run:
-        yield run, run.hears(r"--join (\S+)")[1]
+def training(directory: Path, body: str, workers: int, *options: str, words: tuple[str, ...] = ()) -> Iterator[Run]:
+    """A run that others can join, whose workers train."""
+    options = (f"-n{workers}", "--listen", "127.0.0.1:0", *options)
+    with running(directory, body, *options, words=words) as run:
+        run.hears("training", workers)
+        yield run
 
 
 @contextmanager
-def more_servers(run: Run, where: str, count: int = 1, *options: str) -> Iterator[Run]:
-    """Servers that join a run."""
-    with running(run.directory, "", "--join", where, "-n0", "--servers", str(count), *options) as more:
+def more_servers(run: Run, *numbers: int, lane: str = "") -> Iterator[Run]:
+    """Servers that join a run and are given these numbers; without numbers, one that need not be given its part."""
+    options = ("-n0", "--servers", str(len(numbers) or 1), *(("--lane", lane) if lane else ()))
+    with running(run.directory, "", "--join", run.hears(r"--join (\S+)")[1], *options) as more:
+        for number in numbers:
+            run.hears(f"server {number}: has joined")
         yield more
+
+
+def let_go(run: Run, number: int) -> None:
+    """Ask a server that the run was started with to leave, and wait until it has."""
+    run.kill(run.server(number), signal.SIGTERM)
+    run.hears(f"server {number}: has left")
 
 
 def leaves(more: Run) -> None:
     """A host that has joined goes, and takes its servers with it."""
     more.kill(more.process.pid, signal.SIGTERM)
     assert more.ends() == 130, more.story()
+
+
+def end(*runs: Run) -> None:
+    """Let the workers come to an end, and with them all who have joined."""
+    runs[0].touch("go")
+    for run in runs:
+        assert run.ends() == 0, run.story()
 
 
 def counted(run: Run, workers: int) -> None:
@@ -102,10 +122,10 @@ def counted(run: Run, workers: int) -> None:
 # To the bit.
 
 
-def undisturbed(directory: Path, end: str, *options: str) -> Values:
+def undisturbed(directory: Path, last: str, *options: str) -> Values:
     """What as many drawn updates come to on a server that stays."""
     directory.mkdir()
-    (directory / "end").write_text(end)
+    (directory / "end").write_text(last)
     with running(directory, DRAWN, "-n3", *options) as run:
         assert run.ends() == 0, run.story()
     return finals(directory)
@@ -118,31 +138,29 @@ def undisturbed(directory: Path, end: str, *options: str) -> Values:
         (),
         ("--rule", "fasgd:0.01"),
         ("--codec", "fp16"),
+        ("--reply-codec", "topk:0.1"),
+        pytest.param(("--reply-codec", "onebit"), marks=pytest.mark.slow),
         pytest.param(("--rule", "momentum:0.01"), marks=pytest.mark.slow),
     ],
-    ids=["changes", "fasgd", "fp16", "momentum"],
+    ids=["changes", "fasgd", "fp16", "replies of topk", "replies of onebit", "momentum"],
 )
 def test_servers_come_and_go_and_bsp_does_not_notice_it(tmp_path: Path, lane: str, how: tuple[str, ...]) -> None:
     options = ("--bucket", "4KiB", "--lane", lane, *how)
     outputs = ("--report", "report.json", "--trace", ".")
-    with listening(tmp_path, DRAWN, "-n3", "--servers", "2", *options, *outputs) as (run, where):
-        run.hears("under way", 3)
-        with more_servers(run, where, 2, "--lane", lane) as more:
-            run.hears(r"server [23]: has joined", 2)
-            run.kill(run.server(0), signal.SIGTERM)
-            run.hears("server 0: has left")
+    with training(tmp_path, DRAWN, 3, "--servers", "2", *options, *outputs) as run:
+        with more_servers(run, 2, 3, lane=lane) as more:
+            let_go(run, 0)
             leaves(more)
             run.hears(r"server [23]: has left", 2)
             assert run.find("server0") is None
-        run.touch("go")
-        assert run.ends() == 0, run.story()
+        end(run)
 
-    final, end = finals(tmp_path), (tmp_path / "end").read_text()
-    assert np.array_equal(final.view(np.uint32), undisturbed(tmp_path / "alone", end, *options).view(np.uint32))
+    final, last = finals(tmp_path), (tmp_path / "end").read_text()
+    assert np.array_equal(final.view(np.uint32), undisturbed(tmp_path / "alone", last, *options).view(np.uint32))
     report = json.loads((tmp_path / "report.json").read_text())
     left = {each["server"]: each["left"] for each in report["servers"]}
     assert left == {0: True, 1: False, 2: True, 3: True}
-    assert report["train_progress"] == int(end)
+    assert report["train_progress"] == int(last)
     assert moved_under_load(lanes.read_trace(tmp_path / "server1.csv"))
 
 
@@ -152,26 +170,40 @@ def moved_under_load(trace: list[lanes.Line]) -> int:
     return sum(pair == ("handover", "push") for pair in pairwise(kinds))
 
 
+@pytest.mark.parametrize("lane", ["shm", "tcp"])
+@pytest.mark.parametrize(("codec", "rest"), [("topk:0.1", 0.0001), ("onebit", 0.02)])
+def test_nothing_is_lost_of_means_that_come_back_in_few_bytes(
+    tmp_path: Path, lane: str, codec: str, rest: float
+) -> None:
+    """What a reply leaves out is part of the next, wherever its bucket is by then. Rounds of zero bring it, up to a
+    rest: about 0.4 of each value before them, and so much less after a hundred."""
+    options = ("--servers", "2", "--bucket", "4KiB", "--lane", lane, "--mode", "gradients", "--reply-codec", codec)
+    with training(tmp_path, DRAWN, 3, *options, words=("100",)) as run, more_servers(run, 2, lane=lane) as more:
+        let_go(run, 0)
+        end(run, more)
+    told = [np.load(tmp_path / f"told{rank}.npy") for rank in range(3)]
+    assert all(np.array_equal(each, told[0]) for each in told)
+    rounds = range(int((tmp_path / "end").read_text()))
+    means = sum(lanes.vector(lanes.drawn_updates(rank, i)).astype(float) / 3 for rank in range(3) for i in rounds)
+    assert np.abs(told[0] - means).mean() < rest
+
+
 # Nothing lost, nothing twice.
 
 
 @pytest.mark.parametrize("sync", ["asp", pytest.param("ssp:2", marks=pytest.mark.slow), "bsp"])
 @pytest.mark.parametrize("lane", ["shm", "tcp"])
 def test_every_update_counts_once(tmp_path: Path, lane: str, sync: str) -> None:
-    options = ("-n3", "--sync", sync, "--rule", "sgd:1", "--bucket", "2KiB", "--lane", lane)
-    with listening(tmp_path, COUNTING, *options) as (run, where):
-        run.hears("training", 3)
-        with more_servers(run, where, 1, "--lane", lane) as first:
-            run.hears("server 1: has joined")
-            with more_servers(run, where, 1, "--lane", lane) as second:
-                run.hears("server 2: has joined")
-                leaves(first)
-                run.hears("server 1: has left")
-                run.kill(run.server(0), signal.SIGTERM)
-                run.hears("server 0: has left")
-                run.touch("go")
-                assert run.ends() == 0, run.story()
-                assert second.ends() == 0, second.story()
+    options = ("--sync", sync, "--rule", "sgd:1", "--bucket", "2KiB", "--lane", lane)
+    with (
+        training(tmp_path, COUNTING, 3, *options) as run,
+        more_servers(run, 1, lane=lane) as first,
+        more_servers(run, 2, lane=lane) as second,
+    ):
+        leaves(first)
+        run.hears("server 1: has left")
+        let_go(run, 0)
+        end(run, second)
     if sync == "bsp":  # a round is one mean, and whoever stops first leaves fewer to it
         return
     counted(run, 3)
@@ -179,47 +211,36 @@ def test_every_update_counts_once(tmp_path: Path, lane: str, sync: str) -> None:
 
 def test_who_has_left_reads_the_end_from_servers_that_came_later(tmp_path: Path) -> None:
     """Worker 0 is done early, and waits for the others; meanwhile every server that it knew goes."""
-    options = ("-n2", "--sync", "asp", "--rule", "sgd:1", "--bucket", "2KiB")
-    with listening(tmp_path, COUNTING, *options, words=("early", "late")) as (run, where):
-        run.hears("training", 2)
+    options = ("--sync", "asp", "--rule", "sgd:1", "--bucket", "2KiB")
+    with training(tmp_path, COUNTING, 2, *options, words=("early", "go")) as run:
         run.touch("early")
-        with more_servers(run, where) as more:
-            run.hears("server 1: has joined")
-            run.kill(run.server(0), signal.SIGTERM)
-            run.hears("server 0: has left")
-            run.touch("late")
-            assert run.ends() == 0, run.story()
-            assert more.ends() == 0, more.story()
+        with more_servers(run, 1) as more:
+            let_go(run, 0)
+            end(run, more)
     counted(run, 2)
 
 
 def test_a_server_that_comes_before_the_workers_is_given_its_part_when_they_train(tmp_path: Path) -> None:
     waiting = "while not there('begin'):\n    time.sleep(0.002)\n" + COUNTING
-    options = ("-n2", "--sync", "asp", "--rule", "sgd:1", "--report", "report.json")
-    with listening(tmp_path, waiting, *options) as (run, where), more_servers(run, where) as more:
+    options = ("-n2", "--sync", "asp", "--rule", "sgd:1", "--report", "report.json", "--listen", "127.0.0.1:0")
+    with running(tmp_path, waiting, *options) as run, more_servers(run) as more:
         run.hears("server 1: has come")
         run.touch("begin")
         run.hears("server 1: has joined")
-        run.kill(run.server(0), signal.SIGTERM)
-        run.hears("server 0: has left")
-        run.touch("go")
-        assert run.ends() == 0, run.story()
-        assert more.ends() == 0, more.story()
+        let_go(run, 0)
+        end(run, more)
     counted(run, 2)
     report = json.loads((tmp_path / "report.json").read_text())
     assert [each["left"] for each in report["servers"]] == [True, False]
 
 
 def test_workers_and_servers_join_together(tmp_path: Path) -> None:
-    options = ("-n1", "--sync", "asp", "--rule", "sgd:1")
-    with listening(tmp_path, COUNTING, *options) as (run, where):
-        run.hears("training")
+    with training(tmp_path, COUNTING, 1, "--sync", "asp", "--rule", "sgd:1") as run:
+        where = run.hears(r"--join (\S+)")[1]
         with running(tmp_path, COUNTING, "--join", where, "-n2", "--servers", "1") as more:
             more.hears("training", 2)
             run.hears("server 1: has joined")
-            run.touch("go")
-            assert more.ends() == 0, more.story()
-        assert run.ends() == 0, run.story()
+            end(run, more)
     said = [line.split() for line in (run.out + more.out).splitlines() if "sent" in line]
     assert [words[4:] for words in said] == [[str(sum(int(words[2]) for words in said))] * 2] * 3
 
@@ -246,15 +267,12 @@ for model in models:
 
 
 def test_a_server_has_a_part_of_every_model(tmp_path: Path) -> None:
-    with listening(tmp_path, TWO_MODELS, "-n2", "--bucket", "1KiB", "--report", "report.json") as (run, where):
-        run.hears("training", 2)
-        with more_servers(run, where) as more:
-            run.hears("server 1: has joined")
-            run.kill(run.server(0), signal.SIGTERM)
-            run.hears("server 0: has left")
-            run.touch("go")
-            assert run.ends() == 0, run.story()
-            assert more.ends() == 0, more.story()
+    with (
+        training(tmp_path, TWO_MODELS, 2, "--bucket", "1KiB", "--report", "report.json") as run,
+        more_servers(run, 1) as more,
+    ):
+        let_go(run, 0)
+        end(run, more)
     said = [line.split() for line in run.out.splitlines() if "sent" in line]
     total = str(sum(int(words[2]) for words in said) // 2)
     assert [words[4:] for words in said] == [[total] * 2] * 4
@@ -271,7 +289,7 @@ def test_a_worker_that_dies_during_a_move_costs_nobody_anything(tmp_path: Path) 
     """Who is to take over is stopped, so that the move cannot end; then a worker is killed."""
     options = ("-n3", "--servers", "2", "--bucket", "4KiB")
     with running(tmp_path, DRAWN, *options, SYNCLINE_PATIENCE="120") as run:
-        run.hears("under way", 3)
+        run.hears("training", 3)
         taker = run.server(1)
         run.kill(taker, signal.SIGSTOP)
         run.kill(run.server(0), signal.SIGTERM)
@@ -280,49 +298,37 @@ def test_a_worker_that_dies_during_a_move_costs_nobody_anything(tmp_path: Path) 
         run.hears("w2 ended by signal 9")
         run.kill(taker, signal.SIGCONT)
         run.hears("server 0: has left")
-        run.touch("go")
-        assert run.ends() == 0, run.story()
+        end(run)
     finals(tmp_path, 2)
 
 
 def test_the_last_server_cannot_leave(tmp_path: Path) -> None:
-    with running(tmp_path, COUNTING, "-n2", "--sync", "asp", "--rule", "sgd:1") as run:
-        run.hears("training", 2)
+    with training(tmp_path, COUNTING, 2, "--sync", "asp", "--rule", "sgd:1") as run:
         run.kill(run.server(0), signal.SIGTERM)
         run.hears("server 0: cannot leave: it is the last one, and somebody must hold the model")
-        run.touch("go")
-        assert run.ends() == 0, run.story()
+        end(run)
     counted(run, 2)
 
 
 def test_a_server_that_has_joined_and_dies_ends_the_run(tmp_path: Path) -> None:
-    with listening(tmp_path, COUNTING, "-n2", "--servers", "1", "--report", "report.json", "--trace", ".") as (
-        run,
-        where,
-    ):
-        run.hears("training", 2)
-        with more_servers(run, where) as more:
-            run.hears("server 1: has joined")
-            run.kill(run.server(0), signal.SIGTERM)
-            run.hears("server 0: has left")
-            more.kill(more.server_that_joined())
-            assert run.ends() == 1, run.story()
-            assert "server1 is gone" in run.err
-            assert more.ends() == 1, more.story()
+    outputs = ("--report", "report.json", "--trace", ".")
+    with training(tmp_path, COUNTING, 2, *outputs) as run, more_servers(run, 1) as more:
+        let_go(run, 0)
+        more.kill(more.server_that_joined())
+        assert run.ends() == 1, run.story()
+        assert "server1 is gone" in run.err
+        assert more.ends() == 1, more.story()
 
 
 def test_a_server_gets_no_part_between_different_sync_models(tmp_path: Path) -> None:
-    options = ("-n2", "--servers", "2", "--sync", "asp", "--sync", "ssp:2", "--rule", "sgd:1")
-    with listening(tmp_path, COUNTING, *options) as (run, where):
-        run.hears("training", 2)
-        with more_servers(run, where) as more:
+    options = ("--servers", "2", "--sync", "asp", "--sync", "ssp:2", "--rule", "sgd:1")
+    with training(tmp_path, COUNTING, 2, *options) as run:
+        with more_servers(run) as more:
             assert more.ends() == 1, more.story()
             assert "different sync models" in more.err
         run.hears("server 2: holds nothing: its range would come from servers with different sync models")
-        run.kill(run.server(1), signal.SIGTERM)  # its part goes on under the model of whoever takes it
-        run.hears("server 1: has left")
-        run.touch("go")
-        assert run.ends() == 0, run.story()
+        let_go(run, 1)  # its part goes on under the model of whoever takes it
+        end(run)
     counted(run, 2)
 
 

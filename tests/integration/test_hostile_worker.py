@@ -26,15 +26,17 @@ import middleman
 from engine import listening
 from hostile import MUTATIONS, SECONDS, SHAPES, UPDATE, Recorded, Victim, every_message, mutate, recorded, until
 from middleman import Attack, Middleman, twist, vector, whole_update
-from syncline.engines.background import Background
 from syncline.engines.control import Begin, Figures, Seed, Seen, Stop, Whole
 from syncline.engines.frames import unpack
+from syncline.engines.hearing import Hearing
 from syncline.engines.link import Link
 from syncline.engines.memory import Memory
+from syncline.engines.post import Post
+from syncline.engines.readings import Readings
+from syncline.engines.servers import Servers
 from syncline.engines.session import Session
 from syncline.engines.watch import host
 from syncline.engines.wire import Wire
-from syncline.engines.wires import Wires
 from syncline.engines.wiring import Wiring
 from syncline.errors import PeerError, SynclineError
 from syncline.layout import Bucket, Values
@@ -232,22 +234,27 @@ def endure(link: Link, whom: NodeId, bad: bytes) -> None:
 def twin_of(link: Link) -> tuple[Link, dict[NodeId, socket.socket]]:
     """A copy of a worker that shares nothing with it, and the other ends of its connections."""
     twin = copy.copy(link)
-    twin._wires = Wires(twin)
-    twin._background = Background(twin._wires, twin._busy, twin._failed)
-    twin.fresh, twin._unread, twin._segment = set(link.fresh), dict(link._unread), None
-    twin._early, twin._aside, twin._past = list(link._early), dict(link._aside), list(link._past)
-    twin._former, twin._pieces = set(link._former), copy.deepcopy(link._pieces)
-    twin.memory = Memory(link.layout.size)
+    twin._post = Post(twin, twin._awaits)
+    twin._servers = Servers(link._wiring, twin._post)
+    twin._servers._hello = link._servers._hello
+    twin.fresh, twin._assembly = set(link.fresh), copy.deepcopy(link._assembly)
+    twin.memory = Memory(link.memory.params.size)
     twin.memory.params[:] = link.memory.params
     twin.node = copy.copy(link.node)
     for name in type(twin.node).__slots__:
         if isinstance(value := getattr(twin.node, name), dict | list | set):
             setattr(twin.node, name, copy.copy(value))
+    twin._where = where = copy.copy(link._where)
+    where.former, where._past, where._early = set(where.former), list(where._past), list(where._early)
+    twin._readings = Readings(where, twin._servers.send)
+    twin._readings._open = dict(link._readings._open)
+    twin._hearing = Hearing(twin.node, where, twin._readings, twin._servers, twin.memory, link._hearing._means)
+    twin._hearing._aside = dict(link._hearing._aside)
     peers = {}
     for id in (COORDINATOR, server_id(0), server_id(1)):
         ours, peers[id] = socket.socketpair()
         peers[id].settimeout(SECONDS)
-        twin._wires.add(id, Wire(ours))
+        twin._post.add(id, Wire(ours))
     return twin, peers
 
 
@@ -259,7 +266,7 @@ def written(link: Link, twin: Link) -> set[Bucket]:
 
 
 def held_by(link: Link, whom: NodeId) -> set[Bucket]:
-    return {bucket for bucket, holder in link._holder.items() if holder == whom}
+    return {bucket for bucket, holder in link._where.holder.items() if holder == whom}
 
 
 # One by one.

@@ -170,6 +170,33 @@ def test_what_a_worker_asks_for_makes_no_sense(tmp_path: Path) -> None:
     assert (tmp_path / "report.json").read_text() == "of another run"
 
 
+CODECS = """
+session = syncline.connect()
+wish = {"codec": f"topk:0.{session.rank + 1}"} if session.rank < 2 else {}
+tables = session.tables({"w": np.zeros(5000)}, **wish)
+say("training")
+steps_until("never")
+"""
+"""Workers 0 and 1 ask for different codecs; worker 2 takes whatever the run has."""
+
+
+def test_workers_that_ask_for_different_codecs_do_not_train(tmp_path: Path) -> None:
+    with running(tmp_path, CODECS, "-n3") as run:
+        assert run.ends() == 2, run.story()
+        last = run.err.splitlines()[-1]
+        assert re.fullmatch(
+            r"syncline: worker \d: refused: codec: worker 1 asks for topk:0.2, and the run has topk:0.1; .*", last
+        ), run.story()
+        assert "training" not in run.out
+
+
+def test_what_the_command_line_says_settles_what_workers_ask_for(tmp_path: Path) -> None:
+    with running(tmp_path, CODECS, "-n3", "--codec", "fp16") as run:
+        run.hears("training", 3)
+        run.touch("never")
+        assert run.ends() == 0, run.story()
+
+
 def test_a_program_that_never_connects(tmp_path: Path) -> None:
     with running(tmp_path, "say('hi')", "-n3", "--servers", "2") as run:
         assert run.ends() == 0, run.story()
@@ -284,6 +311,7 @@ NOT_WITH_JOIN = {
     "--trace": ".",
     "--config": "run.toml",
     "--seed": "3",
+    "--reply-codec": "fp16",
 }
 
 

@@ -22,7 +22,7 @@ from syncline.codecs import (
     Int8,
     Memory,
     PerTable,
-    Pieces,
+    Piecewise,
     TopK,
     codec_for,
     is_exact,
@@ -367,8 +367,8 @@ class TestChoices:
             (Bucket(100, 300), TopK(0.01)),
             (Bucket(5000, 5050), Dense()),
             (Bucket(11_050, 11_079), Dense()),
-            (Bucket(0, 5050), Pieces(((5000, TopK(0.01)), (50, Dense())))),
-            (Bucket(4000, 5060), Pieces(((1000, TopK(0.01)), (50, Dense()), (10, TopK(0.01))))),
+            (Bucket(0, 5050), Piecewise(((5000, TopK(0.01)), (50, Dense())))),
+            (Bucket(4000, 5060), Piecewise(((1000, TopK(0.01)), (50, Dense()), (10, TopK(0.01))))),
         ],
     )
     def test_small_tables_are_dense(self, bucket: Bucket, chosen: Codec) -> None:
@@ -376,13 +376,13 @@ class TestChoices:
 
     def test_the_first_pattern_counts(self) -> None:
         codec = PerTable((("*.bias", Fp16()), ("a.*", TopK(0.1)), ("*", Int8())))
-        assert codec_for(codec, LAYOUT, Bucket(0, 11_079)) == Pieces(
+        assert codec_for(codec, LAYOUT, Bucket(0, 11_079)) == Piecewise(
             ((5000, TopK(0.1)), (50, Fp16()), (6000, Int8()), (20, Fp16()), (9, Int8()))
         )
 
     def test_choices_nest(self) -> None:
         codec = PerTable((("a.*", BySize(1000)),), other=Chain(TopK(0.1), Fp16()))
-        assert codec_for(codec, LAYOUT, Bucket(0, 6000)) == Pieces(
+        assert codec_for(codec, LAYOUT, Bucket(0, 6000)) == Piecewise(
             ((5000, TopK(0.01)), (50, Dense()), (950, Chain(TopK(0.1), Fp16())))
         )
 
@@ -397,12 +397,12 @@ class TestChoices:
     )
     def test_pieces_conform(self, text: str) -> None:
         codec = codec_for(parse("codec", text), LAYOUT, Bucket(17, LAYOUT.size))
-        assert isinstance(codec, Pieces)
+        assert isinstance(codec, Piecewise)
         assert codec.exact == is_exact(parse("codec", text))
         check_bucket(codec, LAYOUT.size - 17)
 
     def test_no_two_pieces_draw_alike(self) -> None:
-        codec = Pieces(((64, parse("codec", "terngrad")), (64, parse("codec", "qsgd:1"))))
+        codec = Piecewise(((64, parse("codec", "terngrad")), (64, parse("codec", "qsgd:1"))))
         update = np.tile(normal(64), 2)
         sent = decode(codec, encode(codec, update), 128)
         assert not np.array_equal(sent[:64], sent[64:])

@@ -11,7 +11,7 @@ from syncline.codecs import Dense
 from syncline.draw import Draw
 from syncline.effects import Admit, Change, Deliver, Dismiss, Effect, Ready, Received, Send
 from syncline.errors import PeerError, UsageError
-from syncline.layout import Bucket, Layout
+from syncline.layout import Bucket, Layout, Values
 from syncline.messages import (
     COORDINATOR,
     Gone,
@@ -38,7 +38,8 @@ from syncline.nodes.shard import Shard
 from syncline.nodes.terms import Terms
 from syncline.nodes.worker import Worker, WorkerParts
 from syncline.placement import Elastic, replaced
-from syncline.rules import Adam, Fasgd, Momentum, Rule
+from syncline.rules import Adam, Fasgd, Mean, Momentum, Rule
+from syncline.spec import parse
 from syncline.sync import Asp, Bsp, Dsps, Ssp, SyncModel
 
 SIZE = 40
@@ -227,6 +228,51 @@ def test_version_v_and_the_memory_of_the_rule_go_along(rule: Rule) -> None:
         push(calm, 1, i)
     together = np.concatenate([node.buckets[LEFT].params, piece.params])
     assert together.tobytes() == calm.buckets[B].params.tobytes()
+
+
+@pytest.mark.parametrize("text", ["topk:0.1", "onebit"])
+def test_what_a_reply_has_lost_of_a_mean_goes_along(text: str) -> None:
+    """Two rounds of one mean each, and a move between them: what workers were told, and what is left, is all of it."""
+    codec, rule = parse("codec", text), Mean()
+    first, second = np.arange(SIZE, dtype=np.float32), np.cos(np.arange(SIZE, dtype=np.float32))
+    giver, taker = (
+        Shard(number, pieces, Terms(Bsp(), rule, Dense(), Draw(0), layout=LAYOUT, reply=codec), OLD)
+        for number, pieces in enumerate([{B: np.zeros(SIZE, np.float32)}, {}])
+    )
+
+    def told(effects: list[Effect]) -> Values:
+        """What worker 0 hears of the whole model."""
+        whole = np.zeros(SIZE, np.float32)
+        for each in effects:
+            if isinstance(each, Send) and each.to == worker_id(0) and isinstance(each.message, Params):
+                bucket = each.message.bucket
+                assert each.payload is not None
+                assert each.payload.dtype == np.uint8
+                codec.decode(each.payload, whole[bucket.start : bucket.stop])
+        return whole
+
+    def round_of(mean: Values, i: int, shards: dict[Bucket, Shard], view: int) -> Values:
+        effects: list[Effect] = []
+        for worker in (0, 1):
+            for bucket, node in shards.items():
+                update = mean[bucket.start : bucket.stop]
+                effects += node.handle(Received(worker_id(worker), Push(view, 0, i, bucket, 0), update.copy()), 0.0)
+        return told(effects)
+
+    heard = round_of(first, 0, {B: giver}, 1)
+    moved = giver.handle(Received(COORDINATOR, NEW), 0.0)
+    taker.handle(Received(COORDINATOR, NEW), 0.0)
+    give(moved, taker)
+    heard += round_of(second, 1, {LEFT: giver, RIGHT: taker}, 2)
+    left = np.concatenate([residual_of(giver, LEFT), residual_of(taker, RIGHT)])
+    assert np.any(left)
+    assert np.allclose(heard + left, first + second, atol=1e-4)
+
+
+def residual_of(node: Shard, bucket: Bucket) -> Values:
+    teller = node.buckets[bucket].teller
+    assert teller is not None
+    return teller.residual["residual"]
 
 
 def test_what_an_adaptive_model_and_a_change_of_model_have_left_goes_along() -> None:

@@ -123,6 +123,18 @@ def test_means_are_written_once_and_what_is_lost_of_them_is_kept() -> None:
     assert np.array_equal(whole, mean)
 
 
+def test_a_number_from_another_server_is_never_taken_for_ones_own() -> None:
+    """A bucket has moved: a worker that has not heard the first reply asks again, holding the old server's first."""
+    path = walk(2)
+    old, hearer = pair("topk:0.05")
+    reply(old, hearer, path[0], 0)
+    new, _ = pair("topk:0.05")
+    new.tell(0, 0, hearer.holds(BUCKET), path[1], 1)
+    size, got = reply(new, hearer, path[1], 1)
+    assert size == SIZE * 4
+    assert np.array_equal(got, path[1])
+
+
 def test_bytes_are_refused_where_values_are_sent() -> None:
     worker = Worker(0, 0, WorkerParts(LAYOUT, Draw(0)), View(0, (Member(0, 0, 0),), ((BUCKET,),)))
     with pytest.raises(PeerError, match="where the values themselves are sent"):

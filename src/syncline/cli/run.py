@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from syncline.cli import strategy_options as strategy
 from syncline.cli.config import Config, read_config
 from syncline.cli.launching import run_to_end
 from syncline.cli.output import check_directory, check_outputs, whole_text
@@ -45,23 +46,17 @@ def run(
         Path | None,
         typer.Option(metavar="FILE.toml", help="An experiment file: its strategy, seed and workers count here."),
     ] = None,
-    sync: Annotated[
-        list[str] | None, typer.Option(help="bsp, asp, ssp:3, ...; once for all servers, or once each.")
-    ] = None,
-    release: Annotated[str | None, typer.Option(help="lazy or soft.")] = None,
-    mode: Annotated[str | None, typer.Option(help="Who optimises: gradients, changes or rule.")] = None,
-    rule: Annotated[
-        str | None, typer.Option(help="The servers' rule: sgd:0.1, adam:0.001, fasgd:0.005, ...; selects mode rule.")
-    ] = None,
-    gate: Annotated[
-        str | None, typer.Option(help="What is worth sending: every:push=2,fetch=2, budget:1MB, ... See docs.")
-    ] = None,
-    codec: Annotated[str | None, typer.Option(help="How updates are written: topk:0.01, int8, ... See docs.")] = None,
-    reply_codec: Annotated[str | None, typer.Option(help="How parameters are written, as changes.")] = None,
+    sync: strategy.Sync = None,
+    release: strategy.Release = None,
+    mode: strategy.Mode = None,
+    rule: strategy.Rule = None,
+    gate: strategy.Gate = None,
+    codec: strategy.Codec = None,
+    reply_codec: strategy.ReplyCodec = None,
     on_nan: Annotated[str | None, typer.Option(help="An update with NaN: stop the run, or skip that step.")] = None,
-    placement: Annotated[str | None, typer.Option(help="elastic, uniform, roundrobin or balanced.")] = None,
+    placement: strategy.Placement = None,
     bucket: Annotated[str | None, typer.Option(help="The unit of transmission, e.g. 1MiB.")] = None,
-    seed: Annotated[int | None, typer.Option(help="For everything that is random.")] = None,
+    seed: strategy.Seed = None,
     lane: Annotated[str | None, typer.Option(help="shm or tcp; left out: whichever fits the peer.")] = None,
     listen: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Let workers and servers of other hosts join here.")
@@ -92,9 +87,10 @@ def run(
 
     Exit codes: 0 done; 1 a worker failed or a server was lost; 2 the request makes no sense; 130 interrupted.
     """
-    words = {"release": release, "mode": mode, "rule": rule, "gate": gate, "placement": placement, "bucket": bucket}
-    words |= {"sync": " ".join(sync) if sync else None, "seed": None if seed is None else str(seed), "on_nan": on_nan}
-    words |= {"codec": codec, "reply_codec": reply_codec}
+    words = strategy.words(
+        sync=sync, seed=seed, release=release, mode=mode, rule=rule, gate=gate, codec=codec, reply_codec=reply_codec,
+        on_nan=on_nan, placement=placement, bucket=bucket,
+    )  # fmt: skip
     if join is not None:
         _refuse_with_join({"--report": report, "--config": config})
     file = read_config(config)
@@ -112,7 +108,7 @@ def run(
         command_of(command, module) if command else (),
         count,
         _first(servers, file.servers, 1 if join is None else 0),
-        {key: word for key, word in words.items() if word is not None},
+        words,
         wiring,
         config=file.settings or {},
         file="file" if config is None else config.name,

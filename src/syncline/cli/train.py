@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from syncline.cli import strategy_options as strategy
 from syncline.errors import UsageError
 
 
@@ -16,23 +17,17 @@ def train(
     ] = "digits-mlp",
     workers: Annotated[int | None, typer.Option("--workers", "-n", help="How many workers. Default: 4.")] = None,
     servers: Annotated[int | None, typer.Option(help="How many servers hold the model. Default: 1.")] = None,
-    sync: Annotated[
-        list[str] | None, typer.Option(help="bsp, asp, ssp:3, ...; once for all servers, or once each.")
-    ] = None,
-    release: Annotated[str | None, typer.Option(help="lazy or soft.")] = None,
-    mode: Annotated[str | None, typer.Option(help="Who optimises: gradients, changes or rule.")] = None,
-    rule: Annotated[
-        str | None, typer.Option(help="The servers' rule: sgd:0.1, adam:0.001, fasgd:0.005, ...; selects mode rule.")
-    ] = None,
-    gate: Annotated[
-        str | None, typer.Option(help="What is worth sending: every:push=2,fetch=2, budget:1MB, ... See docs.")
-    ] = None,
-    codec: Annotated[str | None, typer.Option(help="How updates are written: topk:0.01, int8, ... See docs.")] = None,
-    reply_codec: Annotated[str | None, typer.Option(help="How parameters are written, as changes.")] = None,
-    placement: Annotated[str | None, typer.Option(help="elastic, uniform, roundrobin or balanced.")] = None,
+    sync: strategy.Sync = None,
+    release: strategy.Release = None,
+    mode: strategy.Mode = None,
+    rule: strategy.Rule = None,
+    gate: strategy.Gate = None,
+    codec: strategy.Codec = None,
+    reply_codec: strategy.ReplyCodec = None,
+    placement: strategy.Placement = None,
     iterations: Annotated[int | None, typer.Option(help="Of each worker. Default: the recipe's.")] = None,
     batch: Annotated[int | None, typer.Option(help="Examples of each worker's step. Default: 32.")] = None,
-    seed: Annotated[int | None, typer.Option(help="For everything that is random. Default: 0.")] = None,
+    seed: strategy.Seed = None,
     slow: Annotated[
         list[str] | None,
         typer.Option(metavar="WORKER:FACTOR", help="This worker's steps take FACTOR times as long; again for more."),
@@ -60,15 +55,16 @@ def train(
     from syncline.cli.train_request import Request, request
     from syncline.cli.train_run import run
 
-    words = {"release": release, "mode": mode, "rule": rule, "gate": gate, "placement": placement}
-    words |= {"codec": codec, "reply_codec": reply_codec}
-    words |= {"sync": " ".join(sync) if sync else None, "seed": None if seed is None else str(seed)}
+    words = strategy.words(
+        sync=sync, seed=seed, release=release, mode=mode, rule=rule, gate=gate, codec=codec, reply_codec=reply_codec,
+        placement=placement,
+    )  # fmt: skip
     check_outputs([], {"--report": report})
     if tensorboard is not None and (compare or engine == "sim"):
         raise UsageError("--tensorboard", f"makes no sense with {'--compare' if compare else '--engine sim'}")
     asked: Request = request(
         recipe,
-        {key: word for key, word in words.items() if word is not None},
+        words,
         {"workers": workers, "servers": servers, "iterations": iterations, "batch": batch},
         {"engine": engine, "lane": lane},
         slow or [],

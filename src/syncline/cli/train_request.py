@@ -98,7 +98,7 @@ def _check_counts(counts: Mapping[str, int], examples: int) -> None:
 def _check_comparison(words: Mapping[str, str], engine: str, workers: int) -> None:
     for key in words:
         if key != "seed":
-            raise UsageError(f"--{key}", "is what --compare varies; leave one of them out")
+            raise UsageError(f"--{key.replace('_', '-')}", "is what --compare varies; leave one of them out")
     if engine == "sim":
         raise UsageError("--engine", "--compare measures real runs; leave one of them out")
     if workers < 2:

@@ -1,6 +1,6 @@
 """Codecs: how an update is written on the wire, and what of it is kept for the next time."""
 
-from syncline.codecs.by_table import BySize, PerTable, Pieces, codec_for
+from syncline.codecs.by_table import BySize, PerTable, Piecewise, codec_for
 from syncline.codecs.chain import Chain
 from syncline.codecs.dense import Dense
 from syncline.codecs.halves import Bf16, Fp16
@@ -39,7 +39,7 @@ __all__ = [
     "Memory",
     "OneBit",
     "PerTable",
-    "Pieces",
+    "Piecewise",
     "Qsgd",
     "Terngrad",
     "Threshold",

@@ -55,7 +55,7 @@ class Choice(Part):
         runs = groupby(self._tables(layout, bucket), key=lambda each: self.of_table(each[0]))
         pieces = [(codec, _joined(list(tables))) for codec, tables in runs]
         chosen = [(piece.size, codec_for(codec, layout, piece)) for codec, piece in pieces]
-        return chosen[0][1] if len(chosen) == 1 else Pieces(tuple(_flat(chosen)))
+        return chosen[0][1] if len(chosen) == 1 else Piecewise(tuple(_flat(chosen)))
 
     def size(self, values: int) -> int:
         return self.of_values(values).size(values)
@@ -139,7 +139,7 @@ class PerTable(Choice):
 
 
 @dataclass(frozen=True)
-class Pieces:
+class Piecewise:
     """The codec of a bucket that covers tables with different codecs: their payloads, one after the other.
 
     Where a payload's length is not known beforehand, four bytes in front of it say it. Memory is kept for the whole
@@ -231,7 +231,7 @@ class Pieces:
 
 def _flat(pieces: list[tuple[int, Codec]]) -> Iterator[tuple[int, Codec]]:
     for values, codec in pieces:
-        yield from codec.pieces if isinstance(codec, Pieces) else ((values, codec),)
+        yield from codec.pieces if isinstance(codec, Piecewise) else ((values, codec),)
 
 
 def _head(codec: Codec) -> int:

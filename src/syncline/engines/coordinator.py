@@ -46,9 +46,11 @@ from syncline.engines.control import (
     Welcome,
     Withdraw,
 )
+from syncline.engines.fitting import fitting
 from syncline.engines.frames import DECLARATION, STRANGER, Frame
-from syncline.engines.gathering import OVER, Gathering, Peer
+from syncline.engines.gathering import OVER, Gathering
 from syncline.engines.meeting import Meeting
+from syncline.engines.peer import Peer
 from syncline.engines.process import outlive_parent, run
 from syncline.engines.reactor import BACKLOG, Reactor
 from syncline.engines.register import Guest, Refusal, Register
@@ -209,7 +211,7 @@ class Office:
             peer.gathering.from_worker(peer, message)
             self._meet()
         elif isinstance(message, Reached) and peer.gathering is not None:
-            peer.gathering.reached(peer, message)
+            peer.gathering.turnover.reached(peer, message)
         elif isinstance(message, Share):
             self._meeting.say(peer, message)
             self._meet()
@@ -290,7 +292,7 @@ class Office:
             for peer, gathering in zip(free, lacking, strict=False):
                 peer.gathering = gathering
                 gathering.servers[number] = peer
-                gathering.invite(number)
+                gathering.turnover.invite(number)
             while guest.asked < len(lacking) - len(free):
                 guest.asked += 1
                 self.out(guest.peers[0].wire, Another())
@@ -312,11 +314,8 @@ class Office:
         gathering.declare(peer, declare)
         self._assign_servers()
 
-    def fitting(self, peers: Collection[Peer]) -> dict[str, str]:
-        """Where no link is slow, a bucket costs little more than its message, so it may be larger."""
-        if not all(peer.hello.host == self._host for peer in peers):
-            return {}
-        return {"bucket": "2MiB" if self._wiring.lane == "tcp" else "4MiB"}
+    def fitting(self, values: int) -> dict[str, str]:
+        return fitting(self._wiring, values)
 
     def absent(self) -> Collection[int]:
         return self._never
@@ -407,7 +406,7 @@ class Office:
             self.over = not self._servers
         elif guest.released or not self._needs(peer.id.number):
             if peer.gathering is not None:
-                peer.gathering.server_closed(peer.id.number)
+                peer.gathering.turnover.closed(peer.id.number)
             if not guest.peers:
                 self.tell(peer, "has left; the others hold what it held" if guest.released else f"is gone: {what}")
                 self._retain()
@@ -420,7 +419,7 @@ class Office:
 
     def _needs(self, number: int) -> bool:
         """Would something be lost with this server?"""
-        if any(not gathering.is_free(number) for gathering in self._models.values()):
+        if any(not gathering.turnover.is_free(number) for gathering in self._models.values()):
             return True
         return number < self.count and not self._begun()
 
@@ -456,14 +455,14 @@ class Office:
             if not self._others(number):
                 raise UsageError("server", LAST)
             for gathering in self._models.values():
-                gathering.check_leaving(number)
+                gathering.turnover.check_leaving(number)
         except UsageError as error:
             self.keep_server(number, error.problem)
             return
         guest.leaving = True
         self.tell(guest.peers[0], "is leaving; the others take over what it holds")
         for gathering in list(self._models.values()):
-            gathering.leave(number)
+            gathering.turnover.leave(number)
             gathering.begin_if_ready()
         self.settled()
 
@@ -475,14 +474,14 @@ class Office:
         """A server has gone that others may have waited for, to leave."""
         for number, guest in list(self._servers.items()):
             if guest.leaving and not guest.released and not self._others(number):
-                stays = [gathering.stay(number) for gathering in self._models.values()]
+                stays = [gathering.turnover.stay(number) for gathering in self._models.values()]
                 if any(stays):
                     self.keep_server(number, LAST)
 
     def settled(self) -> None:
         for number, guest in self._servers.items():
             models = self._models.values()
-            free = not any(not each.is_free(number) or each.is_known_to_joiners(number) for each in models)
+            free = not any(not each.turnover.is_free(number) or each.is_known_to_joiners(number) for each in models)
             if guest.leaving and free and not guest.released:
                 guest.released = True
                 self.out(guest.peers[0].wire, Released())

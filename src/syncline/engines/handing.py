@@ -112,7 +112,7 @@ class Inbox:
         values = message.bucket.size
         if tuple(message.memory) != tuple(self._memory):
             raise PeerError(f"a handover of {message.bucket} with the memory of another rule")
-        expected = [_VALUE, *self._memory.values()]
+        expected = [_VALUE, *self._memory.values(), *(_VALUE for _ in message.residual)]
         updates = message.arrays[len(expected) :]
         if tuple(message.arrays[: len(expected)]) != tuple((kind, values) for kind in expected):
             raise PeerError(f"a handover of {message.bucket} with other arrays than its own")

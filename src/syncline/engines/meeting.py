@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 from syncline.engines.control import Refused, Share, Shared
 from syncline.engines.frames import Frame
-from syncline.engines.gathering import Peer
+from syncline.engines.peer import Peer
 from syncline.engines.wire import Wire
 from syncline.errors import PeerError
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 import numpy as np
 
 from syncline.errors import PeerError
-from syncline.layout import VALUE_BYTES, Bucket, Values
+from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
 
 _F_ADD_SEALS, _F_GET_SEALS = 1033, 1034
 _SEAL, _SHRINK, _GROW = 1, 2, 4
@@ -39,6 +39,21 @@ class Memory:
 
     def param(self, bucket: Bucket) -> Values:
         return self.params[bucket.start : bucket.stop]
+
+    def lay(self, bucket: Bucket, payload: Payload) -> Payload:
+        """Put an update in its place, unless it lies there: one that was held, or that a codec has written."""
+        place: Payload = self.update(bucket)
+        if not np.may_share_memory(place, payload):
+            if payload.dtype != place.dtype:
+                place = place.view(np.uint8)[: payload.size]
+            place[:] = payload
+        return place
+
+    def take_over(self, bucket: Bucket, values: Payload) -> None:
+        """Put parameters where the program finds them, unless they came in there."""
+        place = self.param(bucket)
+        if not np.may_share_memory(place, values):
+            place[:] = values
 
 
 def new_segment(values: int) -> int:

@@ -81,7 +81,8 @@ def checked(plan: Plan, listen: str | None = None, join: str | None = None, *, d
 
 
 def _joining(plan: Plan, join: str) -> Plan:
-    given = {**{f"--{key}": True for key in plan.settings}, "--config": plan.config, "--trace": plan.wiring.trace}
+    given: dict[str, object] = {f"--{key.replace('_', '-')}": True for key in plan.settings}
+    given |= {"--config": plan.config, "--trace": plan.wiring.trace}
     for option, there in given.items():
         if there:
             raise UsageError(option, "is the run's own affair; leave it out with --join")

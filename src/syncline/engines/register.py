@@ -7,7 +7,7 @@ from hmac import compare_digest
 from itertools import count
 
 from syncline.engines.control import PROTOCOL, Hello
-from syncline.engines.gathering import Peer
+from syncline.engines.peer import Peer
 from syncline.engines.wire import Wire
 from syncline.engines.wiring import Wiring
 from syncline.messages import server_id, worker_id

@@ -31,7 +31,10 @@ class Link(Protocol):
     memory: Memory
     buckets: tuple[Bucket, ...]
     strategy: ServerStrategy
-    error: SynclineError | None
+
+    @property
+    def error(self) -> SynclineError | None: ...
+
     following: int | None
     fresh: set[Bucket]
     members: tuple[int, ...]

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import StrEnum
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
 
-from syncline import units
+from syncline import strategy, units
 from syncline.engines.frames import PAYLOAD
 from syncline.errors import UsageError
-from syncline.layout import VALUE_BYTES
-from syncline.spec import parse, write
-from syncline.strategy import Mode, ServerStrategy, check, settle_mode
-from syncline.sync import Release
+from syncline.spec import write
+from syncline.strategy import Mode, ServerStrategy, check, part_of
 
 DEFAULTS = {
     "sync": "bsp",
@@ -29,8 +25,6 @@ ON_NAN = ("stop", "skip")
 """What a worker does with an update that holds NaN: end the run, or leave that update out."""
 
 KEYS = (*DEFAULTS, "mode", "rule")
-
-Choice = TypeVar("Choice", bound=StrEnum)
 
 
 def settle(layers: Mapping[str, Mapping[str, str]], servers: int, workers: int) -> dict[str, tuple[str, str]]:
@@ -49,53 +43,36 @@ def settle(layers: Mapping[str, Mapping[str, str]], servers: int, workers: int) 
         raise UsageError("seed", f"{found['seed'][0]!r} is no seed; a whole number from 0 up")
     if found["on_nan"][0] not in ON_NAN:
         raise UsageError("on_nan", f"{found['on_nan'][0]!r} is none of {', '.join(ON_NAN)}")
-    strategy = strategy_of({key: word for key, (word, _) in found.items()}, servers)
-    check(strategy, workers)
-    found.setdefault("mode", (strategy.mode.value, "default"))
-    found.setdefault("rule", (write(strategy.rule), "default"))
+    settled = strategy_of({key: word for key, (word, _) in found.items()}, servers)
+    check(settled, workers)
+    found.setdefault("mode", (settled.mode.value, "default"))
+    found.setdefault("rule", (write(settled.rule), "default"))
     return found
+
+
+def contradiction(wishes: Mapping[str, str], words: Mapping[str, str], stronger: Iterable[str]) -> str | None:
+    """The first setting for which a worker asks for something else, unless somebody stronger has said it.
+
+    Words are compared as words: a stranger's are not read as parts, since that may import what they name.
+    """
+    settled = set(stronger)
+    if settled & {"mode", "rule"}:
+        settled |= {"mode", "rule"}
+    return next((key for key, wish in wishes.items() if key not in settled and wish != words.get(key)), None)
 
 
 def strategy_of(words: Mapping[str, str], servers: int) -> ServerStrategy:
     """The strategy that these words describe; `sync` has one model for all servers, or one for each, with blanks."""
-    models = [parse("sync", word) for word in words["sync"].split()]
+    models = [part_of("sync", word) for word in words["sync"].split()]
     if len(models) == 1:
         models *= servers
     if len(models) != servers:
         raise UsageError("sync", f"names {len(models)} models for {servers} servers: one for all, or one each")
-    mode, rule = settle_mode(
-        _one_of(Mode, words["mode"], "mode") if "mode" in words else None,
-        parse("rule", words["rule"]) if "rule" in words else None,
-        models,
-    )
-    return ServerStrategy(
-        tuple(models),
-        _one_of(Release, words["release"], "release"),
-        mode,
-        rule,
-        parse("gate", words["gate"]),
-        parse("codec", words["codec"]),
-        parse("placement", words["placement"]),
-        _bucket_values(words["bucket"]),
-        parse("codec", words["reply_codec"], "reply_codec"),
-    )
+    if units.size(words["bucket"], "bucket") > PAYLOAD:
+        raise UsageError("bucket", f"{words['bucket']!r} is more than a message carries; at most {PAYLOAD >> 30}GiB")
+    return strategy.strategy_of({key: words[key] for key in strategy.SETTINGS if key in words}, models)
 
 
 def strategy_in(words: Mapping[str, str]) -> ServerStrategy:
     """The strategy of a run that has begun: one model for all servers, or one for each that it began with."""
     return strategy_of(words, len(words["sync"].split()))
-
-
-def _bucket_values(word: str) -> int:
-    """How many values a bucket may have: it has at least one, and no more than a frame carries."""
-    size = units.size(word, "bucket")
-    if size > PAYLOAD:
-        raise UsageError("bucket", f"{word!r} is more than a message carries; at most {PAYLOAD >> 30}GiB")
-    return max(size // VALUE_BYTES, 1)
-
-
-def _one_of(choices: type[Choice], word: str, option: str) -> Choice:
-    try:
-        return choices(word)
-    except ValueError:
-        raise UsageError(option, f"{word!r} is none of {', '.join(each.value for each in choices)}") from None

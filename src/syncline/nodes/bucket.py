@@ -29,6 +29,7 @@ from syncline.effects import Effect, Send
 from syncline.layout import Bucket, Payload, Values
 from syncline.messages import Gone, Member, Params, Pull, Push, Skipped, Taken, Wants
 from syncline.nodes.kept import Kept, KeptUpdates, LastUpdates, Who
+from syncline.nodes.known import Known
 from syncline.nodes.optimising import Optimised
 from syncline.nodes.paces import Paces
 from syncline.nodes.parking import ParkingLot, Request
@@ -327,3 +328,18 @@ class HeldBucket:
     def _set_first_bound(self) -> None:
         if self._terms.adaptive:
             self.bound = self._terms.adaptive.first_bound()
+
+    # Moves.
+
+    def known(self) -> Known:
+        """All that goes along with the arrays when the bucket moves."""
+        counts = (self.version, self.v, self.bound, self._round_applied, self._unruly)
+        workers = (self._pushed, self._seen, self._late, self._pulled)
+        return Known(*counts, *workers, self._kept, self._last, self._lot, self._paces)
+
+    def go_on_from(self, known: Known) -> None:
+        """Know what the last holder knew."""
+        self.version, self.v, self.bound, self._round_applied, self._unruly = known[:5]
+        self._pushed, self._seen, self._late, self._pulled = known[5:9]
+        self._kept, self._last, self._lot, self._paces = known[9:]
+        self._count_missing()

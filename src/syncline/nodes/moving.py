@@ -3,13 +3,14 @@
 1. Everything goes along: parameters, version, V, the rule's memory, kept and last updates, who has pushed, known
    repeats, parked pulls, the bound and the paces of a model that adapts. A piece gets all of it, cut to its range.
 2. Kept updates are copied: the memory of their workers is free from here on as far as the old holder is concerned.
-3. A parked pull goes without its update, which was taken: as far as a model asks how significant it is, it is not.
-4. The step that a worker is in the middle of is not measured: the clocks of two servers are two clocks.
+3. So does what the codec of replies has kept of the last mean; which replies workers hold is forgotten (replies.py).
+4. A parked pull goes without its update, which was taken: as far as a model asks how significant it is, it is not.
+5. The step that a worker is in the middle of is not measured: the clocks of two servers are two clocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -18,7 +19,10 @@ from syncline.effects import Received
 from syncline.layout import Bucket, Payload
 from syncline.messages import Handover, KeptUpdate, LastUpdate, ParkedPull, Push, worker_id
 from syncline.nodes.bucket import HeldBucket
-from syncline.nodes.kept import Kept
+from syncline.nodes.kept import Kept, KeptUpdates, LastUpdates
+from syncline.nodes.known import Known
+from syncline.nodes.paces import Paces
+from syncline.nodes.parking import ParkingLot
 from syncline.nodes.terms import Terms
 from syncline.nodes.writing import decoded
 from syncline.spec import write
@@ -35,36 +39,37 @@ def in_force(terms: Terms) -> str:
 def pack(bucket: HeldBucket, piece: Bucket, terms: Terms) -> tuple[Handover, Payload]:
     """All that is known of this piece of the bucket."""
     where = terms.within(bucket.name, piece)
-    kept = bucket._kept.everything()
-    names = tuple(bucket.memory)
-    arrays = [bucket.params[where], *(bucket.memory[name][where] for name in names)]
+    known, kept = bucket.known(), bucket.known().kept.everything()
+    residual = {} if bucket.teller is None else bucket.teller.residual
+    arrays = [bucket.params[where], *(each[where] for each in (*bucket.memory.values(), *residual.values()))]
     arrays += [_cut(bucket, each.payload, piece, where) for _, _, each in kept if each.payload is not None]
-    last = bucket._last.everything()
+    last = known.last.everything()
     arrays += [_cut(bucket, each.payload, piece, where) for _, each in last]
     message = Handover(
         terms.view,
         piece,
-        bucket.version,
-        bucket.v,
+        known.version,
+        known.v,
         in_force(terms),
-        bucket.bound,
-        bucket._round_applied,
-        bucket._unruly,
-        tuple((i, tuple(sorted(there))) for i, there in bucket._pushed.items()),
+        known.bound,
+        known.applied,
+        known.unruly,
+        tuple((i, tuple(sorted(there))) for i, there in known.pushed.items()),
         tuple(
-            (worker, each.incarnation, each.progress, bucket._late.get(worker) is each)
-            for worker, each in bucket._seen.items()
+            (worker, each.incarnation, each.progress, known.late.get(worker) is each)
+            for worker, each in known.seen.items()
         ),
-        tuple((worker, *pulled) for worker, pulled in bucket._pulled.items()),
-        tuple((worker, tuple(steps)) for worker, steps in bucket._paces.steps().items()),
+        tuple((worker, *pulled) for worker, pulled in known.pulled.items()),
+        tuple((worker, tuple(steps)) for worker, steps in known.paces.steps().items()),
         tuple(
             ParkedPull(parked.source.number, under, replace(parked.message, bucket=piece))
-            for under, parked in bucket._lot.everything()
+            for under, parked in known.lot.everything()
         ),
         tuple(KeptUpdate(i, *who, each.read, each.lr, each.payload is None) for i, who, each in kept),
-        names,
+        tuple(bucket.memory),
         tuple((array.dtype.str, array.size) for array in arrays),
         tuple(LastUpdate(worker, each.incarnation, each.read) for worker, each in last),
+        tuple(residual),
     )
     return message, _joined(arrays)
 
@@ -82,27 +87,34 @@ def unpack(message: Handover, payload: Payload, terms: Terms) -> HeldBucket:
     bucket = HeldBucket(message.bucket, next(arrays), terms)
     for name in message.memory:
         bucket.optimised.remember(name, next(arrays))
-    for each in message.kept:
-        update = Kept(None if each.empty else next(arrays), each.lr, each.read, owned=True)
-        bucket._kept.keep(each.i, (each.worker, each.incarnation), update)
-    for sent in message.last:
-        bucket._last.keep((sent.worker, sent.incarnation), next(arrays), sent.read, anew=True)
-    bucket.version, bucket.v, bucket.bound = message.version, message.v, message.bound
-    bucket._round_applied, bucket._unruly = message.applied, message.unruly
-    bucket._pushed = {i: set(there) for i, there in message.pushed}
-    for worker, incarnation, i, late in message.seen:
-        bucket._seen[worker] = seen = Push(message.view, incarnation, i, message.bucket, 0)
-        if late:
-            bucket._late[worker] = seen
-    bucket._pulled = {worker: (incarnation, progress) for worker, incarnation, progress in message.pulled}
-    for worker, steps in message.steps:
-        member, last = terms.members.get(worker), bucket._seen.get(worker)
-        if member is not None and last is not None and member.incarnation == last.incarnation:
-            bucket._paces.recall(worker, steps)
-    for parked in message.parked:
-        bucket._lot.park(Received(worker_id(parked.worker), parked.request), parked.under)  # type: ignore[arg-type]
-    bucket._count_missing()
+    residual = {name: next(arrays) for name in message.residual}
+    if bucket.teller is not None:
+        for name, values in bucket.teller.residual.items():
+            values[:] = residual.get(name, 0)
+    bucket.go_on_from(_known(message, arrays, terms))
     return bucket
+
+
+def _known(message: Handover, updates: Iterator[Payload], terms: Terms) -> Known:
+    """What the last holder knew; `updates`: kept and last ones, the bucket's own from here on."""
+    kept, last, lot, paces = KeptUpdates(), LastUpdates(), ParkingLot(), Paces()
+    for each in message.kept:
+        update = Kept(None if each.empty else next(updates), each.lr, each.read, owned=True)
+        kept.keep(each.i, (each.worker, each.incarnation), update)
+    for sent in message.last:
+        last.keep((sent.worker, sent.incarnation), next(updates), sent.read, anew=True)
+    seen = {worker: Push(message.view, incarnation, i, message.bucket, 0) for worker, incarnation, i, _ in message.seen}
+    late = {worker: seen[worker] for worker, _, _, late in message.seen if late}
+    for worker, steps in message.steps:
+        member, pushed_last = terms.members.get(worker), seen.get(worker)
+        if member is not None and pushed_last is not None and member.incarnation == pushed_last.incarnation:
+            paces.recall(worker, steps)
+    for parked in message.parked:
+        lot.park(Received(worker_id(parked.worker), parked.request), parked.under)  # type: ignore[arg-type]
+    counts = (message.version, message.v, message.bound, message.applied, message.unruly)
+    pushed = {i: set(there) for i, there in message.pushed}
+    pulled = {worker: (incarnation, progress) for worker, incarnation, progress in message.pulled}
+    return Known(*counts, pushed, seen, late, pulled, kept, last, lot, paces)
 
 
 def _joined(arrays: Iterable[Payload]) -> Payload:

@@ -5,7 +5,10 @@
 2. What was lost in writing a change is part of the next one, since that is counted from what the worker really has:
    both sides add the same bytes to the same values.
 3. Workers that hold the same get the same: a change between two versions is written once for all of them.
-4. In mode `gradients` a reply is the mean of one round, the same for all; what was lost of it is added to the next.
+4. In mode `gradients` a reply is the mean of one round, the same for all; what was lost of it is added to the next,
+   also if the bucket moves in between.
+5. A bucket that has moved here, or was cut, starts anew: what workers hold is not known, so the parameters go whole
+   once. Its numbers start above those that workers have from elsewhere.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syncline.codecs import Codec
+from syncline.codecs import Codec, Memory
 from syncline.draw import Draw
 from syncline.layout import Bucket, Layout, Payload, Values
 from syncline.messages import Member, Params
@@ -51,6 +54,11 @@ class Teller:
         values = params.copy()
         self._known = {member.worker: _Known(member.incarnation, 0, values) for member in members}
 
+    @property
+    def residual(self) -> Memory:
+        """What was lost of the last mean and is to be part of the next: all that must move along with the bucket."""
+        return {} if self._keeps else self._memory
+
     def forget(self, worker: int) -> None:
         self._known.pop(worker, None)
 
@@ -68,7 +76,7 @@ class Teller:
             payload = values = self._copy(params)
         else:
             payload, values = self._change(known.values, params)
-        serial = 1 + (known.serial if known is not None else 0)
+        serial = 1 + max(known.serial if known is not None else 0, holds or 0)
         self._known[worker] = _Known(incarnation, serial, values)
         return payload, serial
 

@@ -61,5 +61,5 @@ class Writer:
 
     def piece(self, codec: Codec, where: slice) -> Writer:
         """The writer of a piece of the bucket, which goes on with that piece of the memory."""
-        kept = {name: values[where].copy() for name, values in self.memory.items()}
-        return Writer(codec, where.stop - where.start, kept if kept.keys() == codec.memory(0).keys() else None)
+        kept = {name: values[where].copy() for name, values in self.memory.items() if name in codec.memory(0)}
+        return Writer(codec, where.stop - where.start, {**codec.memory(where.stop - where.start), **kept})

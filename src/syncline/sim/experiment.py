@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from syncline import units
 from syncline.errors import UsageError
-from syncline.layout import VALUE_BYTES
 from syncline.rules import Rule, optimises
 from syncline.sim.compute import Compute, Lognormal, read_trace
 from syncline.sim.dispatch import Dispatch, parse_dispatch
@@ -28,8 +27,8 @@ from syncline.sim.sections import (
     read_toml,
 )
 from syncline.spec import parse, write
-from syncline.strategy import Mode, ServerStrategy, settle_mode
-from syncline.sync import Release, SyncModel
+from syncline.strategy import SETTINGS, ServerStrategy, one_of, strategy_of
+from syncline.sync import SyncModel
 
 DEFAULT_PARAMETERS = 1_000_000
 DEFAULT_BATCH = 32
@@ -115,7 +114,7 @@ def _scenario(file: ExperimentFile, folder: Path) -> Scenario:
         seed=file.seed,
         faults=faults,
         dispatch=_dispatch(file),
-        overlap=_one_of(Overlap, file.strategy.overlap, "strategy.overlap") or Overlap.NONE,
+        overlap=one_of(Overlap, file.strategy.overlap, "overlap"),
         central=file.strategy.central,
     )
 
@@ -179,23 +178,8 @@ def _delay_cost(network: NetworkSection | None) -> float:
 def _strategy(section: StrategySection) -> ServerStrategy:
     if section.kind != "server":
         raise UsageError("strategy.kind", f'{section.kind!r} cannot be simulated yet; "server" can')
-    sync = _sync_models(section)
-    mode, rule = settle_mode(
-        _one_of(Mode, section.mode, "strategy.mode"),
-        None if section.rule is None else parse("rule", section.rule, "strategy.rule"),
-        sync,
-    )
-    return ServerStrategy(
-        sync=sync,
-        release=_one_of(Release, section.release, "strategy.release") or Release.LAZY,
-        mode=mode,
-        rule=rule,
-        gate=parse("gate", section.gate, "strategy.gate"),
-        codec=parse("codec", section.codec, "strategy.codec"),
-        reply_codec=parse("codec", section.reply_codec, "strategy.reply_codec"),
-        placement=parse("placement", section.placement, "strategy.placement"),
-        bucket_values=max(1, units.size(section.bucket, "strategy.bucket") // VALUE_BYTES),
-    )
+    words = {key: getattr(section, key) for key in SETTINGS}
+    return strategy_of({key: word for key, word in words.items() if word is not None}, _sync_models(section))
 
 
 def _sync_models(section: StrategySection) -> tuple[SyncModel, ...]:
@@ -293,20 +277,10 @@ def _flat(data: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 # Small helpers.
 
 T = TypeVar("T")
-Choice = TypeVar("Choice", Mode, Overlap, Release)
 
 
 def _or(value: T | None, default: T) -> T:
     return default if value is None else value
-
-
-def _one_of(choices: type[Choice], word: str | None, option: str) -> Choice | None:
-    if word is None:
-        return None
-    try:
-        return choices(word)
-    except ValueError:
-        raise UsageError(option, f"there is no {word!r}; one of: {', '.join(choices)}") from None
 
 
 def _at_least_0(value: float, option: str) -> float:

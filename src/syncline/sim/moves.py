@@ -51,6 +51,7 @@ def ruler(buckets: Sequence[Bucket], pieces: Sequence[Values]) -> Within:
 
 
 def handover_bytes(message: Handover, update_bytes: int) -> int:
-    """What a bucket weighs that is handed over: parameters, the rule's memory, the kept and the last updates."""
+    """What a bucket weighs that is handed over: its arrays, and the kept and the last updates."""
     kept = sum(not each.empty for each in message.kept) + len(message.last)
-    return message.bucket.size * VALUE_BYTES * (1 + len(message.memory)) + update_bytes * kept
+    arrays = 1 + len(message.memory) + len(message.residual)
+    return message.bucket.size * VALUE_BYTES * arrays + update_bytes * kept

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from syncline.layout import Bucket
 
 
-class Pieces:
+class Assembly:
     """Counts the values of each bucket that have come; in an iteration every value comes once."""
 
     def __init__(self, buckets: Iterable[Bucket]) -> None:
