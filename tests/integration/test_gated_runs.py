@@ -170,7 +170,7 @@ OPTIONS = ("-n", "2", "--iterations", "30", "--batch", "16", "--sync", "bsp", "-
                 "every:push=3,fetch=2,on_skip=reapply",
                 "budget:30kB",
                 "budget:20kB,of=fetch",
-                "significance:0.05",
+                "significance:0.3",
                 "cached:2",
             )
         ),
