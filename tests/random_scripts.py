@@ -1,10 +1,12 @@
-"""Random scripts for `scheduler.py`, by kind of action."""
+"""Random scripts for `scheduler.py`, by kind of action, and the tests that play them."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from hypothesis import HealthCheck, settings
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduler import (
@@ -20,6 +22,8 @@ from scheduler import (
     Repeat,
     Restart,
     Rush,
+    Schedule,
+    Setup,
     Shrink,
     Switch,
     Tick,
@@ -111,3 +115,35 @@ def weighted(choices: list[st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
 
 def runs(examples: int) -> settings:
     return settings(deadline=None, max_examples=examples, suppress_health_check=[HealthCheck.too_slow])
+
+
+# Tests. `drawn`: what else of a setup varies.
+
+Kind = tuple[st.SearchStrategy[Action], ...]
+
+
+def under_each_model(
+    examples: int, *kinds: Kind, patience: float | None = 1.0, **drawn: st.SearchStrategy[Any]
+) -> Callable[..., None]:
+    """A test that plays scripts of these kinds on two shards of the same model, for each model."""
+
+    @pytest.mark.parametrize("model", MODELS, ids=repr)
+    @runs(examples)
+    @given(script=scripts(*kinds), release=releases, seed=seeds, **drawn)
+    def test(model: SyncModel, script: list[Action], **setup: Any) -> None:
+        Schedule(Setup((model, model), patience=patience, **setup)).play(script)
+
+    return test
+
+
+def under_two_models(
+    examples: int, *kinds: Kind, patience: float | None = 1.0, **drawn: st.SearchStrategy[Any]
+) -> Callable[..., None]:
+    """A test that plays scripts of these kinds on two shards, each with a model of its own."""
+
+    @runs(examples)
+    @given(script=scripts(*kinds), first=models, second=models, release=releases, seed=seeds, **drawn)
+    def test(script: list[Action], first: SyncModel, second: SyncModel, **setup: Any) -> None:
+        Schedule(Setup((first, second), patience=patience, **setup)).play(script)
+
+    return test

@@ -12,20 +12,15 @@ from hypothesis import strategies as st
 from random_scripts import (
     CHANGING,
     COMING,
-    MODELS,
     MORTAL,
     MOVING,
     STEADY,
     UNSURE,
     gates,
-    models,
-    releases,
     runs,
-    scripts,
-    seeds,
+    under_each_model,
+    under_two_models,
 )
-from scheduler import Action, Schedule, Setup
-from syncline.gates import Gate
 from syncline.layout import Bucket, Layout, Values
 from syncline.placement import Balanced, Elastic, Placement, RoundRobin, Uniform
 from syncline.rules import Momentum, Rule
@@ -34,60 +29,19 @@ from syncline.sim.compute import Trace
 from syncline.sim.faults import AddServer, Fault, RemoveServer
 from syncline.sim.network import Links
 from syncline.strategy import Mode, ServerStrategy, settle_mode
-from syncline.sync import Bsp, Release, Ssp, SyncModel
+from syncline.sync import Bsp, Release, Ssp
 
 blocks = st.integers(1, 3)
 placements: st.SearchStrategy[Placement | None] = st.sampled_from([None, Elastic(), Uniform()])
 
-each_model = pytest.mark.parametrize("model", MODELS, ids=repr)
+test_any_order = under_each_model(15, STEADY, MOVING, patience=None, blocks=blocks)
+test_all_that_can_befall_a_worker = under_each_model(15, STEADY, UNSURE, MORTAL, COMING, MOVING, blocks=blocks)
 
+EVERYTHING = (STEADY, STEADY, UNSURE, MORTAL, COMING, CHANGING, MOVING, MOVING)
+WITH = {"workers": st.integers(1, 4), "gate": gates, "blocks": blocks, "placement": placements}
 
-@each_model
-@runs(15)
-@given(script=scripts(STEADY, MOVING), release=releases, seed=seeds, blocks=blocks)
-def test_any_order(model: SyncModel, script: list[Action], release: Release, seed: int, blocks: int) -> None:
-    Schedule(Setup((model, model), release, patience=None, seed=seed, blocks=blocks)).play(script)
-
-
-@each_model
-@runs(15)
-@given(script=scripts(STEADY, UNSURE, MORTAL, COMING, MOVING), release=releases, seed=seeds, blocks=blocks)
-def test_all_that_can_befall_a_worker(
-    model: SyncModel, script: list[Action], release: Release, seed: int, blocks: int
-) -> None:
-    Schedule(Setup((model, model), release, seed=seed, blocks=blocks)).play(script)
-
-
-everything = given(
-    script=scripts(STEADY, STEADY, UNSURE, MORTAL, COMING, CHANGING, MOVING, MOVING),
-    first=models,
-    second=models,
-    release=releases,
-    workers=st.integers(1, 4),
-    gate=gates,
-    seed=seeds,
-    blocks=blocks,
-    placement=placements,
-)
-
-
-def play_everything(
-    script: list[Action],
-    first: SyncModel,
-    second: SyncModel,
-    release: Release,
-    workers: int,
-    gate: Gate,
-    seed: int,
-    blocks: int,
-    placement: Placement | None,
-) -> None:
-    setup = Setup((first, second), release, workers, gate=gate, seed=seed, blocks=blocks, placement=placement)
-    Schedule(setup).play(script)
-
-
-test_everything_at_once = runs(100)(everything(play_everything))
-test_everything_at_once_for_long = pytest.mark.slow(runs(6000)(everything(play_everything)))
+test_everything_at_once = under_two_models(100, *EVERYTHING, **WITH)
+test_everything_at_once_for_long = pytest.mark.slow(under_two_models(6000, *EVERYTHING, **WITH))
 
 
 # Whole runs in the simulator.

@@ -13,50 +13,30 @@ from random_scripts import (
     CHANGING,
     COMING,
     GATES,
-    MODELS,
     MORTAL,
     STEADY,
     UNSURE,
     gates,
-    models,
     releases,
     runs,
     scripts,
     seeds,
+    under_each_model,
+    under_two_models,
 )
 from scheduler import Action, Schedule, Setup
 from syncline.gates import Gate
-from syncline.sync import Release, Ssp, SyncModel
+from syncline.sync import Release, Ssp
 
-each_model = pytest.mark.parametrize("model", MODELS, ids=repr)
+test_any_order = under_each_model(30, STEADY, patience=None)
+test_repeats_and_losses = under_each_model(30, STEADY, UNSURE)
+test_deaths_freezes_and_restarts = under_each_model(60, STEADY, UNSURE, MORTAL)
+test_all_that_can_befall_a_worker = under_each_model(60, STEADY, UNSURE, MORTAL, COMING)
+test_changes_of_model = under_two_models(150, STEADY, UNSURE, CHANGING)
+test_each_shard_has_its_own_model = under_two_models(150, STEADY, MORTAL, COMING, patience=None)
 
-
-@each_model
-@runs(30)
-@given(script=scripts(STEADY), release=releases, seed=seeds)
-def test_any_order(model: SyncModel, script: list[Action], release: Release, seed: int) -> None:
-    Schedule(Setup((model, model), release, patience=None, seed=seed)).play(script)
-
-
-@each_model
-@runs(30)
-@given(script=scripts(STEADY, UNSURE), release=releases, seed=seeds)
-def test_repeats_and_losses(model: SyncModel, script: list[Action], release: Release, seed: int) -> None:
-    Schedule(Setup((model, model), release, seed=seed)).play(script)
-
-
-@each_model
-@runs(60)
-@given(script=scripts(STEADY, UNSURE, MORTAL), release=releases, seed=seeds)
-def test_deaths_freezes_and_restarts(model: SyncModel, script: list[Action], release: Release, seed: int) -> None:
-    Schedule(Setup((model, model), release, seed=seed)).play(script)
-
-
-@each_model
-@runs(60)
-@given(script=scripts(STEADY, UNSURE, MORTAL, COMING), release=releases, seed=seeds)
-def test_all_that_can_befall_a_worker(model: SyncModel, script: list[Action], release: Release, seed: int) -> None:
-    Schedule(Setup((model, model), release, seed=seed)).play(script)
+EVERYTHING = (STEADY, STEADY, UNSURE, MORTAL, COMING, CHANGING)
+WITH = {"workers": st.integers(1, 4), "gate": gates}
 
 
 @pytest.mark.parametrize("gate", GATES, ids=str)
@@ -69,44 +49,5 @@ def test_under_ssp_no_gate_lets_a_worker_pass_its_bound(
     Schedule(Setup((Ssp(s), Ssp(s)), release, gate=gate, seed=seed)).play(script)
 
 
-@runs(150)
-@given(script=scripts(STEADY, UNSURE, CHANGING), first=models, second=models, release=releases, seed=seeds)
-def test_changes_of_model(
-    script: list[Action], first: SyncModel, second: SyncModel, release: Release, seed: int
-) -> None:
-    Schedule(Setup((first, second), release, seed=seed)).play(script)
-
-
-@runs(150)
-@given(script=scripts(STEADY, MORTAL, COMING), first=models, second=models, release=releases, seed=seeds)
-def test_each_shard_has_its_own_model(
-    script: list[Action], first: SyncModel, second: SyncModel, release: Release, seed: int
-) -> None:
-    Schedule(Setup((first, second), release, patience=None, seed=seed)).play(script)
-
-
-everything = given(
-    script=scripts(STEADY, STEADY, UNSURE, MORTAL, COMING, CHANGING),
-    first=models,
-    second=models,
-    release=releases,
-    workers=st.integers(1, 4),
-    gate=gates,
-    seed=seeds,
-)
-
-
-def play_everything(
-    script: list[Action],
-    first: SyncModel,
-    second: SyncModel,
-    release: Release,
-    workers: int,
-    gate: Gate,
-    seed: int,
-) -> None:
-    Schedule(Setup((first, second), release, workers, gate=gate, seed=seed)).play(script)
-
-
-test_everything_at_once = runs(300)(everything(play_everything))
-test_everything_at_once_for_long = pytest.mark.slow(runs(6000)(everything(play_everything)))
+test_everything_at_once = under_two_models(300, *EVERYTHING, **WITH)
+test_everything_at_once_for_long = pytest.mark.slow(under_two_models(6000, *EVERYTHING, **WITH))

@@ -17,18 +17,16 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from math import inf
 from time import monotonic
 
 from msgspec.structs import replace
 
+from syncline.engines.agents import Agents
 from syncline.engines.control import (
     Abort,
-    Another,
     Declare,
     Ended,
     Figures,
@@ -37,7 +35,6 @@ from syncline.engines.control import (
     Pulse,
     Reached,
     Refused,
-    Released,
     Seated,
     Seen,
     Share,
@@ -48,32 +45,27 @@ from syncline.engines.control import (
 )
 from syncline.engines.fitting import fitting
 from syncline.engines.frames import DECLARATION, STRANGER, Frame
-from syncline.engines.gathering import OVER, Gathering
+from syncline.engines.gathering import OVER
 from syncline.engines.meeting import Meeting
+from syncline.engines.models import Models
 from syncline.engines.peer import Peer
-from syncline.engines.process import outlive_parent, run
+from syncline.engines.process import run
 from syncline.engines.reactor import BACKLOG, Reactor
 from syncline.engines.register import Guest, Refusal, Register
-from syncline.engines.silence import Silence
+from syncline.engines.releases import Releases
 from syncline.engines.strangers import Strangers
-from syncline.engines.watch import Stopped, host, patience
+from syncline.engines.vigil import Vigil
+from syncline.engines.watch import patience
 from syncline.engines.wire import Wire
 from syncline.engines.wiring import Wiring, listen
-from syncline.errors import PeerError, UsageError
+from syncline.errors import PeerError
 from syncline.messages import Join, Leave, Report, Settled
 
 TICK = 0.5
 """Seconds between two looks at who is stopped or silent."""
 
-MOST_MODELS = 64
-
 GRACE = 5.0
 """Seconds that servers have to end."""
-
-LAST = "it is the last one, and somebody must hold the model"
-
-READING = 600.0
-"""Seconds that a worker which has left may read the final parameters, if others have to wait for it."""
 
 
 class Office:
@@ -86,26 +78,21 @@ class Office:
         self.count = servers
         self.layers = layers
         self._wiring = wiring
-        self._patience = patience(os.environ)
-        self._host = host()
         self._reactor = Reactor(self)
         self._strangers = Strangers("coordinator")
-        self._models: dict[str, Gathering] = {}
         self._register = Register(workers, servers, wiring)
         self._servers, self._workers, self._peers = self._register.servers, self._register.workers, self._register.peers
-        self._launcher: Wire | None = None
-        self._agents: dict[Wire, Hello] = {}
-        """The launcher, and those of other hosts whose workers have joined."""
-        self._groups: set[int] = set()
-        """The process groups that the launcher has started."""
+        self._models = Models(self, self._servers)
+        self._agents = Agents(self.out, workers)
+        self.tell = self._agents.tell
+        self.releases = Releases(self._servers, self._models.all, servers, self.out, self.tell)
         self._stopping = False
         self._aborted: str | None = None
         self._servers_told = False
         self._until = inf
         """When servers that were told to end are no longer waited for."""
         self._meeting = Meeting(self.out)
-        self._stopped = Stopped()
-        self._silence = Silence()
+        self._vigil = Vigil(patience(os.environ))
         self._never: set[int] = set()
         """Those who will not be there when a model begins."""
 
@@ -127,7 +114,8 @@ class Office:
     def _last_words(self) -> None:
         """Let the launcher hear all that was said to it, if it listens."""
         until = monotonic() + GRACE
-        while self._launcher is not None and self._launcher.waiting and monotonic() < until:
+        launcher = self._agents.launcher
+        while launcher is not None and launcher.waiting and monotonic() < until:
             self._reactor.turn(0.1)
 
     # Frames.
@@ -136,9 +124,9 @@ class Office:
         raise PeerError(f"{type(message).__name__} with a payload; the coordinator takes none")
 
     def frame(self, wire: Wire, message: Frame, payload: memoryview | None) -> None:
-        if wire is self._launcher:
+        if wire is self._agents.launcher:
             self._from_launcher(message)
-        elif wire in self._agents:
+        elif wire in self._agents.all:
             self._from_agent(message)
         elif wire not in self._peers:
             self._greet(wire, message)
@@ -148,12 +136,13 @@ class Office:
             self._from_worker(self._peers[wire], message)
 
     def closed(self, wire: Wire, reason: str) -> None:
-        self._silence.forget(wire)
+        self._vigil.forget(wire)
         peer = self._peers.pop(wire, None)
-        if wire in self._agents:
-            del self._agents[wire]
-            if wire is self._launcher:
-                self._orphaned()
+        if self._agents.all.pop(wire, None) is not None:
+            if wire is self._agents.launcher:
+                self.abort("the launcher is gone")
+                self.over = True
+                self._agents.kill_groups()
         elif peer is None:
             if reason:
                 self._strangers.sent_away(reason)
@@ -170,7 +159,7 @@ class Office:
         elif isinstance(message, Abort):
             self.abort(message.reason)
         elif isinstance(message, Started):
-            self._groups.add(message.pid)
+            self._agents.groups.add(message.pid)
         elif isinstance(message, Seen):
             self._process_ended(message)
         else:
@@ -181,24 +170,19 @@ class Office:
             return  # its processes are its own affair
         if not isinstance(message, Frozen):
             raise PeerError(f"{type(message).__name__} from an agent")
-        if message.host == self._host:
-            return  # those of this host are watched from here
-        if message.seconds <= self._patience:
-            return
-        for guest in list(self._workers.values()):
-            if (guest.hello.host, guest.hello.pid) == (message.host, message.pid):
-                self._frozen(guest)
-        for number, guest in self._servers.items():
-            if (guest.hello.host, guest.hello.pid) == (message.host, message.pid):
-                self._server_frozen(number)
+        for _, guest in self._vigil.reported(self._workers, message):
+            self._frozen(guest)
+        for number, _ in self._vigil.reported(self._servers, message):
+            self._server_frozen(number)
 
     def _from_server(self, peer: Peer, message: Frame) -> None:
         if isinstance(message, Report | Seated | Settled | Reached) and peer.gathering is not None:
             peer.gathering.from_server(peer, message)
         elif isinstance(message, Withdraw):
-            self._withdraw(peer.id.number)
-        elif isinstance(message, Figures) and self._launcher is not None:
-            self.out(self._launcher, message)
+            if not self._stopping and not self._models.over:  # else it will be let go
+                self.releases.withdraw(peer.id.number)
+        elif isinstance(message, Figures):
+            self._agents.tell_launcher(message)
         elif isinstance(message, Abort):
             self.abort(message.reason)
         else:
@@ -206,7 +190,7 @@ class Office:
 
     def _from_worker(self, peer: Peer, message: Frame) -> None:
         if isinstance(message, Declare):
-            self._declare(peer, message)
+            self._models.declare(peer, message, self._stopping)
         elif isinstance(message, Seated | Join | Leave) and peer.gathering is not None:
             peer.gathering.from_worker(peer, message)
             self._meet()
@@ -216,8 +200,9 @@ class Office:
             self._meeting.say(peer, message)
             self._meet()
         elif isinstance(message, Pulse):
-            if self._launcher is not None and not self._launcher.backlog:  # one that is not read is not worth keeping
-                self.out(self._launcher, replace(message, worker=peer.id.number))
+            launcher = self._agents.launcher
+            if launcher is not None and not launcher.backlog:  # one that is not read is not worth keeping
+                self.out(launcher, replace(message, worker=peer.id.number))
         else:
             raise PeerError(f"{type(message).__name__} from a worker")
 
@@ -247,10 +232,10 @@ class Office:
 
     def _admit(self, wire: Wire, hello: Hello) -> None:
         role = hello.role
-        over = OVER if self._is_over() or self._stopping else self._aborted
+        over = OVER if self._models.over or self._stopping else self._aborted
         if over is not None and (role in ("worker", "agent") or not hello.run):
             raise Refusal(over)
-        if role == "launcher" and self._launcher is not None:
+        if role == "launcher" and self._agents.launcher is not None:
             raise Refusal("there is a launcher already")
         number, incarnation = -1, 0
         if role == "server":
@@ -260,104 +245,54 @@ class Office:
             peer = self._register.admit_worker(wire, hello)
             number, incarnation = peer.id.number, peer.incarnation
             self._never.discard(number)
-            self._tell_name(peer)
+            self._agents.tell_name(peer)
         else:
-            self._agents[wire] = hello
-        if role == "launcher":
-            self._launcher = wire
-            outlive_parent()
+            self._agents.enter(wire, hello)
         self._reactor.known(wire, DECLARATION if role == "worker" else STRANGER)
         if role != "server" or not hello.run:
             self.out(wire, Welcome(self._wiring.run, number, incarnation, self.expected))
         if role == "server":
             if not hello.run:
-                self._tell_name(self._peers[wire])
+                self._agents.tell_name(self._peers[wire])
                 self.tell(self._peers[wire], "has come")
-            self._assign_servers()
-
-    def _tell_name(self, peer: Peer) -> None:
-        """The launcher of a worker or server that joins learns which number it was given."""
-        joined = Seen(peer.id.role, peer.id.number, peer.incarnation, "joined", pid=peer.hello.pid)
-        for agent, hello in self._agents.items():
-            if agent is not self._launcher and hello.host == peer.hello.host:
-                self.out(agent, joined)
-
-    def _assign_servers(self) -> None:
-        """Give every model a connection of each server; ask for another where there is none left."""
-        for number, guest in list(self._servers.items()):
-            if guest.leaving:
-                continue
-            free = [peer for peer in guest.peers if peer.gathering is None]
-            lacking = [each for each in self._models.values() if number not in each.servers]
-            for peer, gathering in zip(free, lacking, strict=False):
-                peer.gathering = gathering
-                gathering.servers[number] = peer
-                gathering.turnover.invite(number)
-            while guest.asked < len(lacking) - len(free):
-                guest.asked += 1
-                self.out(guest.peers[0].wire, Another())
-        for gathering in self._models.values():
-            gathering.begin_if_ready()
-
-    def _declare(self, peer: Peer, declare: Declare) -> None:
-        if peer.gathering is not None:
-            raise PeerError("a connection is about one model")
-        gathering = self._models.get(declare.model)
-        if gathering is None:
-            if len(self._models) == MOST_MODELS:
-                raise PeerError(f"more than {MOST_MODELS} models")
-            gathering = self._models[declare.model] = Gathering(declare.model, self)
-        peer.gathering = gathering
-        if self._stopping:
-            gathering.refuse(peer, OVER, usage=False)
-            return
-        gathering.declare(peer, declare)
-        self._assign_servers()
+            self._models.assign_servers()
 
     def fitting(self, values: int) -> dict[str, str]:
         return fitting(self._wiring, values)
+
+    def first_servers(self) -> Collection[int]:
+        return self._register.first_servers()
 
     def absent(self) -> Collection[int]:
         return self._never
 
     def count_out(self, number: int) -> None:
         self._never.add(number)
-        if not self._begun() and self._never.issuperset({*range(self.expected), *self._workers}):
+        if not self._models.begun and self._never.issuperset({*range(self.expected), *self._workers}):
             self.abort("every worker is gone before the run began")
-        for gathering in self._models.values():
-            gathering.begin_if_ready()
+        self._models.begin_if_ready()
 
     def _meet(self) -> None:
         """Let those hear each other who have something to say, once nobody is missing."""
         if self._meeting.said:
-            self._meeting.end_if_all({number for number, guest in self._workers.items() if self._takes_part(guest)})
-
-    def _takes_part(self, guest: Guest) -> bool:
-        """Is this worker a member of something, or about to be, from the start?"""
-        gatherings = [peer.gathering for peer in guest.peers if peer.gathering is not None and peer.left is None]
-        if any(gathering.begun for gathering in gatherings):
-            return any(peer.gathering is not None and peer.gathering.is_member(peer) for peer in guest.peers)
-        return guest.hello.number in range(self.expected) and all(peer.left is None for peer in guest.peers)
+            self._meeting.end_if_all(self._register.participants())
 
     # Life and death.
 
     def _watch(self) -> None:
         now = monotonic()
-        for guest in list(self._workers.values()):
-            if guest.hello.host == self._host and self._stopped.seconds(guest.hello.pid, now) > self._patience:
-                self._frozen(guest)
-        for number, guest in list(self._servers.items()):
-            if guest.hello.host == self._host and self._stopped.seconds(guest.hello.pid, now) > self._patience:
-                self._server_frozen(number)
-        for wire in [*self._peers, *self._agents]:
-            if self._silence.gone(wire, now):
-                self._reactor.lose(wire, "its host acknowledges nothing any more")
-        self.settled()
+        for _, guest in self._vigil.stopped(self._workers, now):
+            self._frozen(guest)
+        for number, _ in self._vigil.stopped(self._servers, now):
+            self._server_frozen(number)
+        for wire in self._vigil.silent([*self._peers, *self._agents.all], now):
+            self._reactor.lose(wire, "its host acknowledges nothing any more")
+        self.releases.settled()
         self._meet()
 
     def _frozen(self, guest: Guest) -> None:
         """A worker is stopped: it is lost as a member, and learns so when it wakes up."""
-        what = f"stopped for more than {self._patience:g} s"
+        what = f"stopped for more than {self._vigil.patience:g} s"
         for peer in list(guest.peers):
             if peer.gathering is None or not peer.gathering.begun or peer.left is not None:
                 self.out(peer.wire, Refused(f"worker {peer.id.number} was {what}"))
@@ -366,14 +301,14 @@ class Office:
                 peer.gathering.lose(peer, what)
 
     def _server_frozen(self, number: int) -> None:
-        if self._aborted is None and self._needs(number):
-            self.abort(f"server{number} is stopped for more than {self._patience:g} s")
+        if self._aborted is None and self.releases.needs(number):
+            self.abort(f"server{number} is stopped for more than {self._vigil.patience:g} s")
 
     def _process_ended(self, seen: Seen) -> None:
         """A process that the launcher has started is over, whoever may still hold its connections."""
-        self._groups.discard(seen.pid)
+        self._agents.groups.discard(seen.pid)
         guest = self._workers.get(seen.number)
-        if guest is not None and (guest.hello.host, guest.hello.pid) == (self._host, seen.pid):
+        if guest is not None and self._vigil.is_here(guest, seen.pid):
             for peer in list(guest.peers):
                 self._reactor.lose(peer.wire, f"its process {seen.what}")
         elif seen.number not in self._register.ever:  # it never came
@@ -384,129 +319,27 @@ class Office:
         if peer.gathering is not None:
             guest.began |= peer.gathering.begun
             peer.gathering.closed(peer, reason)
-            self._forget_if_empty(peer.gathering)
+            self._models.forget_if_empty(peer.gathering)
         if not guest.peers:
-            if not guest.began and (number < self.expected or not self._begun()):
+            if not guest.began and (number < self.expected or not self._models.begun):
                 self.tell(peer, f"gone before the run began{reason and ': ' + reason}")
             self.count_out(number)
             self._meeting.leave(number)
         self._meet()
-
-    def _forget_if_empty(self, gathering: Gathering) -> None:
-        """What nobody trains, and nobody has trained, is no model of this run."""
-        if not gathering.begun and not gathering.workers:
-            self._models.pop(gathering.name, None)
-            for server in gathering.servers.values():
-                server.gathering = None
 
     def _server_closed(self, peer: Peer, reason: str) -> None:
         guest = self._register.strike(peer)
         what = f"its connection ended{reason and ': ' + reason}"
         if self._stopping:
             self.over = not self._servers
-        elif guest.released or not self._needs(peer.id.number):
-            if peer.gathering is not None:
-                peer.gathering.turnover.closed(peer.id.number)
-            if not guest.peers:
-                self.tell(peer, "has left; the others hold what it held" if guest.released else f"is gone: {what}")
-                self._retain()
-        elif not self._is_over() or self._readers():
+        elif guest.released or not self.releases.needs(peer.id.number):
+            self.releases.gone(guest, peer, what)
+        elif not self._models.over or self._register.has_readers(monotonic()):
             self.abort(f"{peer.id} is gone: {what}")
         elif not guest.peers:
             self.tell(peer, f"{what}, when all was done")
 
-    # Servers that come and go.
-
-    def _needs(self, number: int) -> bool:
-        """Would something be lost with this server?"""
-        if any(not gathering.turnover.is_free(number) for gathering in self._models.values()):
-            return True
-        return number < self.count and not self._begun()
-
-    def first_servers(self) -> Collection[int]:
-        return self._register.first_servers()
-
-    def joined(self, number: int) -> None:
-        guest = self._servers[number]
-        if not guest.began:
-            guest.began = True
-            self.tell(guest.peers[0], "has joined; the others hand over its part")
-
-    def refuse_server(self, number: int, reason: str) -> None:
-        guest = self._servers.get(number)
-        if guest is None or not guest.peers:
-            return
-        self.tell(guest.peers[0], f"holds nothing: {reason}")
-        if not self._needs(number):
-            self.out(guest.peers[0].wire, Refused(reason))
-
-    def keep_server(self, number: int, reason: str) -> None:
-        guest = self._servers.get(number)
-        if guest is not None and guest.peers:
-            guest.leaving = False
-            self.tell(guest.peers[0], f"cannot leave: {reason}")
-
-    def _withdraw(self, number: int) -> None:
-        """A server was asked to leave; the others take over its part, if they can."""
-        guest = self._servers[number]
-        if guest.leaving or self._stopping or self._is_over():
-            return  # it will be let go
-        try:
-            if not self._others(number):
-                raise UsageError("server", LAST)
-            for gathering in self._models.values():
-                gathering.turnover.check_leaving(number)
-        except UsageError as error:
-            self.keep_server(number, error.problem)
-            return
-        guest.leaving = True
-        self.tell(guest.peers[0], "is leaving; the others take over what it holds")
-        for gathering in list(self._models.values()):
-            gathering.turnover.leave(number)
-            gathering.begin_if_ready()
-        self.settled()
-
-    def _others(self, number: int) -> bool:
-        """Is there another server that stays?"""
-        return any(not other.leaving for each, other in self._servers.items() if each != number)
-
-    def _retain(self) -> None:
-        """A server has gone that others may have waited for, to leave."""
-        for number, guest in list(self._servers.items()):
-            if guest.leaving and not guest.released and not self._others(number):
-                stays = [gathering.turnover.stay(number) for gathering in self._models.values()]
-                if any(stays):
-                    self.keep_server(number, LAST)
-
-    def settled(self) -> None:
-        for number, guest in self._servers.items():
-            models = self._models.values()
-            free = not any(not each.turnover.is_free(number) or each.is_known_to_joiners(number) for each in models)
-            if guest.leaving and free and not guest.released:
-                guest.released = True
-                self.out(guest.peers[0].wire, Released())
-
-    def _is_over(self) -> bool:
-        """Has everything ended that was ever trained here?"""
-        return bool(self._models) and all(gathering.ended for gathering in self._models.values())
-
-    def _begun(self) -> bool:
-        return any(gathering.begun for gathering in self._models.values())
-
-    def _readers(self) -> list[Peer]:
-        """Those who have left, and may still read the final parameters."""
-        now = monotonic()
-        peers = (peer for guest in self._workers.values() for peer in guest.peers)
-        return [peer for peer in peers if peer.left is not None and now < peer.left + READING]
-
-    def _orphaned(self) -> None:
-        """The launcher is gone: nobody is left to end what it has started."""
-        self.abort("the launcher is gone")
-        self.over = True
-        for group in self._groups:
-            with suppress(OSError):
-                if os.getpgid(group) == group:
-                    os.killpg(group, signal.SIGKILL)
+    # How it ends.
 
     def _stop_if_idle(self) -> None:
         """Stop the servers once nobody needs them, and go when they are gone."""
@@ -514,27 +347,23 @@ class Office:
             return
         if self._servers_told:
             self.over |= monotonic() > self._until
-        elif not any(gathering.members for gathering in self._models.values()) and not self._readers():
+        elif not any(gathering.members for gathering in self._models.all.values()) and not self._register.has_readers(
+            monotonic()
+        ):
             self._servers_told = True
             self._until = monotonic() + GRACE
             for guest in self._servers.values():
                 self.out(guest.peers[0].wire, Stop())
             self.over = not self._servers
 
-    def tell(self, peer: Peer, what: str, usage: bool = False) -> None:
-        ours = peer.id.number < self.expected
-        for agent in self._agents:
-            mine = ours == (agent is self._launcher)
-            self.out(agent, Seen(peer.id.role, peer.id.number, peer.incarnation, what, usage and mine))
-
     def ended(self) -> None:
         """A model has ended; if it was the last, the launcher need not fear for the servers any more."""
-        if self._is_over() and self._launcher is not None:
-            self.out(self._launcher, Ended())
+        if self._models.over:
+            self._agents.tell_launcher(Ended())
 
     def abort(self, reason: str) -> None:
         self._aborted = self._aborted or reason
-        for wire in (*(peer.wire for peer in self._peers.values() if peer.id.role == "worker"), *self._agents):
+        for wire in (*(peer.wire for peer in self._peers.values() if peer.id.role == "worker"), *self._agents.all):
             self.out(wire, Abort(reason))
 
 

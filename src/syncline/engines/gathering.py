@@ -94,7 +94,7 @@ class Gathering:
             self.turnover.reached(peer, message)
         elif isinstance(message, Settled):
             self._handle(Received(peer.id, message))
-            self._run.settled()
+            self._run.releases.settled()
         elif not 0 <= message.largest < FAR:
             raise PeerError(f"a report of {message.largest} rounds")
         else:

@@ -13,6 +13,7 @@ from syncline.messages import NodeId
 
 if TYPE_CHECKING:
     from syncline.engines.gathering import Gathering
+    from syncline.engines.releases import Releases
 
 
 @dataclass(eq=False, slots=True)
@@ -42,6 +43,8 @@ class Run(Protocol):
     """How many servers the run was started with."""
     layers: Mapping[str, Mapping[str, str]]
     """The user's settings by where they were said, the strongest first."""
+    releases: Releases
+    """What becomes of servers that come and go."""
 
     def absent(self) -> Collection[int]:
         """The workers that nobody need wait for at the beginning."""
@@ -73,20 +76,4 @@ class Run(Protocol):
 
     def first_servers(self) -> Collection[int]:
         """The servers that the run was started with, as far as they stay."""
-        ...
-
-    def joined(self, number: int) -> None:
-        """This server, which has come later, gets its part."""
-        ...
-
-    def refuse_server(self, number: int, reason: str) -> None:
-        """This server, which has come later, gets no part of this model."""
-        ...
-
-    def keep_server(self, number: int, reason: str) -> None:
-        """This server cannot leave."""
-        ...
-
-    def settled(self) -> None:
-        """Something has moved: a server may be free to go."""
         ...

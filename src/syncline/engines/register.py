@@ -22,6 +22,10 @@ MOST_CONNECTIONS = 64
 """Of one process: one for each model that it trains."""
 
 
+READING = 600.0
+"""Seconds that a worker which has left may read the final parameters, if others have to wait for it."""
+
+
 class Refusal(Exception):
     """Why somebody cannot take part."""
 
@@ -128,6 +132,21 @@ class Register:
             if peer.id.role == "server":
                 self.left.add(peer.id.number)
         return guest
+
+    def participants(self) -> set[int]:
+        """The workers that are members of something, or about to be, from the start."""
+        return {number for number, guest in self.workers.items() if self._takes_part(guest)}
+
+    def _takes_part(self, guest: Guest) -> bool:
+        gatherings = [peer.gathering for peer in guest.peers if peer.gathering is not None and peer.left is None]
+        if any(gathering.begun for gathering in gatherings):
+            return any(peer.gathering is not None and peer.gathering.is_member(peer) for peer in guest.peers)
+        return guest.hello.number in range(self._expected) and all(peer.left is None for peer in guest.peers)
+
+    def has_readers(self, now: float) -> bool:
+        """Is there a worker that has left, and may still read the final parameters?"""
+        peers = (peer for guest in self.workers.values() for peer in guest.peers)
+        return any(peer.left is not None and now < peer.left + READING for peer in peers)
 
     def first_servers(self) -> set[int]:
         """The servers that the run was started with, as far as they have not left, nor are about to."""

@@ -67,7 +67,7 @@ class Turnover:
         if problem is None and len(self._begun.settings["sync"].split()) > 1:
             problem = "its range would come from servers with different sync models"
         if problem is not None:
-            self._run.refuse_server(number, problem)
+            self._run.releases.refuse(number, problem)
             return
         peer, view = self._servers[number], self._node.view
         self._run.out(peer.wire, replace(self._begun, view=view, servers=self.places(view), leader=-1))
@@ -101,7 +101,7 @@ class Turnover:
             return  # the server has gone again
         if message.problem:
             del self._arriving[message.server]
-            self._run.refuse_server(message.server, f"{peer.id} cannot reach it: {message.problem}")
+            self._run.releases.refuse(message.server, f"{peer.id} cannot reach it: {message.problem}")
             return
         waiting.discard(peer)
         self.arrange()
@@ -121,9 +121,9 @@ class Turnover:
             self._run.out(self._servers[number].wire, self._node.view)
             try:
                 self._handle(Admit(number))
-                self._run.joined(number)
+                self._run.releases.joined(number)
             except UsageError as error:
-                self._run.refuse_server(number, error.problem)
+                self._run.releases.refuse(number, error.problem)
         for number in sorted(self._leaving):
             if self._node.servers == {number}:
                 break  # until another is there
@@ -132,7 +132,7 @@ class Turnover:
                 if number in self._node.servers:
                     self._handle(Dismiss(number))
             except UsageError as error:
-                self._run.keep_server(number, error.problem)
+                self._run.releases.keep(number, error.problem)
 
     # Who goes.
 
