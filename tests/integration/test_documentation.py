@@ -66,6 +66,8 @@ def test_the_part_in_the_docs_is_the_example(part: str) -> None:
         "docs/rules.md",
         "docs/gates.md",
         "docs/cluster.md",
+        "docs/simulator.md",
+        "docs/reproduce.md",
         "CONTRIBUTING.md",
     ],
 )

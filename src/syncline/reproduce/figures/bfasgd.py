@@ -11,15 +11,16 @@ from syncline.reproduce.figures.fasgd import FASGD, POINTS, Size, cost, experime
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-SIZE: Size = (16, 8, 10_000)
-QUICK: Size = (16, 8, 3_000)
+SIZE: Size = (4, 32, 40_000)
+QUICK: Size = (4, 32, 4_000)
+"""Clients, batch and updates."""
 
 ALLOWED = 1.1
 """The final cost may be so many times that of fasgd without a gate."""
 
-FETCHES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-PUSHES = (0.0, 0.01, 0.02, 0.05, 0.1)
-TOGETHER = tuple((push, fetch) for push in (0.0, 0.05, 0.1, 0.2, 0.5) for fetch in (0.1, 0.2, 0.5))
+FETCHES = (0.0, 0.05, 0.1, 0.2)
+PUSHES = (0.02, 0.05, 0.1)
+TOGETHER = tuple((push, fetch) for push in (0.02, 0.05, 0.1, 0.2) for fetch in (0.05, 0.1))
 
 
 def _gate(push: float, fetch: float, on_skip: str = "accumulate") -> str:
@@ -99,7 +100,7 @@ def _fetch_draw(results: Results, picture: Picture) -> None:
 
 _PUSH_GATES = (
     "always",
-    *(_gate(c, 0.0, on_skip) for on_skip in ("reapply", "accumulate") for c in PUSHES if c),
+    *(_gate(c, 0.0, on_skip) for on_skip in ("reapply", "accumulate") for c in PUSHES),
 )
 
 
