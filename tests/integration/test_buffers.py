@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from engine import running
+from samples import sampled
 
 BODY = """
 import torch
@@ -50,20 +52,23 @@ def lines_of(out: str, step: int) -> set[str]:
     return {line.split("] ", 1)[1] for line in out.splitlines() if f"step {step}:" in line}
 
 
-@pytest.mark.parametrize("mode", ["gradients", "changes"])
-@pytest.mark.parametrize(("kind", "by"), [("mean", 2.0), ("leader", 1.0)])
-def test_everyone_has_the_same_buffers_after_every_step(tmp_path: Path, mode: str, kind: str, by: float) -> None:
+MODES = ("gradients", "changes")
+BY = {"mean": 2.0, "leader": 1.0}
+
+
+@pytest.mark.parametrize(("kind", "mode"), sampled(product(BY, MODES), ("mean", "gradients"), ("leader", "changes")))
+def test_everyone_has_the_same_buffers_after_every_step(tmp_path: Path, mode: str, kind: str) -> None:
     body = BODY.replace("MODE", repr(mode)).replace("KIND", repr(kind)).replace("DIES", "False")
     with running(tmp_path, body, "-n3", "--servers", "2") as run:
         assert run.ends() == 0, run.story()
         for step in range(6):
-            seen = -5 + by * (step + 1)
+            seen = -5 + BY[kind] * (step + 1)
             said = lines_of(run.out, step)
             assert all(line.endswith(f"] {step + 1} True True") for line in said), run.story()
             assert _only(said, run.story()) == pytest.approx(seen, abs=1e-5)
 
 
-@pytest.mark.parametrize("mode", ["gradients", "changes"])
+@pytest.mark.parametrize("mode", sampled(MODES, "gradients"))
 def test_when_the_leader_dies_the_next_one_leads(tmp_path: Path, mode: str) -> None:
     body = BODY.replace("MODE", repr(mode)).replace("KIND", "'leader'").replace("DIES", "True")
     with running(tmp_path, body, "-n3", "--servers", "2") as run:

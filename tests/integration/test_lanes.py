@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import cycle, product
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 import lanes
 from lanes import SEED, SHAPES, drawn_updates, first_values, run_drawn, vector
+from samples import sampled
 from syncline.engines.child import Child
 from syncline.engines.launcher import Launcher
 from syncline.engines.plan import Plan, checked
@@ -74,8 +76,7 @@ def options(words: Mapping[str, str]) -> list[str]:
     return [word for key, value in words.items() for word in (f"--{key}", value)]
 
 
-@pytest.mark.parametrize("lane", LANES)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "lane"), sampled(product(MODES, LANES), *zip(MODES, cycle(LANES), strict=False)))
 def test_bsp_gives_the_simulators_parameters_to_the_bit(tmp_path: Path, mode: str, lane: str) -> None:
     words = {**SMALL, **MODES[mode], "sync": "bsp"}
     outcome = simulated(words)

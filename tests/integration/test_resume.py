@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine import QUIET
+from samples import sampled
 
 PROGRAM = """
 import hashlib, os, signal, sys
@@ -79,13 +80,7 @@ def run(directory: Path, name: str, mode: str, killed_at: int, workers: int = 2)
     return done.returncode, said, "".join(digests)
 
 
-@pytest.mark.parametrize(
-    "mode",
-    [
-        *("gradients", "fasgd", "codec"),
-        *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("changes", "momentum", "adam")),
-    ],
-)
+@pytest.mark.parametrize("mode", sampled(("gradients", "fasgd", "codec", "changes", "momentum", "adam"), "gradients"))
 def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(mode: str, tmp_path: Path) -> None:
     code, said, whole = run(tmp_path, "never", mode, 99)
     assert code == 0, said
