@@ -279,6 +279,7 @@ steps_until("stop")
         until(lambda: not sockets & listening(), "the end of all that listens", 5.0)
 
 
+@pytest.mark.slow
 def test_the_launcher_is_killed_at_the_start(tmp_path: Path) -> None:
     with running(tmp_path, STEADY, "-n3") as run:
         until(lambda: len(run.processes()) > 1, "the first child")
@@ -326,6 +327,7 @@ def test_the_coordinator_is_killed_and_all_leave_together(tmp_path: Path) -> Non
         assert "coordinator" in run.err.splitlines()[-1], run.story()
 
 
+@pytest.mark.slow
 def test_the_coordinator_is_killed_and_then_a_worker(tmp_path: Path) -> None:
     with running(tmp_path, COUNTING, "-n3") as run:
         without_coordinator(run)
@@ -396,6 +398,7 @@ def where_it_waited(out: str, worker: int) -> tuple[int, bool]:
     return i, seconds > 1
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_stopped_for_a_moment_is_waited_for(tmp_path: Path) -> None:
     options = ["-n3", "--sync", "ssp:2", "--release", "soft"]
     with running(tmp_path, STOPPED, *options, SYNCLINE_PATIENCE="600") as run:
@@ -464,6 +467,7 @@ def test_the_run_is_interrupted_at_the_start(tmp_path: Path) -> None:
         assert "Traceback" not in run.err, run.story()
 
 
+@pytest.mark.slow
 def test_workers_that_do_not_heed_an_interrupt_are_ended(tmp_path: Path) -> None:
     body = """
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -618,6 +622,7 @@ def test_the_launcher_that_joined_is_killed(tmp_path: Path) -> None:
         assert run.ends() == 0, run.story()
 
 
+@pytest.mark.slow
 def test_the_first_launcher_is_killed(tmp_path: Path) -> None:
     with running(tmp_path, STEADY, "-n1", *JOINABLE) as run:
         run.hears("under way")

@@ -50,6 +50,7 @@ def test_interrupts_without_end_leave_nothing_behind(tmp_path: Path) -> None:
         assert run.ends() in (130, -signal.SIGINT), run.story()
 
 
+@pytest.mark.slow
 def test_an_ignored_hangup_stays_ignored(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
     try:
@@ -238,6 +239,7 @@ def tcp_listeners(run: Run) -> set[str]:
     return run.sockets() & {fields[9] for fields in map(str.split, lines) if fields[3] == "0A"}
 
 
+@pytest.mark.slow
 def test_workers_share_the_cores(tmp_path: Path) -> None:
     body = "say('threads', os.environ.get('OMP_NUM_THREADS'))"
     (tmp_path / "program.py").write_text("import os\nprint('threads', os.environ.get('OMP_NUM_THREADS'))")
@@ -277,6 +279,7 @@ def test_each_process_has_a_log(tmp_path: Path) -> None:
 # Those who join.
 
 
+@pytest.mark.slow
 def test_a_failure_of_those_who_have_joined_is_their_own(tmp_path: Path) -> None:
     with running(tmp_path, STEADY, "-n2", "--listen", "localhost:0") as run:
         run.hears("under way", times=2)

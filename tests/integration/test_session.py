@@ -175,6 +175,7 @@ session.close()
     ends_well(tmp_path, body, "-n2")
 
 
+@pytest.mark.slow
 def test_whoever_waits_for_the_others_at_the_start_is_told_once(tmp_path: Path) -> None:
     """Worker 1 declares its tables only after worker 0 has waited for fifty turns."""
     body = """
@@ -266,6 +267,7 @@ steps_until("stop")
 session.close()
 """
     joins = f"""
+syncline.connect  # whoever is nobody may not be allowed to read modules any more
 os.setuid({NOBODY})
 begin()
 say("in")
@@ -307,6 +309,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_a_joiner_finds_out_that_the_head_host_has_vanished(tmp_path: Path) -> None:
     """The cable is pulled, and then the joiner sends something that nobody acknowledges."""
     program = tmp_path / "program.py"
