@@ -33,6 +33,8 @@ class Experiment:
     """Seconds that a step's computation takes; 0: what models.py says."""
     system: System = System.SYNCLINE
     sync: str = "bsp"
+    gate: str = "always"
+    """What is worth sending."""
     placement: str = "elastic"
     codec: str = "dense"
     """Of updates."""
@@ -61,7 +63,9 @@ class Experiment:
     @property
     def settings(self) -> dict[str, str]:
         """What Syncline is told."""
-        words = {key: str(getattr(self, key)) for key in ("sync", "placement", "codec", "reply_codec", "bucket")}
+        words = {
+            key: str(getattr(self, key)) for key in ("sync", "gate", "placement", "codec", "reply_codec", "bucket")
+        }
         return {key: word for key, word in words.items() if word}
 
     @property
@@ -94,9 +98,10 @@ CASES: Mapping[str, Mapping[str, object]] = {
     "roundrobin": {"placement": "roundrobin"},
     "balanced": {"placement": "balanced"},
     "ssp": {"sync": "ssp:5"},
+    "cached": {"sync": "ssp:5", "gate": "cached:5"},
     "topk": {"codec": TOP},
     "topk-both": {"codec": TOP, "reply_codec": TOP},
-    "all": {"sync": "ssp:5", "codec": TOP, "reply_codec": TOP, "overlap": Overlap.FORWARD},
+    "all": {"sync": "ssp:5", "gate": "cached:5", "codec": TOP, "reply_codec": TOP, "overlap": Overlap.FORWARD},
     "gloo-after": {"system": System.GLOO, "overlap": Overlap.NONE},
     "gloo": {"system": System.GLOO},
 }

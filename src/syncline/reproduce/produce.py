@@ -79,7 +79,7 @@ def _draw(figure: Figure, results: Results, verdict: Verdict, path: Path) -> Non
     figure.draw(results, picture)
     for axes in picture.axes:
         axes.spines[["top", "right"]].set_visible(False)
-    picture.suptitle(f"{figure.name} ({figure.paper}): {verdict.words}", fontsize=9, wrap=True)
+    picture.suptitle(f"{figure.name} ({figure.paper}): {verdict.words}", fontsize=8, wrap=True)
     picture.savefig(path, dpi=120, format="png")
 
 

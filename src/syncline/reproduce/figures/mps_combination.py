@@ -71,7 +71,8 @@ def _draw(results: Results, picture: Picture) -> None:
         )
     bars.set_xticks([x + 0.32 for x in range(len(MODELS))], MODELS)
     bars.set_ylabel("speed-up, 4 machines")
-    bars.legend(frameon=False, fontsize=7)
+    bars.set_ylim(0, 1.25 * HOSTS)  # room for the legend
+    bars.legend(frameon=False, fontsize=7, ncols=2)
     counts = range(1, HOSTS + 1)
     for model, colour in zip(MODELS, COLOURS[1:], strict=False):
         for technique, style in ((TOGETHER, "-"), (PLAIN, "--")):
