@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from benchmarks.cluster.experiment import Experiment, Overlap, System, ddp_buckets
 
 from syncline.draw import Draw
+from syncline.engines.fitting import between_hosts
 from syncline.engines.plan import COMMAND_LINE
 from syncline.engines.settings import settle, strategy_of
 from syncline.layout import VALUE_BYTES
@@ -58,7 +59,9 @@ def cores() -> int:
 def scenario_of(experiment: Experiment, iterations: int) -> Scenario:
     """The experiment as the simulator knows it."""
     hosts = experiment.hosts
-    words = {key: word for key, (word, _) in settle({COMMAND_LINE: experiment.settings}, hosts, hosts).items()}
+    lane = between_hosts(experiment.layers.layout.size // hosts, [experiment.settings])
+    settled = settle({COMMAND_LINE: experiment.settings, "the lane": lane}, hosts, hosts)
+    words = {key: word for key, (word, _) in settled.items()}
     links = Links(experiment.rate * GOODPUT, turn=WINDOW)
     handling = HANDLING * max(1.0, hosts / cores())
     cluster = Cluster(hosts, Lognormal(experiment.seconds), links, colocated=True, handling=handling)

@@ -36,6 +36,14 @@ def test_between_hosts_it_is_neither_tiny_nor_larger_than_a_mebibyte(values: int
     assert fitting(BETWEEN_HOSTS[0], values) == {"bucket": word}
 
 
+@pytest.mark.parametrize("key", ["codec", "reply_codec"])
+def test_few_bytes_need_few_buckets(key: str) -> None:
+    values = RESNET_56 // 4
+    assert fitting(BETWEEN_HOSTS[0], values, [{key: "topk:0.01"}]) == {"bucket": "1MiB"}
+    assert fitting(BETWEEN_HOSTS[0], values, [{key: "dense"}, {key: "topk:0.01"}]) == {"bucket": "104KiB"}
+    assert fitting(Wiring(lane="tcp"), values, [{key: "topk:0.01"}]) == {"bucket": "2MiB"}
+
+
 @pytest.mark.parametrize("values", [1, RESNET_56 // 4, 25_000_000])
 @pytest.mark.parametrize("listen", ["", "127.0.0.1", "::1"])
 def test_on_one_host_only_the_lane_counts(listen: str, values: int) -> None:

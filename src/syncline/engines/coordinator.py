@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from math import inf
 from time import monotonic
 
@@ -257,8 +257,8 @@ class Office:
                 self.tell(self._peers[wire], "has come")
             self._models.assign_servers()
 
-    def fitting(self, values: int) -> dict[str, str]:
-        return fitting(self._wiring, values)
+    def fitting(self, values: int, said: Iterable[Mapping[str, str]]) -> dict[str, str]:
+        return fitting(self._wiring, values, said)
 
     def first_servers(self) -> Collection[int]:
         return self._register.first_servers()

@@ -202,11 +202,8 @@ class Gathering:
     def _begin(self, ready: list[Peer]) -> None:
         run, leader = self._run, ready[0]
         declared = self._declared[leader.id.number]
-        layers = {
-            **run.layers,
-            "the program": declared.wishes if leader.hello.run else {},
-            "the lane": run.fitting(layout_of(declared.tables).size // len(self._first())),
-        }
+        layers = {**run.layers, "the program": declared.wishes if leader.hello.run else {}}
+        layers["the lane"] = run.fitting(layout_of(declared.tables).size // len(self._first()), layers.values())
         found = settle(layers, run.count, run.expected)
         words = {key: word for key, (word, _) in found.items()}
         origins = {key: origin for key, (_, origin) in found.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -50,8 +50,8 @@ class Run(Protocol):
         """The workers that nobody need wait for at the beginning."""
         ...
 
-    def fitting(self, values: int) -> dict[str, str]:
-        """The settings that fit the lane to servers that hold so many values each."""
+    def fitting(self, values: int, said: Iterable[Mapping[str, str]]) -> dict[str, str]:
+        """The settings that fit the lane to servers that hold so many values each, beside what was said."""
         ...
 
     def out(self, wire: Wire, message: Frame) -> None:
