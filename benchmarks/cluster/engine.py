@@ -119,7 +119,7 @@ def run(experiment: Experiment, hosts: Sequence[Host], seconds: float) -> list[W
 def limit(experiment: Experiment, seconds: float) -> float:
     """How long an experiment may take."""
     step = experiment.seconds + experiment.least_bytes / experiment.rate
-    return LIMIT_SECONDS + LIMIT_TIMES * (seconds + (WARM + 1 + LEAST) * step)
+    return LIMIT_SECONDS + LIMIT_TIMES * (seconds + (WARM + 1 + LEAST * experiment.period) * step)
 
 
 def check(experiment: Experiment) -> None:

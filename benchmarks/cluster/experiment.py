@@ -61,6 +61,12 @@ class Experiment:
         return tuple((t.name, forward * share, backward * share) for t, share in zip(tables, shares, strict=True))
 
     @property
+    def period(self) -> int:
+        """After so many steps they are alike again: with `cached:S`, one in S + 1 uses the network."""
+        name, _, bound = self.gate.partition(":")
+        return int(bound) + 1 if name == "cached" else 1
+
+    @property
     def settings(self) -> dict[str, str]:
         """What Syncline is told."""
         words = {

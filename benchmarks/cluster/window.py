@@ -17,7 +17,7 @@ CHUNKS = 5
 """The steps are cut into so many runs of equal length, whose median counts."""
 
 WARM, LEAST = 2, 5
-"""Steps before the measurement, and at least in it."""
+"""Steps before the measurement, and at least in it, if all of them are alike."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,16 @@ class Window:
         return median((stop - start) / (self.marks[stop] - self.marks[start]) for start, stop in pairs)
 
 
-def measure(step: Callable[[], None], seconds: float, agree: Callable[[float], float]) -> Window:
-    """Warm up, then measure for about so long; `agree`: the same call on all workers, the largest of their numbers."""
+def measure(step: Callable[[], None], seconds: float, agree: Callable[[float], float], period: int = 1) -> Window:
+    """Warm up, then measure for about so long; `agree`: the same call on all workers, the largest of their numbers.
+
+    `period`: after so many steps they are alike again; every chunk has whole periods.
+    """
     for _ in range(WARM):
         step()
     begun = monotonic()
     step()
-    steps = int(agree(steps_for(seconds, monotonic() - begun)))
+    steps = int(agree(steps_for(seconds, monotonic() - begun, period)))
     bytes_before, host_before, machine_before = count_bytes(), host_seconds(), machine_seconds()
     marks = [monotonic()]
     for _ in range(steps):
@@ -72,9 +75,10 @@ def measure(step: Callable[[], None], seconds: float, agree: Callable[[float], f
     return window
 
 
-def steps_for(seconds: float, one: float) -> int:
-    """How many steps take about so long, if one takes this."""
-    return max(LEAST, ceil(seconds / one))
+def steps_for(seconds: float, one: float, period: int = 1) -> int:
+    """How many steps take about so long, if one takes this; with a period, a multiple of it in every chunk."""
+    steps = max(LEAST, ceil(seconds / one))
+    return steps if period == 1 else ceil(steps / (CHUNKS * period)) * CHUNKS * period
 
 
 def host_seconds() -> float:

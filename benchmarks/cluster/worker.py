@@ -73,7 +73,7 @@ def main() -> None:
     experiment = msgspec.json.decode(words, type=Experiment)
     with syncline.connect() as session:
         tables = session.tables({t.name: np.zeros(t.shape, np.float32) for t in experiment.layers.layout.tables})
-        window = measure(Stepper(session, experiment).step, float(seconds), agreement(session))
+        window = measure(Stepper(session, experiment).step, float(seconds), agreement(session), experiment.period)
     digest = blake2b()
     for table in tables.values():
         digest.update(table.data)
