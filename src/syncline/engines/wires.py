@@ -126,7 +126,7 @@ class Wires:
             return
         except OSError as error:
             reason = str(error)
-        self._drop(id, reason)
+        self._drop(id, reason, wire)
 
     def _read(self, wire: Wire, id: NodeId) -> None:
         try:
@@ -140,9 +140,12 @@ class Wires:
         except PeerError as error:
             self._reader.broke(id, error)
             return
-        self._drop(id, reason)
+        self._drop(id, reason, wire)
 
-    def _drop(self, id: NodeId, reason: str) -> None:
+    def _drop(self, id: NodeId, reason: str, wire: Wire | None = None) -> None:
+        """A connection is lost; `wire`: this one, unless it was found out while it was read: an answer did not go."""
+        if wire is not None and self._by_id.get(id) is not wire:
+            return
         self._close(id)
         self._reader.lost(id, reason)
 

@@ -1,0 +1,52 @@
+"""All connections of a worker: one that is lost is lost once."""
+
+from __future__ import annotations
+
+import socket
+
+from syncline.engines.control import Go
+from syncline.engines.frames import Frame
+from syncline.engines.wire import Wire
+from syncline.engines.wires import Wires
+from syncline.errors import PeerError
+from syncline.messages import NodeId, server_id
+
+
+class Answering:
+    """A reader that answers every frame, and goes on when a connection is lost."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        self.peer = Wire(theirs)
+        self.heard = 0
+        self.losses: list[NodeId] = []
+        self.wires = Wires(self)
+        self.wires.add(server_id(0), Wire(ours))
+
+    def sink(self, source: NodeId, message: Frame, size: int) -> memoryview:
+        raise PeerError("no payloads here")
+
+    def take(self, source: NodeId, message: Frame, carried: bool) -> None:
+        self.heard += 1
+        if source in self.wires:
+            self.wires.send(source, Go())
+
+    def broke(self, source: NodeId, error: PeerError) -> None:
+        raise error
+
+    def lost(self, id: NodeId, reason: str) -> None:
+        self.losses.append(id)
+
+
+def test_a_peer_that_is_gone_before_it_is_answered_is_lost_once() -> None:
+    """Its last words are read; the answer to the first of them finds out that it is gone, and so does the reading."""
+    reader = Answering()
+    for _ in range(3):
+        reader.peer.send(Go())
+    reader.peer.close()
+    while not reader.losses:
+        reader.wires.turn(1000)
+    reader.wires.turn(0)
+    assert reader.losses == [server_id(0)]
+    assert reader.heard >= 1
+    reader.wires.close()
