@@ -1,15 +1,5 @@
-"""The models: real layer lists, and how long a step takes one worker.
-
-A step takes a GTX 1080 so long, the card of the modularized parameter server's four machines (table 1.1 there):
-
-    resnet56       1/27 s     the paper's ResNet has 1.73 M values and makes 13.5 steps a second with batches of 64;
-                              this one has half the depth and half the values, so twice the steps: the same bits/s
-    googlenet      0.107 s    the paper has no figure; batches of 16 are published as 39 ms on a Pascal Titan X, which
-                              is 1.31 to 1.43 times as fast (jcjohnson/cnn-benchmarks), so about 107 ms for 32
-    inception-v4   1/1.47 s   the paper's figure, with batches of 32
-
-Which share of it each layer has is said in recipes/layer_shares.py: by its multiplications.
-"""
+"""The models: real layer lists; how long a step takes one worker, and which share each layer has of it, is said in
+recipes/layer_shares.py."""
 
 from __future__ import annotations
 
@@ -20,7 +10,7 @@ from functools import cached_property
 from syncline.errors import UsageError
 from syncline.layout import Layout
 from syncline.recipes.layer_lists import LAYER_LISTS
-from syncline.recipes.layer_shares import shares
+from syncline.recipes.layer_shares import STEP_SECONDS, shares
 
 
 @dataclass(frozen=True)
@@ -40,10 +30,7 @@ class Model:
         return shares(self.name)
 
 
-MODELS: Mapping[str, Model] = {
-    model.name: model
-    for model in (Model("resnet56", 1 / 27), Model("googlenet", 0.107), Model("inception-v4", 1 / 1.47))
-}
+MODELS: Mapping[str, Model] = {name: Model(name, seconds) for name, seconds in STEP_SECONDS.items()}
 
 
 def model(name: str) -> Model:

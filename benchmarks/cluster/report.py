@@ -50,7 +50,7 @@ class Report:
     def _of_measuring(self) -> list[str]:
         return [
             f"computing is a pause: {cores()} cores cannot compute for {self.hosts} hosts; how long it is, and which "
-            "share each layer has, is in models.py",
+            "share each layer has, is in recipes/layer_shares.py",
             f"all hosts share the {cores()} cores of this machine, and their kernel: what Syncline and gloo compute "
             "themselves is slower than on machines of their own",
             "updates are made up: nothing is learned, only moved, added and handed back",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from syncline.recipes import RECIPES
 from syncline.sim.curve import Point
 
 if TYPE_CHECKING:
@@ -61,9 +62,10 @@ class Figure:
 
     def needs_data(self, quick: bool) -> bool:
         """Does a run read files that the user must have?"""
-        return any(recipe_of(run).startswith("mnist") for run in self.runs(quick))
+        return any(reads_files(run) for run in self.runs(quick))
 
 
-def recipe_of(run: Run) -> str:
-    """The recipe that a run trains; empty: made-up updates."""
-    return str(run.experiment.get("model", {}).get("recipe") or "")
+def reads_files(run: Run) -> bool:
+    """Does its recipe read files that the user must have? Made-up updates do not."""
+    recipe = run.experiment.get("model", {}).get("recipe")
+    return recipe is not None and RECIPES[recipe].needs_data

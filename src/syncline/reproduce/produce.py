@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from syncline.reproduce.crew import Crew, Tell
-from syncline.reproduce.figure import Figure, Result, Results, Run, Verdict, recipe_of
+from syncline.reproduce.figure import Figure, Result, Results, Run, Verdict, reads_files
 from syncline.reproduce.kept import Kept, Order, order_of
 from syncline.sim.report import SCHEMA
 
@@ -41,7 +41,7 @@ def orders(figure: Figure, place: Place) -> dict[str, Order]:
 
 
 def _order(run: Run, place: Place) -> Order:
-    return order_of(run.experiment, run.points, place.data if recipe_of(run).startswith("mnist") else None)
+    return order_of(run.experiment, run.points, place.data if reads_files(run) else None)
 
 
 def make(figure: Figure, place: Place, tell: Tell, done: Callable[[str], None]) -> Made:
