@@ -12,7 +12,6 @@ from hypothesis.extra import numpy as arrays
 
 from syncline.codecs import Codec, is_sparse
 from syncline.codecs.indices import index_bytes, read_indices, write_indices
-from syncline.codecs.planes import pack, packed_bytes, unpack
 from syncline.codecs.selecting import largest_positions
 from syncline.draw import Draw
 from syncline.errors import PeerError
@@ -97,12 +96,3 @@ def test_any_bytes_are_positions_within_bounds_or_refused(size: int, data: Any) 
     assert found[0] >= 0
     assert found[-1] < size
     assert (np.diff(found) > 0).all()
-
-
-@given(st.integers(1, 8), st.data())
-def test_numbers_are_unpacked_as_they_were_packed(bits: int, data: Any) -> None:
-    shape = st.tuples(st.integers(1, 3), st.integers(1, 40))
-    numbers = data.draw(arrays.arrays(np.uint8, shape, elements=st.integers(0, 2**bits - 1)))
-    out = np.full((len(numbers), packed_bytes(numbers.shape[1], bits)), 255, np.uint8)
-    pack(numbers, bits, out)
-    assert np.array_equal(unpack(out, bits, numbers.shape[1]), numbers)

@@ -262,11 +262,13 @@ class TestQuantised:
         assert memory["residual"] == pytest.approx(update - sent)
 
     def test_terngrad_sends_three_values(self) -> None:
-        update = normal(2000)
-        sent = decode(parse("codec", "terngrad"), encode(parse("codec", "terngrad"), update), 2000)
-        top = np.abs(update).max()
-        assert set(np.unique(sent)) == {-top, 0, top}
-        assert sent[np.abs(update).argmax()] == update[np.abs(update).argmax()]
+        update = normal(64 * 30)
+        sent = decode(parse("codec", "terngrad"), encode(parse("codec", "terngrad"), update), update.size)
+        for block, there in zip(update.reshape(-1, 64), sent.reshape(-1, 64), strict=True):
+            top = np.abs(block).max()
+            assert set(np.unique(there)) <= {-top, 0, top}
+            assert there[np.abs(block).argmax()] == block[np.abs(block).argmax()]
+        assert len(np.unique(np.sign(sent))) == 3
 
     @pytest.mark.parametrize("levels", [1, 2, 3, 5, 7, 15, 31, 63, 64, 127])
     def test_qsgd_is_at_most_a_step_away(self, levels: int) -> None:

@@ -1,6 +1,6 @@
 """Codecs that write every value in a few bits, block by block: what they share.
 
-A payload is: the scales of all blocks (float32), then the codes of all blocks. A block is 2,048 neighbouring values
+A payload is: the scales of all blocks (float32), then the codes of all blocks. A block is some neighbouring values
 with scales of their own, so that one large value flattens only its neighbours; the last block may be shorter. Work is
 done on some blocks at a time, so that everything in between stays in the processor's cache.
 
@@ -157,9 +157,10 @@ def _rooms(values: int) -> Callable[[tuple[int, int]], Room]:
     return room
 
 
-def largest(x: Values) -> Values:
-    """The largest magnitude of each row; NaN if it holds one."""
-    found: Values = np.maximum(x.max(axis=1), -x.min(axis=1))
+def largest(x: Values, room: Values) -> Values:
+    """The largest magnitude of each row, NaN if it holds one; `room`, of the same shape, is written to."""
+    sizes = np.abs(x, out=room).reshape(-1)
+    found: Values = np.maximum.reduceat(sizes, np.arange(0, x.size, x.shape[1]))  # rows are short: max() is slower
     return found
 
 

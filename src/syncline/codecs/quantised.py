@@ -33,7 +33,7 @@ class Int8(Blocks):
         return 8
 
     def write(self, x: Values, scales: Values, codes: Bytes, chance: Chance, left: Values | None, room: Room) -> None:
-        top = largest(x)
+        top = largest(x, room[0])
         step, inverse = steps(top, 127)
         scales[:, 0] = step
         number = np.multiply(x, inverse[:, None], out=room[0])
@@ -74,7 +74,7 @@ class Stochastic(Blocks):
         return self.feedback
 
     def write(self, x: Values, scales: Values, codes: Bytes, chance: Chance, left: Values | None, room: Room) -> None:
-        top = largest(x)
+        top = largest(x, room[0])
         step, inverse = steps(top, self.most)
         scales[:, 0] = step
         number = np.multiply(x, inverse[:, None], out=room[0])
@@ -127,9 +127,14 @@ class Qsgd(Stochastic):
 
 @dataclass(frozen=True)
 class Terngrad(Stochastic):
-    """TernGrad (Wen et al. 2017): each value is minus the largest magnitude, 0, or the largest magnitude; 2 bits."""
+    """TernGrad (Wen et al. 2017): each value is minus the largest magnitude, 0, or the largest magnitude; 2 bits.
+
+    Blocks are as small as 8 % of the dense bytes allows: the noise grows with the largest magnitude, which the paper
+    clips at the price of a bias.
+    """
 
     name = "terngrad"
+    block = 64
     feedback: bool = False
 
     @property

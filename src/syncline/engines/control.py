@@ -10,7 +10,7 @@ from syncline.errors import PeerError
 from syncline.layout import Bucket, Layout
 from syncline.messages import View
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Changes whenever frames of one version would be misread by another."""
 
 MOST_VALUES = 1 << 40
