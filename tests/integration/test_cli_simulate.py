@@ -233,6 +233,14 @@ def test_an_option_beats_the_file(simulate: Simulate) -> None:
     assert (report["iterations"], report["updates"], report["delayed_pulls"]) == (5, 3 * 5 * 2, 0)
 
 
+def test_every_part_of_a_strategy_has_an_option(simulate: Simulate) -> None:
+    parts = {"gate": "every:push=2,fetch=2", "codec": "topk:0.1", "reply_codec": "int8", "placement": "balanced"}
+    text = DIGITS.replace("100", "5") + '[strategy]\nservers = 2\nsync = "ssp:3"\n'
+    words = [word for key, value in parts.items() for word in (f"--{key.replace('_', '-')}", value)]
+    written = text + "".join(f'{key} = "{value}"\n' for key, value in parts.items())
+    assert simulate(text, *words) == simulate(written) != simulate(text)
+
+
 def test_options_and_file_come_to_the_same(simulate: Simulate) -> None:
     written = simulate(f"seed = 9\n{RANDOM.replace('seed = 7', '')}".replace('["ssp:1", "pssp:s=1,p=0.5"]', '"ssp:2"'))
     assert simulate(RANDOM, "--seed", "9", "--sync", "ssp:2") == written

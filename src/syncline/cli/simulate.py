@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from syncline.cli import strategy_options as strategy
 from syncline.cli.output import check_outputs, whole_file, whole_text
 
 if TYPE_CHECKING:
@@ -21,22 +22,14 @@ def simulate(
         Path | None, typer.Option(metavar="FILE.png", help="Draw who computed and who waited when (or .svg, .pdf).")
     ] = None,
     trace: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="Write every message to a CSV file.")] = None,
-    sync: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MODEL",
-            help="Sync model: bsp, asp, ssp:3, dsps:1,4, drop:6, pssp:s=3,p=0.5; once, or once per server.",
-        ),
-    ] = None,
-    release: Annotated[str | None, typer.Option(metavar="lazy|soft", help="When a delayed pull is answered.")] = None,
-    mode: Annotated[
-        str | None,
-        typer.Option(
-            metavar="gradients|changes|rule",
-            help="Who optimises: all workers alike, each worker for itself, or the servers.",
-        ),
-    ] = None,
-    rule: Annotated[str | None, typer.Option(metavar="RULE", help="The shards' update rule, e.g. sgd:0.1.")] = None,
+    sync: strategy.Sync = None,
+    release: strategy.Release = None,
+    mode: strategy.Mode = None,
+    rule: strategy.Rule = None,
+    gate: strategy.Gate = None,
+    codec: strategy.Codec = None,
+    reply_codec: strategy.ReplyCodec = None,
+    placement: strategy.Placement = None,
     workers: Annotated[int | None, typer.Option(metavar="N", help="Number of workers.")] = None,
     servers: Annotated[int | None, typer.Option(metavar="N", help="Number of servers.")] = None,
     iterations: Annotated[int | None, typer.Option(metavar="N", help="Iterations of each worker.")] = None,
@@ -49,13 +42,20 @@ def simulate(
     """
     from syncline.sim.experiment import read_experiment
 
+    said = {
+        "release": release,
+        "mode": mode,
+        "rule": rule,
+        "gate": gate,
+        "codec": codec,
+        "reply_codec": reply_codec,
+        "placement": placement,
+        "servers": servers,
+        "sync": sync[0] if sync and len(sync) == 1 else sync or None,
+    }
     overrides: dict[str, Any] = {
-        "strategy.sync": sync[0] if sync and len(sync) == 1 else sync or None,
-        "strategy.release": release,
-        "strategy.mode": mode,
-        "strategy.rule": rule,
+        **{f"strategy.{key}": value for key, value in said.items()},
         "cluster.workers": workers,
-        "strategy.servers": servers,
         "iterations": iterations,
         "seed": seed,
     }
