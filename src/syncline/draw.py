@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from hashlib import blake2b, shake_128
 
 import numpy as np
-import numpy.typing as npt
 
 from syncline.layout import Values
-
-Reals = npt.NDArray[np.float64]
+from syncline.reals import Reals, cosine_of_turns, log
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,7 @@ class Draw:
     def normals(self, count: int, purpose: str, *keys: int) -> Reals:
         """`count` standard normal numbers (Box and Muller)."""
         radius, angle = self.uniforms(2 * count, purpose, *keys).reshape(2, count)
-        numbers: Reals = np.sqrt(-2 * np.log1p(-radius)) * np.cos(2 * np.pi * angle)
+        numbers: Reals = np.sqrt(-2 * log(1 - radius)) * cosine_of_turns(angle)
         return numbers
 
     def values(self, count: int, purpose: str, *keys: int) -> Values:

@@ -13,6 +13,7 @@ import numpy as np
 
 from syncline.draw import Draw
 from syncline.errors import UsageError
+from syncline.reals import exp
 
 BLOCK = 64
 """Times are made for so many iterations of a worker at once."""
@@ -36,7 +37,7 @@ class Lognormal:
     def block(self, worker: int, number: int, draw: Draw) -> Sequence[float]:
         seconds = np.full(BLOCK, self.mean)
         if self.sigma:
-            seconds *= np.exp(self.sigma * draw.normals(BLOCK, "compute", worker, number) - self.sigma**2 / 2)
+            seconds *= exp(self.sigma * draw.normals(BLOCK, "compute", worker, number) - self.sigma**2 / 2)
         if self.straggle:
             seconds[draw.uniforms(BLOCK, "straggle", worker, number) < self.straggle] *= self.factor
         return seconds.tolist()
