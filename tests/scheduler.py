@@ -60,7 +60,8 @@ from syncline.nodes.coordinator import Coordinator
 from syncline.nodes.cutting import cut_of
 from syncline.nodes.shard import Shard
 from syncline.nodes.terms import Terms
-from syncline.nodes.worker import Phase, Worker, WorkerParts
+from syncline.nodes.worker import Phase, Worker
+from syncline.nodes.worker_parts import WorkerParts
 from syncline.placement import Elastic, Placement, checked, replaced
 from syncline.rules import Memory
 from syncline.sync import Bsp, Release, SyncModel

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from math import ceil, prod
+from math import ceil, isfinite, prod
 from typing import Any
 
 import msgspec
@@ -157,3 +157,9 @@ def _equal_parts(piece: Bucket, limit: int) -> Iterable[Bucket]:
     parts = ceil(piece.size / limit)
     cuts = [piece.start + piece.size * part // parts for part in range(parts + 1)]
     return (Bucket(start, stop) for start, stop in pairwise(cuts))
+
+
+def is_finite(values: Values) -> bool:
+    """Is none of these NaN or infinity? The sum of squares says so; where large values overflow it, look again."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return isfinite(np.dot(values, values)) or bool(np.isfinite(values).all())

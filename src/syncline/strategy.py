@@ -14,7 +14,7 @@ from syncline.errors import UsageError
 from syncline.gates import REAPPLY, Always, Gate
 from syncline.layout import BUCKET_VALUES, VALUE_BYTES, Bucket, Layout, buckets
 from syncline.nodes.terms import Terms
-from syncline.nodes.worker import WorkerParts
+from syncline.nodes.worker_parts import WorkerParts
 from syncline.nodes.writing import is_plain
 from syncline.placement import Elastic, Placement
 from syncline.rules import Add, Mean, Rule, optimises, reported

@@ -36,7 +36,8 @@ from syncline.nodes.meter import Meter
 from syncline.nodes.moving import pack, unpack
 from syncline.nodes.shard import Shard
 from syncline.nodes.terms import Terms
-from syncline.nodes.worker import Worker, WorkerParts
+from syncline.nodes.worker import Worker
+from syncline.nodes.worker_parts import WorkerParts
 from syncline.placement import Elastic, replaced
 from syncline.rules import Adam, Fasgd, Mean, Momentum, Rule
 from syncline.spec import parse

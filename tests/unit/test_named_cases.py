@@ -47,7 +47,8 @@ from syncline.messages import (
 from syncline.nodes.coordinator import Coordinator
 from syncline.nodes.shard import Shard
 from syncline.nodes.terms import Terms
-from syncline.nodes.worker import Phase, Worker, WorkerParts
+from syncline.nodes.worker import Phase, Worker
+from syncline.nodes.worker_parts import WorkerParts
 from syncline.sync import Asp, Bsp, Drop, Dsps, Release, Ssp, SyncModel
 
 SIZE = 40

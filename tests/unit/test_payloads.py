@@ -16,7 +16,8 @@ from syncline.layout import Bucket, Layout, Values
 from syncline.messages import COORDINATOR, Gone, Member, Params, Push, View, server_id, worker_id
 from syncline.nodes.shard import Shard
 from syncline.nodes.terms import Terms
-from syncline.nodes.worker import Worker, WorkerParts
+from syncline.nodes.worker import Worker
+from syncline.nodes.worker_parts import WorkerParts
 from syncline.rules import Momentum, Rule
 from syncline.sync import Asp, Bsp, Drop, Pssp, Release, Ssp, State, SyncModel
 

@@ -13,7 +13,8 @@ from syncline.layout import Bucket, Layout, Values
 from syncline.messages import COORDINATOR, Handover, Member, Params, Push, Skipped, Taken, View, Wants, worker_id
 from syncline.nodes.shard import Shard
 from syncline.nodes.terms import Terms
-from syncline.nodes.worker import Worker, WorkerParts
+from syncline.nodes.worker import Worker
+from syncline.nodes.worker_parts import WorkerParts
 from syncline.rules import Fasgd, Sasgd, Sgd
 from syncline.sync import Asp, Bsp, Drop, SyncModel
 

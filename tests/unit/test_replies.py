@@ -10,7 +10,8 @@ from syncline.errors import PeerError
 from syncline.layout import Bucket, Layout, Values
 from syncline.messages import Member, Params, View
 from syncline.nodes.replies import Hearer, Teller, teller
-from syncline.nodes.worker import Worker, WorkerParts
+from syncline.nodes.worker import Worker
+from syncline.nodes.worker_parts import WorkerParts
 from syncline.spec import parse
 
 SIZE = 3000

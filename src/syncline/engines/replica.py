@@ -20,8 +20,7 @@ from syncline.engines.declaring import declaration, in_float32
 from syncline.engines.memory import Memory
 from syncline.errors import NotFinite, SynclineError, UsageError
 from syncline.gates import Always
-from syncline.layout import Bucket, Layout, Table, Values
-from syncline.nodes.worker import is_finite
+from syncline.layout import Bucket, Layout, Table, Values, is_finite
 from syncline.strategy import Mode, ServerStrategy
 
 

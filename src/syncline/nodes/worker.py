@@ -20,16 +20,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
-from math import isfinite
 
-import numpy as np
 from msgspec.structs import replace
 
-from syncline.codecs import Codec, Dense, Memory
-from syncline.draw import Draw
+from syncline.codecs import Dense, Memory
 from syncline.effects import (
     Deliver,
     Depart,
@@ -45,8 +40,8 @@ from syncline.effects import (
     Timer,
 )
 from syncline.errors import GoneError, NotFinite, PeerError
-from syncline.gates import Always, Gate
-from syncline.layout import Bucket, Layout, Payload, Values, Within, within
+from syncline.gates import Always
+from syncline.layout import Bucket, Payload, Values, is_finite
 from syncline.messages import (
     ANSWERS,
     COORDINATOR,
@@ -66,9 +61,10 @@ from syncline.messages import (
     Wants,
 )
 from syncline.nodes.cutting import cut_of
-from syncline.nodes.gating import Gating, Weigh
+from syncline.nodes.gating import Gating
 from syncline.nodes.replies import Hearer
-from syncline.nodes.writing import Writer, bucket_codec, check_written, encoded_bytes, is_plain
+from syncline.nodes.worker_parts import WorkerParts
+from syncline.nodes.writing import Writers, check_written, encoded_bytes, is_plain
 
 
 class Phase(Enum):
@@ -80,43 +76,6 @@ class Phase(Enum):
 
 JOINING, RUNNING, LEAVING, GONE = Phase  # a member of an enum is slow to look up, and every message asks
 _PARAMS, _NOTHING = Wants.PARAMS, Skipped.NOTHING
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerParts:
-    """What all workers of a run have in common."""
-
-    layout: Layout
-    draw: Draw
-    codec: Codec = Dense()
-    gate: Gate = Always()
-    finite: bool = True
-    """Refuse to send NaN and infinity."""
-    patience: float | None = None
-    """Seconds after which an unanswered push is sent again; None: never, the lane is reliable."""
-    within: Within = within
-    """Where a piece of a bucket lies in its update."""
-    reply: Codec | None = None
-    """How parameters are written, as changes; None: whole."""
-    of_means: bool = False
-    """Answers are the mean of a round, not parameters."""
-    first: Mapping[Bucket, Values] | None = None
-    """What all hold at the start without a message."""
-    weigh: Weigh | None = None
-    """How many bytes a bucket takes on the wire; None: as its codecs say."""
-
-    def weight(self, bucket: Bucket) -> tuple[int, int]:
-        """The bytes of a bucket's update and of its parameters on the wire, at most."""
-        if self.weigh is not None:
-            return self.weigh(bucket)
-        pushed, pulled = (bucket_codec(each, self.layout, bucket) for each in (self.codec, self.reply or Dense()))
-        return pushed.size(bucket.size), pulled.size(bucket.size)
-
-
-def is_finite(values: Values) -> bool:
-    """Is none of these NaN or infinity? The sum of squares says so; where large values overflow it, look again."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return isfinite(np.dot(values, values)) or bool(np.isfinite(values).all())
 
 
 class Worker:
@@ -159,7 +118,7 @@ class Worker:
         self._gating: Gating | None = None
         if type(parts.gate) is not Always:
             self._gating = Gating(number, parts.gate, parts.layout, parts.draw, parts.weight)
-        self._writers: dict[Bucket, Writer] | None = None if is_plain(parts.codec) else {}
+        self._writers = None if is_plain(parts.codec) else Writers(parts.codec, parts.layout, parts.within)
         """What writes the updates; None: they are sent as they are."""
         self._hearer = (
             None if parts.reply is None else Hearer(parts.reply, parts.layout, not parts.of_means, parts.first or {})
@@ -269,17 +228,9 @@ class Worker:
         bucket, payload = push.bucket, update
         if update is not None and self._writers is not None:
             keys = (self.number, push.progress, bucket.start)
-            payload = self._writer(bucket).write(update, lambda: self._parts.draw.generator("codec", *keys))
+            payload = self._writers.write(bucket, update, lambda: self._parts.draw.generator("codec", *keys))
         holds = 0 if self._hearer is None else self._hearer.holds(bucket)
         self._send(bucket, replace(push, size=encoded_bytes(payload), holds=holds), payload, out)
-
-    def _writer(self, bucket: Bucket) -> Writer:
-        assert self._writers is not None
-        writer = self._writers.get(bucket)
-        if writer is None:
-            codec = bucket_codec(self._parts.codec, self._parts.layout, bucket)
-            writer = self._writers[bucket] = Writer(codec, bucket.size)
-        return writer
 
     def check_reply(self, bucket: Bucket, payload: Payload) -> None:
         """Raise PeerError unless these bytes, which came in, are a reply about this bucket."""
@@ -288,9 +239,7 @@ class Worker:
     @property
     def memories(self) -> dict[Bucket, Memory]:
         """What the codec keeps of each bucket for the next update; what is written there counts."""
-        if self._writers is None:
-            return {}
-        return {bucket: self._writer(bucket).memory for bucket in self._holder}
+        return {} if self._writers is None else self._writers.memories(self._holder)
 
     def _push_pieces(self, ready: Ready, out: list[Effect]) -> None:
         """An update of a bucket that is cut by now."""
@@ -433,9 +382,8 @@ class Worker:
         """A piece of what was sent; what a codec has written cannot be cut, so its values are."""
         if payload is None or type(request) is not Push:
             return replace(request, bucket=piece), payload
-        if request.size:
-            codec = bucket_codec(self._parts.codec, self._parts.layout, request.bucket)
-            payload = codec.decode(payload, np.empty(request.bucket.size, np.float32))
+        if request.size and self._writers is not None:
+            payload = self._writers.read(request.bucket, payload)
         return replace(request, bucket=piece, size=0), payload[self._parts.within(request.bucket, piece)]
 
     # Membership.
@@ -481,15 +429,7 @@ class Worker:
             self._gating.rename(inside, self._parts.within)
             self._gating.name(self._holder)
         if self._writers is not None:
-            self._writers = {
-                piece: writer if piece == name else self._piece_of(name, writer, piece)
-                for name, writer in self._writers.items()
-                for piece in inside(name)
-            }
-
-    def _piece_of(self, name: Bucket, writer: Writer, piece: Bucket) -> Writer:
-        codec = bucket_codec(self._parts.codec, self._parts.layout, piece)
-        return writer.piece(codec, self._parts.within(name, piece))
+            self._writers.rename(inside)
 
     def _depart(self, out: list[Effect]) -> None:
         self.phase = LEAVING

@@ -6,11 +6,13 @@ than the values themselves.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import numpy as np
 
 from syncline.codecs import Chance, Codec, Dense, Memory, codec_for, is_exact
 from syncline.errors import PeerError
-from syncline.layout import VALUE_BYTES, Bucket, Layout, Payload, Values
+from syncline.layout import VALUE_BYTES, Bucket, Layout, Payload, Values, Within
 
 
 def bucket_codec(codec: Codec, layout: Layout | None, bucket: Bucket) -> Codec:
@@ -63,3 +65,44 @@ class Writer:
         """The writer of a piece of the bucket, which goes on with that piece of the memory."""
         kept = {name: values[where].copy() for name, values in self.memory.items() if name in codec.memory(0)}
         return Writer(codec, where.stop - where.start, {**codec.memory(where.stop - where.start), **kept})
+
+
+class Writers:
+    """Writes all updates of one worker, each bucket by its own codec and memory."""
+
+    __slots__ = ("_codec", "_layout", "_within", "_writers")
+
+    def __init__(self, codec: Codec, layout: Layout, within: Within) -> None:
+        self._codec = codec
+        self._layout = layout
+        self._within = within
+        self._writers: dict[Bucket, Writer] = {}
+
+    def write(self, bucket: Bucket, update: Values, chance: Chance) -> Payload:
+        """The payload; valid until the next one of this bucket is written."""
+        return self._of(bucket).write(update, chance)
+
+    def read(self, bucket: Bucket, payload: Payload) -> Values:
+        """The values of what was written, also of a bucket that is cut by now."""
+        return self._codec_of(bucket).decode(payload, np.empty(bucket.size, np.float32))
+
+    def memories(self, buckets: Iterable[Bucket]) -> dict[Bucket, Memory]:
+        """What is kept of each of these for the next update; what is written there counts."""
+        return {bucket: self._of(bucket).memory for bucket in buckets}
+
+    def rename(self, inside: Callable[[Bucket], Iterable[Bucket]]) -> None:
+        """Go on with the pieces of each bucket, as a new view cuts it."""
+        self._writers = {
+            piece: writer if piece == name else writer.piece(self._codec_of(piece), self._within(name, piece))
+            for name, writer in self._writers.items()
+            for piece in inside(name)
+        }
+
+    def _of(self, bucket: Bucket) -> Writer:
+        writer = self._writers.get(bucket)
+        if writer is None:
+            writer = self._writers[bucket] = Writer(self._codec_of(bucket), bucket.size)
+        return writer
+
+    def _codec_of(self, bucket: Bucket) -> Codec:
+        return bucket_codec(self._codec, self._layout, bucket)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from syncline import layout
 from syncline.errors import UsageError
 from syncline.layout import Values
-from syncline.nodes import worker
 
 _COMPILED = "_orig_mod."
 
@@ -119,7 +119,7 @@ def check_all(slots: Iterable[Slot]) -> None:
 
 def is_finite(values: Tensor) -> bool:
     """Does this piece of the lane's memory hold neither NaN nor infinity?"""
-    return worker.is_finite(values.reshape(-1).numpy())
+    return layout.is_finite(values.reshape(-1).numpy())
 
 
 def _tensor(array: Values) -> Tensor:
