@@ -55,6 +55,7 @@ def in_a_real_run(codec: str, sync: str, lane: str, folder: Path) -> None:
         there = simulated(folder, *options(codec, sync))
         assert report["params_sha256"] == there["params_sha256"]
         assert report["bytes_pushed"] == there["bytes_pushed"]
+        assert report["bytes_pulled"] == there["bytes_pulled"]
 
 
 @pytest.mark.parametrize(("codec", "sync", "lane"), SOME)

@@ -414,7 +414,8 @@ class Holding:
         if payload is None:
             self._out(peer.wire, message)
         else:
-            self._pulled += payload.nbytes
+            if message.progress >= 0:  # type: ignore[union-attr]  # what all start with is in no figure
+                self._pulled += payload.nbytes
             place: Payload = peer.memory.param(bucket)
             if payload.dtype != place.dtype:
                 place = place.view(payload.dtype)[: payload.size]

@@ -158,6 +158,11 @@ class Worker:
         """Is there a push or pull that is not answered yet?"""
         return bool(self._awaited)
 
+    @property
+    def holds_back(self) -> bool:
+        """Is there an update that its gate has not let go?"""
+        return self._gating is not None and bool(self._gating.held)
+
     def awaits(self, answer: Params) -> bool:
         """Is this the answer that one of its buckets waits for? Then the parameters may go where they belong."""
         name = answer.bucket
@@ -433,7 +438,7 @@ class Worker:
 
     def _depart(self, out: list[Effect]) -> None:
         self.phase = LEAVING
-        if self._sent or (self._gating is not None and self._gating.held):
+        if self._sent or self.holds_back:
             for bucket in self._holder:
                 if bucket not in self._sent:
                     self._push_rest(bucket, out)

@@ -55,8 +55,8 @@ class Outcome:
         return np.concatenate(self.pieces)
 
 
-def judge(world: World) -> Outcome:
-    """Read the outcome off a world that has run to its end."""
+def judge(world: World, apart: float) -> Outcome:
+    """Read the outcome off a world that has run to its end; `apart`: its replica gap after the last iteration."""
     shards = [server.shard for server in world.servers]
     if not isfinite(world.last_answer):
         raise RunError("virtual time has grown beyond all numbers; are all times in seconds?")
@@ -76,7 +76,7 @@ def judge(world: World) -> Outcome:
         dropped_updates=sum(shard.tally.dropped for shard in shards),
         pushes_skipped=sum(shard.tally.pushes_skipped for shard in shards),
         fetches_skipped=sum(shard.tally.fetches_skipped for shard in shards),
-        replica_gap=_replica_gap(world, pieces),
+        replica_gap=apart,
         bottleneck=_bottleneck(world),
         trace_sha256=world.trace.sha256(),
         meter=world.meter,
@@ -125,10 +125,11 @@ def _final_pieces(world: World) -> list[Values]:
     return done[0].replica.pieces
 
 
-def _replica_gap(world: World, pieces: Sequence[Values]) -> float:
+def replica_gap(world: World) -> float:
     """The largest difference between a replica and the servers' model; in `gradients` mode, between two replicas."""
     replicas = [client.replica.pieces for client in world.members()]
     if world.scenario.strategy.rule.keeps or not replicas:
+        pieces = _final_pieces(world)
         return max((gap(replica, pieces) for replica in replicas), default=0.0)
     highest = [reduce(np.maximum, same) for same in zip(*replicas, strict=True)]
     lowest = [reduce(np.minimum, same) for same in zip(*replicas, strict=True)]

@@ -67,20 +67,22 @@ class Replica:
         return gradient
 
     def fresh(self, mode: Mode, place: int, payload: Values | None) -> None:
-        """An answer came in: parameters, or a round's mean; None: nothing new, so the worker keeps its own change."""
-        if payload is None:
-            if self._changes:
-                self.pieces[place] = self.pieces[place] + self._changes[place]
-        elif mode is _GRADIENTS:
-            self._means[place] = payload
-        else:
+        """An answer came in: parameters, or a round's mean.
+
+        None: nothing new, so the worker keeps its own change; the mean of a round without an update is zero.
+        """
+        if mode is _GRADIENTS:
+            self._means[place] = np.zeros_like(self.pieces[place]) if payload is None else payload
+        elif payload is not None:
             self.pieces[place] = payload
+        elif self._changes:
+            self.pieces[place] = self.pieces[place] + self._changes[place]
 
     def fresh_part(self, mode: Mode, place: int, where: slice, payload: Values | None) -> None:
         """The same for a part of a piece, whose bucket was cut."""
         if mode is _GRADIENTS:
-            if payload is not None:
-                self._parts.setdefault(place, []).append((where, payload))
+            mean = np.zeros_like(self.pieces[place][where]) if payload is None else payload
+            self._parts.setdefault(place, []).append((where, mean))
         elif payload is not None or self._changes:
             piece = self.pieces[place] = self.pieces[place].copy()
             piece[where] = piece[where] + self._changes[place][where] if payload is None else payload

@@ -35,7 +35,7 @@ from syncline.sim.curve import Curve
 from syncline.sim.handover import Handover as ReplicaHandover
 from syncline.sim.moves import check_placements, handover_bytes, replacing, ruler
 from syncline.sim.network import Transfer
-from syncline.sim.outcome import Outcome, gap, judge, look, server_pieces
+from syncline.sim.outcome import Outcome, gap, judge, look, replica_gap, server_pieces
 from syncline.sim.pace import Pace, pace_of
 from syncline.sim.passes import Passes
 from syncline.sim.problem import Problem
@@ -78,6 +78,8 @@ class World:
         self.curve = Curve(every)
         self.draw = Draw(scenario.seed)
         self.recording = True
+        self.ended = False
+        """The last iteration is done: nothing befalls anybody any more, and nobody computes."""
         self.last_answer = 0.0
         self.iterations_done = 0
         self.awaited = 0
@@ -110,8 +112,8 @@ class World:
         self._backwards = list(enumerate(self.buckets))[::-1]
         self._initial = self.problem.start(self.buckets)
         self._codecs: tuple[Codec, Codec] = (Dense(), Dense())
-        if any(bucket.size != piece.size for bucket, piece in zip(self.buckets, self._initial, strict=True)):
-            # made-up updates are not worth writing: only their sizes count
+        made_up = any(bucket.size != piece.size for bucket, piece in zip(self.buckets, self._initial, strict=True))
+        if made_up:  # such updates are not worth writing: only their sizes count
             self._codecs = (strategy.codec, strategy.reply_codec)
             strategy = dataclasses.replace(strategy, codec=Dense(), reply_codec=Dense())
         self._strategy = strategy
@@ -133,7 +135,7 @@ class World:
             finite=not self.problem.always_finite,
             within=self._within,
             first=dict(zip(self.buckets, self._initial, strict=True)),
-            weigh=self._weight,
+            weigh=self._weight if made_up else None,
         )
         self.clients: dict[int, Client] = {}
         for member in members:
@@ -184,7 +186,11 @@ class World:
             for client in self.clients.values():
                 self.agenda.at(0.0, client.number, self._start, client, 0)
             self.pace.run(progress)
-            outcome = judge(self)
+            self.ended = True
+            apart = replica_gap(self)
+            if self.scenario.strategy.rule.keeps:
+                self._send_rest()
+            outcome = judge(self, apart)
             if self.scenario.strategy.rule.keeps:
                 self._closing_pull(outcome.train_progress)
             return outcome
@@ -295,12 +301,14 @@ class World:
             place = self._deliver_part(client, deliver)
         else:
             client.replica.fresh(self.mode, place, deliver.payload)
-        if self._fresh is not None and self.recording:
+        if self._fresh is not None and not self.ended:
             self._fresh(client, place, deliver.bucket)
         following = deliver.next
         if following is None or not self.recording:
             return
         self.last_answer = self.agenda.now
+        if client.done:
+            return  # it leaves, and these were its last words
         if client.joining:
             if self._of_means:
                 self.handover.ask(client, following)
@@ -401,6 +409,15 @@ class World:
             and client.node.phase is Phase.RUNNING
             and (client.number, client.node.incarnation) in named
         ]
+
+    def _send_rest(self) -> None:
+        """What gates have held back is sent when workers leave; with [dispatch] nobody does."""
+        members = self.members() if self.scenario.dispatch is None else []
+        if any(client.node.holds_back for client in members):
+            for client in members:
+                self.accidents.leave(client)
+            self.agenda.drain()
+            self.trace.flush()
 
     def _closing_pull(self, progress: int) -> None:
         """Let what is under way arrive, then give every member the final parameters; this is in no figure."""
