@@ -35,7 +35,7 @@ class Recipe:
 RECIPES: Mapping[str, Recipe] = {
     "digits-mlp": Recipe("syncline.recipes.digits", "problem", 1000, 120, 1438),
     "mnist-mlp": Recipe("syncline.recipes.mnist", "mlp", 1000, 400),
-    "mnist-cnn": Recipe("syncline.recipes.mnist", "cnn", 500, 200),
+    "mnist-cnn": Recipe("syncline.recipes.mnist", "cnn", 3000, 700),
 }
 
 _NEEDS = (("torch", "torch"), ("scikit-learn", "sklearn"))

@@ -11,7 +11,7 @@ from torch import nn
 from syncline.draw import Draw
 from syncline.recipes.data import Batches, Dataset, mnist
 from syncline.recipes.torch_problem import TorchProblem
-from syncline.rules import Momentum, Rule
+from syncline.rules import Momentum, Rule, Sgd
 
 
 def mlp(
@@ -24,8 +24,11 @@ def mlp(
 def cnn(
     *, draw: Draw, workers: int, batch: int, data: Path, optimizer: Rule | None = None, validation: int | None = None
 ) -> TorchProblem:
-    """Three convolutions of 10, 20 and 100 channels, each with pooling, and 200 neurons."""
-    return _problem(_cnn, draw, workers, batch, optimizer or Momentum(0.05, 0.9), mnist(data).validated(validation))
+    """Three convolutions of 10, 20 and 100 channels, each with pooling, and 200 neurons.
+
+    Without momentum: it multiplies the delay that a codec's error feedback brings, and `onebit` then diverges.
+    """
+    return _problem(_cnn, draw, workers, batch, optimizer or Sgd(0.1), mnist(data).validated(validation))
 
 
 def _problem(
