@@ -15,9 +15,10 @@ import pytest
 
 from syncline.cli.main import main
 from syncline.cli.standing import Standing
+from syncline.draw import Draw
 from syncline.engines.control import Pulse
 from syncline.errors import UsageError
-from syncline.recipes import build
+from syncline.recipes import RECIPES, build
 from syncline.recipes.data import mnist
 from trainings import simulated, train
 
@@ -191,6 +192,13 @@ def small_mnist(folder: Path, **changed: Any) -> None:
     np.savez(folder / "mnist.npz", **{**arrays, **changed})
 
 
+@pytest.mark.parametrize("name", list(RECIPES))
+def test_a_recipe_says_how_large_its_network_is(name: str, tmp_path: Path) -> None:
+    small_mnist(tmp_path)
+    data = tmp_path if RECIPES[name].needs_data else None
+    assert build(name, draw=Draw(0), workers=1, batch=1, data=data).layout.size == RECIPES[name].values
+
+
 @pytest.mark.parametrize("recipe", ["mnist-mlp", "mnist-cnn"])
 def test_mnist_is_read_from_a_folder(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_mnist(tmp_path)
@@ -271,7 +279,6 @@ def test_a_comparison_times_every_system(tmp_path: Path) -> None:
 
 
 def test_a_recipe_needs_its_folder() -> None:
-    from syncline.draw import Draw
 
     with pytest.raises(UsageError, match=r"model\.data"):
         build("mnist-mlp", draw=Draw(0), workers=1, batch=1)

@@ -20,6 +20,8 @@ class Recipe:
 
     module: str
     function: str
+    values: int
+    """Parameters of the network."""
     iterations: int
     """Of each of four workers: so many make a good model."""
     steps_to_compare: int
@@ -33,9 +35,9 @@ class Recipe:
 
 
 RECIPES: Mapping[str, Recipe] = {
-    "digits-mlp": Recipe("syncline.recipes.digits", "problem", 1000, 120, 1438),
-    "mnist-mlp": Recipe("syncline.recipes.mnist", "mlp", 1000, 400),
-    "mnist-cnn": Recipe("syncline.recipes.mnist", "cnn", 3000, 700),
+    "digits-mlp": Recipe("syncline.recipes.digits", "problem", 9_610, 1000, 120, 1438),
+    "mnist-mlp": Recipe("syncline.recipes.mnist", "mlp", 159_010, 1000, 400),
+    "mnist-cnn": Recipe("syncline.recipes.mnist", "cnn", 102_390, 3000, 700),
 }
 
 _NEEDS = (("torch", "torch"), ("scikit-learn", "sklearn"))

@@ -20,7 +20,11 @@ ALLOWED = 1.1
 
 FETCHES = (0.0, 0.05, 0.1, 0.2)
 PUSHES = (0.02, 0.05, 0.1)
-TOGETHER = tuple((push, fetch) for push in (0.02, 0.05, 0.1, 0.2) for fetch in (0.05, 0.1))
+TOGETHER = (
+    *((0.05, 0.05), (0.1, 0.1), (0.2, 0.1), (0.2, 0.2), (0.5, 0.1), (0.5, 0.2), (0.5, 0.4)),
+    *((1.0, 0.1), (1.0, 0.2), (1.0, 0.4), (2.0, 0.2)),
+)
+"""Pushes and fetches."""
 
 
 def _gate(push: float, fetch: float, on_skip: str = "accumulate") -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from syncline.recipes import RECIPES
 from syncline.recipes.layer_lists import LAYER_LISTS
 from syncline.recipes.layer_shares import STEP_SECONDS
 from syncline.reproduce.figure import Figure, Result, Results, Run, Verdict
@@ -17,7 +18,6 @@ from syncline.reproduce.figures.mps_combination import PLAIN, TECHNIQUES, TOGETH
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-VALUES = {"digits-mlp": 9_610, "mnist-cnn": 105_310}
 GIGABIT = 1_000_000_000
 TARGET = 0.98
 """Of the best accuracy of the plain run: the time to it is compared."""
@@ -25,7 +25,7 @@ TARGET = 0.98
 
 def _runs(quick: bool) -> list[Run]:
     recipe = "digits-mlp" if quick else "mnist-cnn"
-    rate = GIGABIT * VALUES[recipe] / LAYER_LISTS["resnet56"]().size
+    rate = GIGABIT * RECIPES[recipe].values / LAYER_LISTS["resnet56"]().size
     return [
         Run(
             technique,
