@@ -61,6 +61,8 @@ TEXTS = [
     "per_table:[*.bias=dense],other=int8",
 ]
 
+LARGEST = np.finfo(np.float32).max
+
 
 def never() -> np.random.Generator:
     raise AssertionError("this codec draws nothing")
@@ -211,13 +213,12 @@ class TestHalves:
             assert (bits[tied] % 2 == 0).all()
 
     def test_bf16_saturates(self) -> None:
-        largest = np.float32(np.finfo(np.float32).max)
-        values = np.array([largest, -largest, np.inf, -np.inf, np.nan, 1], np.float32)
+        values = np.array([LARGEST, -LARGEST, np.inf, -np.inf, np.nan, 1], np.float32)
         memory = Bf16().memory(6)
         sent = decode(Bf16(), encode(Bf16(), values, memory), 6)
         most = np.uint32(0x7F7F0000).view(np.float32)
         assert np.array_equal(sent, np.array([most, -most, np.inf, -np.inf, np.nan, 1], np.float32), equal_nan=True)
-        assert np.array_equal(memory["residual"], np.array([largest - most, most - largest, 0, 0, 0, 0], np.float32))
+        assert np.array_equal(memory["residual"], np.array([LARGEST - most, most - LARGEST, 0, 0, 0, 0], np.float32))
 
 
 @pytest.mark.parametrize("text", ["fp16", "bf16", "int8", "onebit"])
@@ -278,6 +279,16 @@ class TestQuantised:
         tops = np.repeat([np.abs(update[at : at + 2048]).max() for at in (0, 2048, 4096)], 2048)[:5000]
         assert (np.abs(sent - update) <= tops / levels * 1.00001).all()
         assert (np.abs(sent) <= tops * 1.00001).all()
+
+    def test_as_many_steps_as_there_are_stay_finite(self) -> None:
+        """A step is rounded: 127 of them may be more than what was cut into 127."""
+        update = np.array([LARGEST, -LARGEST, LARGEST / 3, 1], np.float32)
+        for text in ("int8", *(f"qsgd:{levels},feedback=true" for levels in range(1, 128))):
+            codec: Codec = parse("codec", text)
+            memory = codec.memory(4)
+            sent = decode(codec, encode(codec, update, memory), 4)
+            assert sent[:2] == pytest.approx(update[:2]), text
+            assert sent.astype(np.float64) + memory["residual"] == pytest.approx(update), text
 
 
 class TestTopK:
