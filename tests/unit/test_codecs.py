@@ -262,6 +262,20 @@ class TestQuantised:
         assert sent == pytest.approx(np.array([1.5, 1.5, 1.5, -3, -3, 1.5]))
         assert memory["residual"] == pytest.approx(update - sent)
 
+    @pytest.mark.parametrize("huge", [2e36, 3e37, LARGEST / 2, LARGEST])
+    @pytest.mark.parametrize("signs", [(1, 1), (-1, -1), (1, -1)])
+    def test_onebit_sends_huge_means(self, huge: float, signs: tuple[int, int]) -> None:
+        """Sums of 288 are beyond float32, and so is the way from one mean to the other; half of the largest is not."""
+        codec = parse("codec", "onebit")
+        update = np.concatenate([np.resize(np.array(signs, np.float32), 288) * np.float32(huge), normal(288)])
+        memory = codec.memory(576)
+        sent = decode(codec, encode(codec, update, memory), 576)
+        assert sent[:288] == pytest.approx(np.clip(update[:288], -LARGEST / 2, LARGEST / 2))
+        assert memory["residual"] == pytest.approx(update - sent)
+        alone = codec.memory(288)
+        assert np.array_equal(sent[288:], decode(codec, encode(codec, update[288:], alone), 288))
+        assert np.array_equal(memory["residual"][288:], alone["residual"])
+
     def test_terngrad_sends_three_values(self) -> None:
         update = normal(64 * 30)
         sent = decode(parse("codec", "terngrad"), encode(parse("codec", "terngrad"), update), update.size)
