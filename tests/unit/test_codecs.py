@@ -464,6 +464,8 @@ class Own:
         memory["residual"][::2] = 0
         if self.how == "chance":
             total = total * chance().choice([1, np.float32(1) + np.float32(1e-7)])
+        if self.how == "doubles":
+            total = total * np.float32(2) / np.float32(2)
         sent = out[: 4 * -(-update.size // 2)]
         sent.view(np.float32)[:] = total[::2]
         if self.how == "unwritten" and update.size > 1:
@@ -512,6 +514,8 @@ class TestTheSuiteItself:
             ("trusts", "bytes from the wire raised ValueError"),
             ("writes outside", "written outside the values"),
             ("chance", "to the bit"),
+            ("doubles", "finite values are decoded as NaN or infinity"),
+            ("right", "update \\+ residual is infinite, which is not seen"),
         ],
     )
     def test_wrong_codecs_are_refused_with_the_reason(self, how: str, reason: str) -> None:
