@@ -490,7 +490,7 @@ class Own:
 
 
 def test_the_codec_in_the_docs_conforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Written to a module, as a user would; and in under 20 lines, as the page says."""
+    """Written to a module, as a user would; and in 20 lines with its imports, as the page says."""
     page = (Path(__file__).parents[2] / "docs" / "codecs.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     (tmp_path / "documented_codec.py").write_text("\n".join(blocks))
@@ -498,7 +498,7 @@ def test_the_codec_in_the_docs_conforms(tmp_path: Path, monkeypatch: pytest.Monk
     import documented_codec
 
     documented_codec.test_upper_half()
-    assert sum(bool(line.strip()) for line in blocks[0].partition("@dataclass")[2].splitlines()) < 20
+    assert sum(bool(line.strip()) for line in blocks[0].splitlines()) == 20
 
 
 class TestTheSuiteItself:
