@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from syncline import PeerError
+from syncline import Codec, PeerError
 
 
 @dataclass(frozen=True)
-class UpperHalf:
+class UpperHalf(Codec):
     """What is cut off is kept for the next update; NaN and infinity are not."""
 
     def size(self, values):
@@ -33,6 +33,3 @@ class UpperHalf:
     def decode(self, payload, out):
         self.check(payload, out.size)
         return np.left_shift(payload.view(np.uint16), 16, out=out.view(np.uint32), dtype=np.uint32).view(np.float32)
-
-    def add_into(self, payload, out):
-        out += self.decode(payload, np.empty_like(out))

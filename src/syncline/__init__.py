@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from syncline.codecs import Codec
     from syncline.errors import GoneError, NotFinite, PeerError, RunError, Stalled, SynclineError, UsageError
     from syncline.layout import Bucket, Layout, Table
     from syncline.pytorch.session import Session, connect
@@ -18,6 +19,7 @@ __all__ = [
     "Asp",
     "Bsp",
     "Bucket",
+    "Codec",
     "Drop",
     "Dsps",
     "GoneError",
@@ -40,6 +42,7 @@ __all__ = [
 ]
 
 _PLACES = {
+    "syncline.codecs": ("Codec",),
     "syncline.errors": ("GoneError", "NotFinite", "PeerError", "RunError", "Stalled", "SynclineError", "UsageError"),
     "syncline.layout": ("Bucket", "Layout", "Table"),
     "syncline.pytorch.session": ("Session", "connect"),

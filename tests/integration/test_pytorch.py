@@ -421,6 +421,20 @@ def test_tied_unused_and_frozen_parameters(mode: str, session: Session) -> None:
     assert list(parameters) == names
 
 
+@pytest.mark.parametrize("codec", ["topk:0.1", "terngrad:true", "qsgd:7"])
+def test_a_state_is_taken_up_again_and_again(codec: str, session: Session) -> None:
+    """What a codec keeps, and what it draws, go on where they were, to the bit."""
+    found = []
+    for name, saves in (("whole", False), ("cut", True)):
+        model, optimizer = distributed(session, "gradients", codec=codec, name=name)
+        for _ in range(3):
+            trained = train(model, optimizer, 4)
+            if saves:
+                session.load_state_dict(session.state_dict())
+        found.append(trained)
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
 @every_mode
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_parameters_of_other_dtypes(mode: str, dtype: torch.dtype, session: Session) -> None:

@@ -27,7 +27,9 @@ model = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.BatchNorm1d(32), nn.Linea
 optimizer = torch.optim.AdamW(model.parameters(), 0.01)
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 24)
 rules = {"momentum": "momentum:0.05", "fasgd": "fasgd:0.005", "adam": "adam:0.01"}
-ways = {**{key: {"rule": rule} for key, rule in rules.items()}, "codec": {"mode": "gradients", "codec": "topk:0.05"}}
+codecs = {"topk": "topk:0.05", "terngrad": "terngrad:true", "qsgd": "qsgd:7"}
+ways = {key: {"rule": rule} for key, rule in rules.items()}
+ways |= {key: {"mode": "gradients", "codec": codec} for key, codec in codecs.items()}
 session.distribute(model, optimizer, **ways.get(mode, {"mode": mode}))
 x = torch.randn(256, 10, generator=torch.Generator().manual_seed(1))
 data = torch.utils.data.TensorDataset(x, x[:, :3].argmax(1))
@@ -80,7 +82,10 @@ def run(directory: Path, name: str, mode: str, killed_at: int, workers: int = 2)
     return done.returncode, said, "".join(digests)
 
 
-@pytest.mark.parametrize("mode", sampled(("gradients", "fasgd", "codec", "changes", "momentum", "adam"), "gradients"))
+MODES = ("gradients", "fasgd", "topk", "terngrad", "qsgd", "changes", "momentum", "adam")
+
+
+@pytest.mark.parametrize("mode", sampled(MODES, "gradients"))
 def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(mode: str, tmp_path: Path) -> None:
     code, said, whole = run(tmp_path, "never", mode, 99)
     assert code == 0, said

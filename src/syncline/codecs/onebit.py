@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from syncline.codecs.blocks import Blocks, Room, forget_not_finite
 from syncline.codecs.protocol import Bytes, Chance
 from syncline.layout import Values
+
+Sums = np.ndarray[Any, np.dtype[np.floating[Any]]]
+
+_MOST = np.finfo(np.float32).max / np.float32(2)
+"""Beyond this a mean saturates: from one to the other it must be a finite way."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +39,28 @@ class OneBit(Blocks):
         codes[:] = np.packbits(negative, axis=1)
         sizes, sums = np.abs(x, out=room[0]).sum(axis=1), x.sum(axis=1)
         below = np.bitwise_count(codes).sum(axis=1, dtype=np.float32)
-        scales[:, 0] = (sizes + sums) / 2 / np.maximum(x.shape[1] - below, 1)
-        scales[:, 1] = (sums - sizes) / 2 / np.maximum(below, 1)
+        scales[:, 0], scales[:, 1] = _means(sizes, sums, below, x.shape[1])
+        huge = ~(sizes < _MOST)
+        if huge.any():
+            _write_huge(x[huge].astype(np.float64), huge, below, scales)
         if left is not None:
             _read_bits(negative.view(np.uint8), scales, room[0])
             np.subtract(x, room[0], out=left)
-            forget_not_finite(left, sizes)
+            forget_not_finite(left, scales[:, 0] + scales[:, 1])
 
     def read(self, scales: Values, codes: Bytes, out: Values) -> None:
         _read_bits(np.unpackbits(codes, axis=1, count=out.shape[1]), scales, out)
+
+
+def _means(sizes: Sums, sums: Sums, below: Values, values: int) -> tuple[Sums, Sums]:
+    """The mean of either side of each block: from the sums of magnitudes and of values, and how many are below 0."""
+    return (sizes + sums) / 2 / np.maximum(values - below, 1), (sums - sizes) / 2 / np.maximum(below, 1)
+
+
+def _write_huge(x: Sums, where: npt.NDArray[np.bool_], below: Values, scales: Values) -> None:
+    """The means of blocks whose sums float32 may not hold; one of them is NaN if a block is not finite."""
+    means = _means(np.abs(x).sum(axis=1), x.sum(axis=1), below[where], x.shape[1])
+    scales[where] = np.clip(np.stack(means, axis=1), -_MOST, _MOST)
 
 
 def _read_bits(negative: Bytes, scales: Values, out: Values) -> None:

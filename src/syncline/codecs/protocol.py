@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import cache
 from typing import Protocol, runtime_checkable
@@ -30,14 +31,17 @@ class Codec(Protocol):
     update to the bit) and `stochastic = True` (it rounds at random; the mean over all draws is the update).
     """
 
+    @abstractmethod
     def size(self, values: int) -> int:
         """The bytes of a payload for so many values."""
         ...
 
+    @abstractmethod
     def memory(self, values: int) -> Memory:
         """The memory before the first update of so many values; {} if there is nothing to remember."""
         ...
 
+    @abstractmethod
     def encode(self, update: Values, memory: Memory, out: Bytes, chance: Chance) -> Payload:
         """The payload of update + residual, written to `out`, which has `size` bytes; `memory` is changed in place.
 
@@ -45,17 +49,19 @@ class Codec(Protocol):
         """
         ...
 
+    @abstractmethod
     def check(self, payload: Payload, values: int) -> None:
         """Raise PeerError unless this is a payload for so many values; for bytes from the wire, once, on arrival."""
         ...
 
+    @abstractmethod
     def decode(self, payload: Payload, out: Values) -> Values:
         """The decoded values, to be read only: written to `out`, or the payload itself if that already is them."""
         ...
 
     def add_into(self, payload: Payload, out: Values) -> None:
-        """Add the decoded payload to `out`, in place."""
-        ...
+        """Add the decoded payload to `out`, in place; a codec that derives from this class need not say how."""
+        np.add(out, self.decode(payload, np.empty_like(out)), out)
 
 
 def is_exact(codec: Codec) -> bool:

@@ -13,11 +13,14 @@ from syncline.codecs.protocol import Bytes, Chance
 from syncline.errors import UsageError
 from syncline.layout import Values
 
+_MOST = np.nextafter(np.finfo(np.float32).max, np.float32(0))
+"""A step of this / levels may be rounded up, and so many of them are still finite."""
+
 
 def steps(top: Values, levels: int) -> tuple[Values, Values]:
     """Of each row: the size of a step, and how many steps make 1; rows of (next to) nothing have none."""
     some = np.isfinite(top) & (top >= TINY)
-    step = np.where(some, top / np.float32(levels), top * np.float32(0))  # infinity * 0 is NaN
+    step = np.where(some, np.minimum(top, _MOST) / np.float32(levels), top * np.float32(0))  # infinity * 0 is NaN
     return step, np.where(some, np.float32(levels) / top, np.float32(0))
 
 

@@ -61,6 +61,9 @@ class Alone:
     def residuals(self) -> dict[Bucket, dict[str, Values]]:
         return self._worker.memories
 
+    def go_on_from(self, iteration: int) -> None:
+        self._worker.earlier = iteration
+
     def remind(self, name: str) -> None:
         self._remembered[name] = self.memory.updates.copy()
 

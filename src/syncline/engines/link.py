@@ -173,6 +173,11 @@ class Link:
         assert self.node is not None
         return self.node.memories
 
+    def go_on_from(self, iteration: int) -> None:
+        """So many iterations went before: the codec draws what it would have drawn without an interruption."""
+        assert self.node is not None
+        self.node.earlier = iteration
+
     def recall(self, name: str = "") -> None:
         """What the rule remembers by this name, into `memory.updates`; while no update is under way."""
         with self._post.turn:

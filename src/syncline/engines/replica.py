@@ -52,6 +52,8 @@ class Link(Protocol):
     @property
     def residuals(self) -> dict[Bucket, dict[str, Values]]: ...
 
+    def go_on_from(self, iteration: int) -> None: ...
+
     def sit(self) -> None: ...
 
     def handle(self, event: Event) -> None: ...
@@ -75,6 +77,8 @@ class Replica:
         self.rank = rank
         self.iteration = 0
         """The iteration that the next updates belong to."""
+        self.earlier = 0
+        """The iterations of the run that this one goes on with."""
         self.arrays: dict[str, Values] = {}
         """What comes back, table by table."""
         self.settings: dict[str, str] = {}
@@ -177,8 +181,10 @@ class Replica:
                 whole[bucket.start : bucket.stop] = values
         return found
 
-    def go_on_with(self, residuals: Mapping[str, Values]) -> None:
-        """Let the codec go on with what `residuals` gave."""
+    def go_on_with(self, residuals: Mapping[str, Values], earlier: int) -> None:
+        """Let the codec go on with what `residuals` gave after so many iterations."""
+        self.earlier = earlier
+        self.link.go_on_from(earlier)
         for bucket, memory in self.link.residuals.items():
             for name, values in memory.items():
                 if name in residuals:

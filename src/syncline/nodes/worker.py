@@ -97,6 +97,7 @@ class Worker:
         "_view",
         "_was_late",
         "_writers",
+        "earlier",
         "incarnation",
         "number",
         "phase",
@@ -113,6 +114,8 @@ class Worker:
         self.number = number
         self.incarnation = incarnation
         self.progress = 0
+        self.earlier = 0
+        """The iterations of a run that this one goes on with: what the codec draws goes on too."""
         self.phase = JOINING
         self._parts = parts
         self._gating: Gating | None = None
@@ -232,7 +235,7 @@ class Worker:
         """Send a push whose update is written by a codec, or whose answer will be a change."""
         bucket, payload = push.bucket, update
         if update is not None and self._writers is not None:
-            keys = (self.number, push.progress, bucket.start)
+            keys = (self.number, self.earlier + push.progress, bucket.start)
             payload = self._writers.write(bucket, update, lambda: self._parts.draw.generator("codec", *keys))
         holds = 0 if self._hearer is None else self._hearer.holds(bucket)
         self._send(bucket, replace(push, size=encoded_bytes(payload), holds=holds), payload, out)

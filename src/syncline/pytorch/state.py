@@ -43,7 +43,7 @@ def _model_state(each: Distributed) -> dict[str, Any]:
         "rule": {name: torch.from_numpy(values) for name, values in each.replica.recall().items()},
         "codec": {name: torch.from_numpy(values) for name, values in each.replica.residuals().items()},
         "steps": each.exchange.steps,
-        "iteration": each.replica.iteration,
+        "iteration": each.replica.earlier + each.replica.iteration,
         "settings": dict(each.replica.settings),
     }
 
@@ -76,7 +76,7 @@ def load_state(
         saved = state["models"][name]
         _load(each, saved)
         redistribute(session, each, generation, _remembered(each, saved, "rule"))
-        each.replica.go_on_with(_remembered(each, saved, "codec"))
+        each.replica.go_on_with(_remembered(each, saved, "codec"), int(saved["iteration"]))
         each.exchange.steps = int(saved["steps"])
     for sampler, saved in zip(samplers, state["samplers"], strict=False):
         sampler.load_state_dict(saved)

@@ -25,17 +25,19 @@ GUARD = 64
 SEED = 7
 
 EPSILON = float(np.finfo(np.float32).eps)
+LARGEST = np.finfo(np.float32).max
 
 
 def check_codec(codec: Codec, *, mutations: int = 2000) -> None:
     """Raise AssertionError, with the reason, unless the codec keeps what every codec must keep.
 
     Over updates of many kinds and sizes: sent + residual = update + what was left before (to the bit if it says
-    `sparse`, else to rounding); if it says `stochastic` and keeps no residual, the mean over draws is the update; a
-    payload is as long as `size` says; the update is not written; the same input gives the same bytes, also from a
-    memory that was saved and loaded; NaN is seen by the receiver and never stays in the memory. `mutations` byte
-    strings that no codec wrote give a PeerError or values, and nothing else. And the codec is a value: it has the
-    methods, compares, and can be written as text and read back.
+    `sparse`, else to rounding), also for the largest numbers; if it says `stochastic` and keeps no residual, the mean
+    over draws is the update; a payload is as long as `size` says; the update is not written; the same input gives the
+    same bytes, also from a memory that was saved and loaded; NaN and infinity are seen by the receiver and never stay
+    in the memory, and nothing else becomes either. `mutations` byte strings that no codec wrote give a PeerError or
+    values, and nothing else. And the codec is a value: it has the methods, compares, and can be written as text and
+    read back.
     """
     _check_value(codec)
     for values in SIZES:
@@ -54,8 +56,11 @@ def check_bucket(codec: Codec, values: int, *, mutations: int = 400) -> None:
         if is_stochastic(codec) and not codec.memory(values):
             _check_unbiased(codec, values, what)
         with np.errstate(all="ignore"):  # what is no number may stay none
+            for kind, updates in _huge_updates(values):
+                _check_sums(codec, updates, f"{what}, {kind}")
             _check_not_finite(codec, values, what)
             _check_mutations(codec, values, mutations, what)
+            _check_overflow(codec, values, what)
 
 
 def _check_value(codec: Codec) -> None:
@@ -80,6 +85,17 @@ def _updates(values: int) -> Iterator[tuple[str, list[Values]]]:
     yield "one", [np.where(np.arange(values) == step % values, np.float32(5), np.float32(0)) for step in range(STEPS)]
 
 
+def _huge_updates(values: int) -> Iterator[tuple[str, list[Values]]]:
+    """The same, huge at first; with what is left of it the others are still finite."""
+    normal = Draw(SEED).normals(values, "huge").astype(np.float32)
+    both = np.where(normal > 0, LARGEST, -LARGEST)
+    yield "largest", [np.full(values, LARGEST), normal, normal]
+    yield "largest of both signs", [both, normal, normal]
+    yield "one of the largest", [np.where(np.arange(values) == values // 2, LARGEST, normal), normal, normal]
+    yield "huge sums", [np.full(values, 2e36, np.float32), normal, normal]
+    yield "huge", [np.clip(normal, -3, 3) * np.float32(1e38), normal, normal]
+
+
 def _chance(step: int) -> Chance:
     return lambda: Draw(SEED).generator("codec", step)
 
@@ -102,10 +118,11 @@ def _check_sums(codec: Codec, updates: list[Values], what: str) -> None:
         _check_size(codec, payload, update.size, what)
         codec.check(payload, update.size)
         sent = _decode(codec, payload, update.size)
-        _check_add_into(codec, payload, sent, what)
         # With a velocity, what there is to send is known only while that is zero.
         if step == 0 or set(memory) <= {"residual"}:
+            assert np.isfinite(sent).all(), f"{what}: finite values are decoded as NaN or infinity"
             _check_sum(codec, sent, memory, update + carried, what)
+        _check_add_into(codec, payload, sent, what)
 
 
 def _check_size(codec: Codec, payload: Payload, values: int, what: str) -> None:
@@ -119,7 +136,7 @@ def _check_add_into(codec: Codec, payload: Payload, sent: Values, what: str) -> 
     total = np.linspace(-1, 1, sent.size, dtype=np.float32)
     expected = total + sent
     codec.add_into(payload, total)
-    assert np.array_equal(total, expected), f"{what}: `add_into` does not add what `decode` gives"
+    assert np.array_equal(total, expected, equal_nan=True), f"{what}: `add_into` does not add what `decode` gives"
 
 
 def _check_sum(codec: Codec, sent: Values, memory: Memory, total: Values, what: str) -> None:
@@ -127,7 +144,7 @@ def _check_sum(codec: Codec, sent: Values, memory: Memory, total: Values, what: 
         if not is_stochastic(codec):
             assert np.array_equal(sent, total), f"{what}: something was lost, and there is no residual"
         return
-    found = sent + memory["residual"]
+    found = sent.astype(np.float64) + memory["residual"]  # a float32 could round to infinity
     if is_sparse(codec):
         assert np.array_equal(found, total), f"{what}: sent + residual is not the update to the bit"
     else:
@@ -178,6 +195,18 @@ def _check_not_finite(codec: Codec, values: int, what: str) -> None:
             assert not np.isfinite(sent).all(), f"{what}: {bad} in an update is not seen by who decodes it"
             kept = all(np.isfinite(each).all() for each in memory.values())
             assert kept, f"{what}: {bad} in an update stays in the memory"
+
+
+def _check_overflow(codec: Codec, values: int, what: str) -> None:
+    """What is infinite only together with what was left is an infinity like any other."""
+    memory, update = codec.memory(values), np.full(values, LARGEST)
+    for step in range(STEPS):
+        total = update + memory["residual"] if "residual" in memory else update
+        sent = _decode(codec, _encode(codec, update, memory, step), values)
+        seen = np.isfinite(total).all() or not np.isfinite(sent).all()
+        assert seen, f"{what}: update + residual is infinite, which is not seen by who decodes it"
+        kept = all(np.isfinite(each).all() for each in memory.values())
+        assert kept, f"{what}: update + residual is infinite, and stays in the memory"
 
 
 def _check_unbiased(codec: Codec, values: int, what: str) -> None:
