@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -10,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from engine import QUIET
 from syncline.testing import check_codec, check_sync_model
-from trainings import simulated, train
+from trainings import SECONDS, simulated, train
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PARTS = {
@@ -67,3 +70,49 @@ def test_a_part_of_ones_own_trains_in_a_real_run(kind: str, tmp_path: Path) -> N
 def test_they_conform() -> None:
     check_codec(import_module("own.codec").UpperHalf())
     check_sync_model(import_module("own.sync").Loosening(3, 2), bound=2, schedules=10)
+
+
+PROGRAM = """
+import numpy as np
+import syncline
+
+with syncline.connect() as session:
+    tables = session.tables({"a": np.zeros(5), "b": np.zeros(3), "c": np.zeros(4)})
+    while session.iteration < 3:
+        session.update("a", np.ones(5))
+        session.clock()
+        session.sync()
+"""
+COMMANDS = {
+    "train": ("train", "-n", "1", "--iterations", "3", "-q", "--codec", "own.codec.UpperHalf"),
+    "simulate": ("simulate", "digits.toml", "--iterations", "3", "-q", "--rule", "own.rule.SignSgd:0.002"),
+    "run": ("run", "-n", "2", "--servers", "2", "--placement", "own.placement.alternate", "PROGRAM"),
+}
+
+
+def command(folder: Path) -> list[str]:
+    """The installed command; where there is none, a script like the one that pip makes."""
+    installed = Path(sys.executable).with_name("syncline")
+    if installed.exists():
+        return [str(installed)]
+    (folder / "syncline").write_text("from syncline.cli import main\nmain()\n")
+    return [sys.executable, str(folder / "syncline")]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_installed_command_finds_parts_in_the_folder_where_it_is_given(name: str, tmp_path: Path) -> None:
+    """And so do all its processes, also workers whose program lies elsewhere."""
+    program = tmp_path / "elsewhere" / "program.py"
+    program.parent.mkdir()
+    program.write_text(PROGRAM)
+    words = [str(program) if word == "PROGRAM" else word for word in COMMANDS[name]]
+    paths = os.pathsep.join(path for path in sys.path if path and path != str(EXAMPLES))
+    done = subprocess.run(
+        [*command(tmp_path), *words],
+        cwd=EXAMPLES,
+        env={**os.environ, **QUIET, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
