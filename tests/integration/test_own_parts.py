@@ -99,20 +99,43 @@ def command(folder: Path) -> list[str]:
     return [sys.executable, str(folder / "syncline")]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_installed_command_finds_parts_in_the_folder_where_it_is_given(name: str, tmp_path: Path) -> None:
-    """And so do all its processes, also workers whose program lies elsewhere."""
-    program = tmp_path / "elsewhere" / "program.py"
+def ran(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The installed command, given where the examples are, with a program that lies elsewhere."""
+    program = folder / "elsewhere" / "program.py"
     program.parent.mkdir()
     program.write_text(PROGRAM)
-    words = [str(program) if word == "PROGRAM" else word for word in COMMANDS[name]]
     paths = os.pathsep.join(path for path in sys.path if path and path != str(EXAMPLES))
-    done = subprocess.run(
-        [*command(tmp_path), *words],
+    return subprocess.run(
+        [*command(folder), *(str(program) if word == "PROGRAM" else word for word in words)],
         cwd=EXAMPLES,
         env={**os.environ, **QUIET, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
         timeout=SECONDS,
     )
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_installed_command_finds_parts_in_the_folder_where_it_is_given(name: str, tmp_path: Path) -> None:
+    """And so do all its processes, also workers whose program lies elsewhere."""
+    done = ran(tmp_path, *COMMANDS[name])
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "function", "problem"),
+    [
+        (("train", "-n", "2", "--iterations", "3", "-q"), "fails", "fails with IndexError: tuple index out of range"),
+        (("train", "-n", "2", "--iterations", "3", "-q", "--engine", "sim"), "forgets_to_return", "returns None"),
+        (("simulate", "digits.toml", "-q"), "fails", "fails with IndexError: tuple index out of range"),
+        (("run", "-n", "2"), "forgets_to_return", "returns None"),
+    ],
+    ids=["train", "train-sim", "simulate", "run"],
+)
+def test_a_placement_that_errs_is_refused_by_every_command(
+    words: tuple[str, ...], function: str, problem: str, tmp_path: Path
+) -> None:
+    program = ["PROGRAM"] * (words[0] == "run")
+    done = ran(tmp_path, *words, "--servers", "2", "--placement", f"own_parts.{function}", *program)
+    assert done.returncode == 2, done.stderr
+    assert f"placement: {function} {problem}; it is called with the tables" in done.stderr.splitlines()[-1]

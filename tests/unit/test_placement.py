@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -87,19 +88,46 @@ class Given:
 @pytest.mark.parametrize(
     ("ranges", "words"),
     [
-        (((Bucket(0, 10),),), "names 1 servers where there are 2"),
+        (((Bucket(0, 10),),), "answers for 1 where there are 2 servers"),
         (((Bucket(0, 5),), (Bucket(6, 10),)), "leaves out values of table 't0'"),
         (((Bucket(1, 5),), (Bucket(5, 10),)), "leaves out values of table 't0'"),
         (((Bucket(0, 8),), (Bucket(7, 10),)), "gives twice values of table 't1'"),
         (((Bucket(0, 5),), (Bucket(5, 9),)), "leaves out values of table 't1'"),
-        (((Bucket(0, 5),), (Bucket(5, 11),)), "ends at value 11 of 10"),
-        (((Bucket(0, 5),), (Bucket(5, 10), Bucket(10, 12))), "10"),
+        (((Bucket(0, 5),), (Bucket(5, 11),)), "has the values 5..11 of a model with 10"),
+        (((Bucket(0, 5),), (Bucket(5, 10), Bucket(10, 12))), "has the values 10..12 of a model with 10"),
+        (((Bucket(0, 5),), (Bucket(5, 10), Bucket(11, 12))), "has the values 11..12 of a model with 10"),
+        (((Bucket(-3, 5),), (Bucket(5, 10),)), "has the values -3..5 of a model with 10"),
+        (((Bucket(0, 15),), (Bucket(15, 10),)), "has the values 0..15 of a model with 10"),
         (((Bucket(0, 10),), (Bucket(5, 5),)), "leaves server 1 of 2"),
     ],
 )
 def test_a_wrong_placement_is_refused(ranges: Ranges, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         checked(Given(ranges), layout_of(7, 3), 2)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (None, r"Given\(ranges=None\) returns None; place\(layout, servers\) returns the ranges of each server"),
+        (5, "returns 5"),
+        ("ab", "returns 'ab'"),
+        ((Bucket(0, 5), Bucket(5, 10)), r"returns Bucket\(start=0, stop=5\)"),
+        ((((0, 5),), ((5, 10),)), r"names \(0, 5\)"),
+        (((Bucket(0.0, 5.0),), (Bucket(5.0, 10.0),)), "a range whose ends are no whole numbers"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_answer_is_refused(answer: object, words: str) -> None:
+    placement = Given(answer)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=words) as caught:
+        checked(placement, layout_of(7, 3), 2)
+    assert caught.value.option == "placement"
+
+
+def test_ends_of_ranges_may_be_of_numpy() -> None:
+    cuts = np.array([0, 6, 10])
+    ranges = checked(Given(((Bucket(cuts[0], cuts[1]),), (Bucket(cuts[1], cuts[2]),))), layout_of(7, 3), 2)
+    assert {type(end) for (piece,) in ranges for end in (piece.start, piece.stop)} == {int}
 
 
 def test_uniform_splits_every_table_and_begins_with_another_server_each_time() -> None:
@@ -171,6 +199,21 @@ def test_a_function_of_ones_own_travels_as_its_path() -> None:
     assert parse("placement", "own_parts.by_turns") == Own(own_parts.by_turns)
 
 
+def test_a_function_may_return_what_is_made_as_it_is_read() -> None:
+    assert checked(Own(lambda *asked: (iter(names) for names in halves(*asked))), layout_of(7, 3), 2) == (
+        (Bucket(0, 7),),
+        (Bucket(7, 10),),
+    )
+
+
+def test_who_wants_to_end_the_program_may() -> None:
+    def ends(tables: tuple[Table, ...], servers: int) -> list[list[str]]:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        checked(Own(ends), layout_of(7, 3), 2)
+
+
 def test_an_object_of_ones_own_is_taken_as_it_is() -> None:
     own = Given(((Bucket(0, 10),),))
     assert placement_of(own) is own
@@ -188,6 +231,14 @@ def test_what_is_no_placement_is_refused(given: object) -> None:
         (forgets, "forgets leaves out values of table 't1'"),
         (gives_twice, "gives_twice gives twice values of table 't1'"),
         (invents, "invents names a table 'phantom'"),
+        (lambda *_: None, "returns None; it is called with the tables and the number of servers"),
+        (lambda *_: [1, 2], "returns 1; it is called with"),
+        (lambda tables, _: [table.name for table in tables], "returns 't0'; it is called with"),
+        (lambda tables, servers: [tables] * servers, r"names Table\(name='t0'"),
+        (lambda *_: [[["t0"]]], r"names \['t0'\]"),
+        (lambda: 0, "fails with TypeError: .* takes 0 positional arguments but 2 were given; it is called with"),
+        (lambda tables, _: [[tables[9].name]], "fails with IndexError: tuple index out of range; it is called"),
+        (lambda tables, servers: ([tables[9].name] for _ in range(servers)), "fails with IndexError"),
     ],
 )
 def test_a_function_that_errs_is_refused_and_the_table_named(function: object, words: str) -> None:
@@ -320,7 +371,23 @@ def test_values_for_a_server_that_is_not_there_are_refused() -> None:
         replaced(ToTheDead(), layout, Elastic().place(layout, 3), {0, 1})
 
 
+@dataclass(frozen=True)
+class Forgetful(ToTheDead):
+    """Does not know any more what it was asked."""
+
+    def replace(self, layout: Layout, held: Ranges, servers: object) -> Ranges:
+        raise KeyError("servers")
+
+
+def test_a_replacement_that_fails_is_refused() -> None:
+    layout = layout_of(9)
+    with pytest.raises(
+        UsageError, match=r"placement: Forgetful\(\) fails with KeyError: 'servers'; replace\(layout, held"
+    ):
+        replaced(Forgetful(), layout, Elastic().place(layout, 3), {0, 1})
+
+
 def test_more_servers_than_values_are_refused() -> None:
     layout = layout_of(2)
-    with pytest.raises(UsageError, match="leaves server 2 of 3 without a value"):
+    with pytest.raises(UsageError, match="leaves server 2 of 3 without a value; there are 2 values"):
         replaced(Elastic(), layout, Elastic().place(layout, 2), range(3))
