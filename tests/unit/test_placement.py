@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -25,6 +26,7 @@ from syncline.placement import (
     placement_of,
     replaced,
 )
+from syncline.recipes.layer_lists import LAYER_LISTS
 from syncline.spec import parse, write
 
 lengths = st.lists(st.integers(1, 60), min_size=1, max_size=10)
@@ -334,6 +336,58 @@ def test_whoever_comes_and_goes_nothing_is_lost_and_buckets_are_only_cut(
         if placement == Elastic():
             assert max(loads(after)) - min(loads(after)) <= max(1, layout.size / len(servers) / 100)
         held = after
+
+
+def after(held: Ranges, servers: set[int], change: tuple[int, int, bool]) -> set[int]:
+    """The servers when so many have come, and one has gone, if it may: whichever this is, or none."""
+    come, which, goes = change
+    left = servers - ({sorted(servers)[which % len(servers)]} if goes else set())
+    new = set(range(len(held), len(held) + min(come, 12 - len(left))))
+    return left | new or servers
+
+
+def changed(layout: Layout, held: Ranges, servers: Collection[int]) -> Ranges:
+    """The ranges after elastic has moved some of them; every law that it has is checked."""
+    found = replaced(Elastic(), layout, held, servers)
+    share = layout.size / len(servers)
+    assert {n for n, pieces in enumerate(found) if pieces} == set(servers)
+    assert all(abs(load - share) <= share / 256 + 1 for load in loads(found)), loads(found)
+    pieces = sorted(piece for each in found for piece in each)
+    assert [piece.start for piece in pieces] == [0, *(piece.stop for piece in pieces[:-1])]
+    assert pieces[-1].stop == layout.size
+    assert {piece.start for each in held for piece in each} <= {piece.start for piece in pieces}
+    return found
+
+
+@given(
+    sizes=st.lists(st.integers(1, 400_000), min_size=1, max_size=12).filter(lambda sizes: sum(sizes) >= 12),
+    limit=st.integers(1, 60_000),
+    first=st.integers(1, 8),
+    changes=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 11), st.booleans()), max_size=12),
+)
+def test_elastic_stays_even_however_often_servers_come_and_go(
+    sizes: list[int], limit: int, first: int, changes: list[tuple[int, int, bool]]
+) -> None:
+    layout = layout_of(*sizes)
+    held = tuple(buckets(layout, each, max(limit, layout.size // 300)) for each in Elastic().place(layout, first))
+    servers = set(range(first))
+    for change in changes:
+        now = after(held, servers, change)
+        found = changed(layout, held, now)
+        gone = sum(piece.size for server in servers - now for piece in held[server])
+        if now < servers:
+            assert moved(held, found) == gone
+        elif servers < now:
+            assert moved(held, found) <= layout.size * len(now - servers) // len(now) + len(now - servers)
+        held, servers = found, now
+
+
+def test_elastic_stays_even_where_many_are_a_little_off() -> None:
+    """Each of those who keep a little more than their share leaves less for the others, not only for the last."""
+    layout = LAYER_LISTS["inception-v4"]()
+    held = tuple(buckets(layout, each, 16_384) for each in Elastic().place(layout, 6))
+    for servers in [range(7), range(8), range(7), *({*range(7), *range(8, 8 + more)} for more in range(1, 6))]:
+        held = changed(layout, held, servers)
 
 
 @settings(max_examples=20)
