@@ -44,8 +44,8 @@ def parse(kind: str, words: str, option: str | None = None) -> Any:
 
 def parse_among(shipped: tuple[type[Part], ...], protocol: type, words: str, option: str) -> Any:
     """The part that the text names, one of the shipped ones or a class of your own with the protocol's methods."""
-    if max(accumulate((letter == "[") - (letter == "]") for letter in words), default=0) > _DEEPEST:
-        raise UsageError(option, f"brackets stand in one another at most {_DEEPEST} deep")
+    if _depth(words) > _DEEPEST:
+        raise UsageError(option, f"parts stand in one another at most {_DEEPEST} deep")
     for joined in (part for part in shipped if part.infix):
         halves = _split(words, rf"{re.escape(joined.infix)}(?=\s*[A-Za-z_])", option)
         if len(halves) > 1:
@@ -57,6 +57,12 @@ def parse_among(shipped: tuple[type[Part], ...], protocol: type, words: str, opt
     if not isinstance(part, protocol):
         raise UsageError(option, f"{name} lacks the methods of a {protocol.__qualname__}")
     return part
+
+
+def _depth(words: str) -> int:
+    """How deep parts stand in one another: in brackets, or one after another, `by_size:large=by_size:large=...`."""
+    brackets = max(accumulate((letter == "[") - (letter == "]") for letter in words), default=0)
+    return max(brackets, *(piece.count(":") for piece in re.split(r"[,\[\]]", words)))
 
 
 def _made(found: type, positional: list[str], named: dict[str, str], words: str, option: str) -> Any:
