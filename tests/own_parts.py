@@ -61,3 +61,12 @@ class Moody:
 def by_turns(tables: tuple[Table, ...], servers: int) -> list[list[str]]:
     """A placement as a function: tables in turn."""
     return [[table.name for table in tables[server::servers]] for server in range(servers)]
+
+
+def fails(tables: tuple[Table, ...], servers: int) -> list[list[str]]:
+    """A placement with a mistake in it."""
+    return [[tables[-1 - len(tables)].name]]
+
+
+def forgets_to_return(tables: tuple[Table, ...], servers: int) -> None:
+    """A placement that is not finished."""

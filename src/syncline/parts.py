@@ -15,6 +15,8 @@ class Part:
     name: ClassVar[str]
     example: ClassVar[str] = ""
     """How it is written, where the name alone is not enough."""
+    offered: ClassVar[bool] = True
+    """Is it among those that a message offers?"""
     infix: ClassVar[str] = ""
     """What stands between its two parts, where it is written as they are: `topk:0.01+fp16`."""
 

@@ -44,12 +44,12 @@ def parse(kind: str, words: str, option: str | None = None) -> Any:
 
 def parse_among(shipped: tuple[type[Part], ...], protocol: type, words: str, option: str) -> Any:
     """The part that the text names, one of the shipped ones or a class of your own with the protocol's methods."""
-    if max(accumulate((letter == "[") - (letter == "]") for letter in words), default=0) > _DEEPEST:
-        raise UsageError(option, f"brackets stand in one another at most {_DEEPEST} deep")
+    if _depth(words) > _DEEPEST:
+        raise UsageError(option, f"parts stand in one another at most {_DEEPEST} deep")
     for joined in (part for part in shipped if part.infix):
         halves = _split(words, rf"{re.escape(joined.infix)}(?=\s*[A-Za-z_])", option)
         if len(halves) > 1:
-            return _made(joined, halves, {}, words, option)
+            return _joined(joined, shipped, halves, words, option)
     name, _, rest = words.strip().partition(":")
     found = _class(shipped, name.strip(), option)
     positional, named = _arguments(rest, option, words)
@@ -57,6 +57,25 @@ def parse_among(shipped: tuple[type[Part], ...], protocol: type, words: str, opt
     if not isinstance(part, protocol):
         raise UsageError(option, f"{name} lacks the methods of a {protocol.__qualname__}")
     return part
+
+
+def _joined(joined: type[Part], shipped: tuple[type[Part], ...], halves: list[str], words: str, option: str) -> Any:
+    """Two parts as one; whoever meant the last value of the first alone has left out brackets."""
+    try:
+        return _made(joined, halves, {}, words, option)
+    except UsageError:
+        *before, last = _split(halves[0], "[,=]", option)
+        if before and last.partition(":")[0].strip() in {part.name for part in shipped}:
+            inner = joined.infix.join([last, *halves[1:]]).strip()
+            problem = f"{words!r}: a {joined.name} inside a part goes in brackets: [{inner}]"
+            raise UsageError(option, problem) from None
+        raise
+
+
+def _depth(words: str) -> int:
+    """How deep parts stand in one another: in brackets, or one after another, `by_size:large=by_size:large=...`."""
+    brackets = max(accumulate((letter == "[") - (letter == "]") for letter in words), default=0)
+    return max(brackets, *(piece.count(":") for piece in re.split(r"[,\[\]]", words)))
 
 
 def _made(found: type, positional: list[str], named: dict[str, str], words: str, option: str) -> Any:
@@ -93,9 +112,10 @@ def _class(shipped: tuple[type[Part], ...], name: str, option: str) -> type:
         return known[name]
     if "." in name:
         return _own_class(name, option)
-    close = get_close_matches(name, known, n=1)
+    offered = {part.name: example(part) for part in shipped if part.offered}
+    close = get_close_matches(name, offered, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    raise UsageError(option, f"there is no {name!r}; {hint}one of: {', '.join(map(example, shipped))}")
+    raise UsageError(option, f"there is no {name!r}; {hint}one of: {', '.join(offered.values())}")
 
 
 def _own_class(name: str, option: str) -> type:

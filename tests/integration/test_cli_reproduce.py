@@ -44,7 +44,11 @@ def test_without_a_name_the_figures_are_listed() -> None:
         (("fluent-9",), "there is no figure 'fluent-9'; one of: mps-placement"),
         (("fluent-accuracy",), "--data: 'fluent-accuracy' trains on MNIST; name the folder that holds mnist.npz"),
         (("fluent-accuracy", "--data", "."), "--data: there is no mnist.npz in '.'; put it there (wanted: x_train"),
+        (("mps-accuracy", "--quick", "--data", "nowhere"), "--data: there is no directory 'nowhere'; name the folder"),
+        (("fluent-dpr", "--data", "file"), "--data: there is no directory 'file'"),
+        (("--data", "nowhere"), "--data: there is no directory 'nowhere'"),
         (("fluent-dpr", "--jobs", "0"), "--jobs: must be at least 1, not 0"),
+        (("--jobs", "0"), "--jobs: must be at least 1, not 0"),
         (("fluent-dpr", "--out", "file/figures"), "--out: cannot make 'file/figures'"),
     ],
 )

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from syncline.cli.main import main
+import syncline.sim
+from syncline.cli.main import app, main
+from syncline.sim.faults import KINDS
 from syncline.sim.sections import SECTIONS
 
 ROOT = Path(__file__).parents[2]
@@ -83,6 +85,20 @@ def test_every_key_of_the_file_is_documented() -> None:
         for key in struct.__struct_fields__:
             name = f"{section}.{key}" if section else key
             assert name in text or f"`{key}`" in text or f"[{key}]" in text, name
+
+
+def test_every_command_has_its_section() -> None:
+    page = (ROOT / "docs/commands.md").read_text()
+    names = [command.callback.__name__ for command in app.registered_commands if command.callback is not None]
+    assert [name for name in names if f"\n## syncline {name}\n" not in page] == []
+
+
+def test_what_may_happen_to_a_run_is_written_as_in_the_docs() -> None:
+    """Each by a name of the simulator."""
+    page = (ROOT / "docs/simulator.md").read_text()
+    for fault in KINDS.values():
+        assert getattr(syncline.sim, fault.__name__) is fault
+        assert re.search(rf"\b{fault.__name__}\b", page), fault
 
 
 def test_the_page_of_commands_is_up_to_date() -> None:

@@ -117,12 +117,16 @@ def test_a_move_that_is_under_way_when_all_are_done_is_waited_for() -> None:
             SEVERAL,
         ),
         (scenario(Switch(2.0, Bsp(), server=1), RemoveServer(1.0, 1)), "faults[0].server", "there is no server 1"),
-        (scenario(RemoveServer(1.0, 0), RemoveServer(2.0, 0)), "faults[1].server", "there is no server 0; there are 1"),
+        (
+            scenario(RemoveServer(1.0, 0), RemoveServer(2.0, 0)),
+            "faults[1].server",
+            "there is no server 0; there is only 1",
+        ),
         (scenario(RemoveServer(2.0, 0), RemoveServer(1.0, 1)), "faults[0].server", "0 is the last server"),
         (
             scenario(AddServer(1.0), models=(Bsp(),), placement=RoundRobin()),
             "faults[0]",
-            "roundrobin leaves server 1 of 2 without a value; there are 1 tables; elastic can",
+            "roundrobin leaves server 1 of 2 without a value; there is 1 table; elastic can",
         ),
     ],
 )

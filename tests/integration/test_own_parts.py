@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -10,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from engine import QUIET
 from syncline.testing import check_codec, check_sync_model
-from trainings import simulated, train
+from trainings import SECONDS, simulated, train
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PARTS = {
@@ -67,3 +70,72 @@ def test_a_part_of_ones_own_trains_in_a_real_run(kind: str, tmp_path: Path) -> N
 def test_they_conform() -> None:
     check_codec(import_module("own.codec").UpperHalf())
     check_sync_model(import_module("own.sync").Loosening(3, 2), bound=2, schedules=10)
+
+
+PROGRAM = """
+import numpy as np
+import syncline
+
+with syncline.connect() as session:
+    tables = session.tables({"a": np.zeros(5), "b": np.zeros(3), "c": np.zeros(4)})
+    while session.iteration < 3:
+        session.update("a", np.ones(5))
+        session.clock()
+        session.sync()
+"""
+COMMANDS = {
+    "train": ("train", "-n", "1", "--iterations", "3", "-q", "--codec", "own.codec.UpperHalf"),
+    "simulate": ("simulate", "digits.toml", "--iterations", "3", "-q", "--rule", "own.rule.SignSgd:0.002"),
+    "run": ("run", "-n", "2", "--servers", "2", "--placement", "own.placement.alternate", "PROGRAM"),
+}
+
+
+def command(folder: Path) -> list[str]:
+    """The installed command; where there is none, a script like the one that pip makes."""
+    installed = Path(sys.executable).with_name("syncline")
+    if installed.exists():
+        return [str(installed)]
+    (folder / "syncline").write_text("from syncline.cli import main\nmain()\n")
+    return [sys.executable, str(folder / "syncline")]
+
+
+def ran(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The installed command, given where the examples are, with a program that lies elsewhere."""
+    program = folder / "elsewhere" / "program.py"
+    program.parent.mkdir()
+    program.write_text(PROGRAM)
+    paths = os.pathsep.join(path for path in sys.path if path and path != str(EXAMPLES))
+    return subprocess.run(
+        [*command(folder), *(str(program) if word == "PROGRAM" else word for word in words)],
+        cwd=EXAMPLES,
+        env={**os.environ, **QUIET, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_installed_command_finds_parts_in_the_folder_where_it_is_given(name: str, tmp_path: Path) -> None:
+    """And so do all its processes, also workers whose program lies elsewhere."""
+    done = ran(tmp_path, *COMMANDS[name])
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "function", "problem"),
+    [
+        (("train", "-n", "2", "--iterations", "3", "-q"), "fails", "fails with IndexError: tuple index out of range"),
+        (("train", "-n", "2", "--iterations", "3", "-q", "--engine", "sim"), "forgets_to_return", "returns None"),
+        (("simulate", "digits.toml", "-q"), "fails", "fails with IndexError: tuple index out of range"),
+        (("run", "-n", "2"), "forgets_to_return", "returns None"),
+    ],
+    ids=["train", "train-sim", "simulate", "run"],
+)
+def test_a_placement_that_errs_is_refused_by_every_command(
+    words: tuple[str, ...], function: str, problem: str, tmp_path: Path
+) -> None:
+    program = ["PROGRAM"] * (words[0] == "run")
+    done = ran(tmp_path, *words, "--servers", "2", "--placement", f"own_parts.{function}", *program)
+    assert done.returncode == 2, done.stderr
+    assert f"placement: {function} {problem}; it is called with the tables" in done.stderr.splitlines()[-1]

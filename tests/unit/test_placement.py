@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +26,7 @@ from syncline.placement import (
     placement_of,
     replaced,
 )
+from syncline.recipes.layer_lists import LAYER_LISTS
 from syncline.spec import parse, write
 
 lengths = st.lists(st.integers(1, 60), min_size=1, max_size=10)
@@ -87,19 +90,46 @@ class Given:
 @pytest.mark.parametrize(
     ("ranges", "words"),
     [
-        (((Bucket(0, 10),),), "names 1 servers where there are 2"),
+        (((Bucket(0, 10),),), "answers for 1 where there are 2 servers"),
         (((Bucket(0, 5),), (Bucket(6, 10),)), "leaves out values of table 't0'"),
         (((Bucket(1, 5),), (Bucket(5, 10),)), "leaves out values of table 't0'"),
         (((Bucket(0, 8),), (Bucket(7, 10),)), "gives twice values of table 't1'"),
         (((Bucket(0, 5),), (Bucket(5, 9),)), "leaves out values of table 't1'"),
-        (((Bucket(0, 5),), (Bucket(5, 11),)), "ends at value 11 of 10"),
-        (((Bucket(0, 5),), (Bucket(5, 10), Bucket(10, 12))), "10"),
+        (((Bucket(0, 5),), (Bucket(5, 11),)), "has the values 5..11 of a model with 10"),
+        (((Bucket(0, 5),), (Bucket(5, 10), Bucket(10, 12))), "has the values 10..12 of a model with 10"),
+        (((Bucket(0, 5),), (Bucket(5, 10), Bucket(11, 12))), "has the values 11..12 of a model with 10"),
+        (((Bucket(-3, 5),), (Bucket(5, 10),)), "has the values -3..5 of a model with 10"),
+        (((Bucket(0, 15),), (Bucket(15, 10),)), "has the values 0..15 of a model with 10"),
         (((Bucket(0, 10),), (Bucket(5, 5),)), "leaves server 1 of 2"),
     ],
 )
 def test_a_wrong_placement_is_refused(ranges: Ranges, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         checked(Given(ranges), layout_of(7, 3), 2)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (None, r"Given\(ranges=None\) returns None; place\(layout, servers\) returns the ranges of each server"),
+        (5, "returns 5"),
+        ("ab", "returns 'ab'"),
+        ((Bucket(0, 5), Bucket(5, 10)), r"returns Bucket\(start=0, stop=5\)"),
+        ((((0, 5),), ((5, 10),)), r"names \(0, 5\)"),
+        (((Bucket(0.0, 5.0),), (Bucket(5.0, 10.0),)), "a range whose ends are no whole numbers"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_answer_is_refused(answer: object, words: str) -> None:
+    placement = Given(answer)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=words) as caught:
+        checked(placement, layout_of(7, 3), 2)
+    assert caught.value.option == "placement"
+
+
+def test_ends_of_ranges_may_be_of_numpy() -> None:
+    cuts = np.array([0, 6, 10])
+    ranges = checked(Given(((Bucket(cuts[0], cuts[1]),), (Bucket(cuts[1], cuts[2]),))), layout_of(7, 3), 2)
+    assert {type(end) for (piece,) in ranges for end in (piece.start, piece.stop)} == {int}
 
 
 def test_uniform_splits_every_table_and_begins_with_another_server_each_time() -> None:
@@ -171,6 +201,21 @@ def test_a_function_of_ones_own_travels_as_its_path() -> None:
     assert parse("placement", "own_parts.by_turns") == Own(own_parts.by_turns)
 
 
+def test_a_function_may_return_what_is_made_as_it_is_read() -> None:
+    assert checked(Own(lambda *asked: (iter(names) for names in halves(*asked))), layout_of(7, 3), 2) == (
+        (Bucket(0, 7),),
+        (Bucket(7, 10),),
+    )
+
+
+def test_who_wants_to_end_the_program_may() -> None:
+    def ends(tables: tuple[Table, ...], servers: int) -> list[list[str]]:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        checked(Own(ends), layout_of(7, 3), 2)
+
+
 def test_an_object_of_ones_own_is_taken_as_it_is() -> None:
     own = Given(((Bucket(0, 10),),))
     assert placement_of(own) is own
@@ -188,6 +233,14 @@ def test_what_is_no_placement_is_refused(given: object) -> None:
         (forgets, "forgets leaves out values of table 't1'"),
         (gives_twice, "gives_twice gives twice values of table 't1'"),
         (invents, "invents names a table 'phantom'"),
+        (lambda *_: None, "returns None; it is called with the tables and the number of servers"),
+        (lambda *_: [1, 2], "returns 1; it is called with"),
+        (lambda tables, _: [table.name for table in tables], "returns 't0'; it is called with"),
+        (lambda tables, servers: [tables] * servers, r"names Table\(name='t0'"),
+        (lambda *_: [[["t0"]]], r"names \['t0'\]"),
+        (lambda: 0, "fails with TypeError: .* takes 0 positional arguments but 2 were given; it is called with"),
+        (lambda tables, _: [[tables[9].name]], "fails with IndexError: tuple index out of range; it is called"),
+        (lambda tables, servers: ([tables[9].name] for _ in range(servers)), "fails with IndexError"),
     ],
 )
 def test_a_function_that_errs_is_refused_and_the_table_named(function: object, words: str) -> None:
@@ -285,6 +338,58 @@ def test_whoever_comes_and_goes_nothing_is_lost_and_buckets_are_only_cut(
         held = after
 
 
+def after(held: Ranges, servers: set[int], change: tuple[int, int, bool]) -> set[int]:
+    """The servers when so many have come, and one has gone, if it may: whichever this is, or none."""
+    come, which, goes = change
+    left = servers - ({sorted(servers)[which % len(servers)]} if goes else set())
+    new = set(range(len(held), len(held) + min(come, 12 - len(left))))
+    return left | new or servers
+
+
+def changed(layout: Layout, held: Ranges, servers: Collection[int]) -> Ranges:
+    """The ranges after elastic has moved some of them; every law that it has is checked."""
+    found = replaced(Elastic(), layout, held, servers)
+    share = layout.size / len(servers)
+    assert {n for n, pieces in enumerate(found) if pieces} == set(servers)
+    assert all(abs(load - share) <= share / 256 + 1 for load in loads(found)), loads(found)
+    pieces = sorted(piece for each in found for piece in each)
+    assert [piece.start for piece in pieces] == [0, *(piece.stop for piece in pieces[:-1])]
+    assert pieces[-1].stop == layout.size
+    assert {piece.start for each in held for piece in each} <= {piece.start for piece in pieces}
+    return found
+
+
+@given(
+    sizes=st.lists(st.integers(1, 400_000), min_size=1, max_size=12).filter(lambda sizes: sum(sizes) >= 12),
+    limit=st.integers(1, 60_000),
+    first=st.integers(1, 8),
+    changes=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 11), st.booleans()), max_size=12),
+)
+def test_elastic_stays_even_however_often_servers_come_and_go(
+    sizes: list[int], limit: int, first: int, changes: list[tuple[int, int, bool]]
+) -> None:
+    layout = layout_of(*sizes)
+    held = tuple(buckets(layout, each, max(limit, layout.size // 300)) for each in Elastic().place(layout, first))
+    servers = set(range(first))
+    for change in changes:
+        now = after(held, servers, change)
+        found = changed(layout, held, now)
+        gone = sum(piece.size for server in servers - now for piece in held[server])
+        if now < servers:
+            assert moved(held, found) == gone
+        elif servers < now:
+            assert moved(held, found) <= layout.size * len(now - servers) // len(now) + len(now - servers)
+        held, servers = found, now
+
+
+def test_elastic_stays_even_where_many_are_a_little_off() -> None:
+    """Each of those who keep a little more than their share leaves less for the others, not only for the last."""
+    layout = LAYER_LISTS["inception-v4"]()
+    held = tuple(buckets(layout, each, 16_384) for each in Elastic().place(layout, 6))
+    for servers in [range(7), range(8), range(7), *({*range(7), *range(8, 8 + more)} for more in range(1, 6))]:
+        held = changed(layout, held, servers)
+
+
 @settings(max_examples=20)
 @given(st.lists(st.booleans(), min_size=30, max_size=30))
 def test_elastic_does_not_crumble(adds: list[bool]) -> None:
@@ -320,7 +425,23 @@ def test_values_for_a_server_that_is_not_there_are_refused() -> None:
         replaced(ToTheDead(), layout, Elastic().place(layout, 3), {0, 1})
 
 
+@dataclass(frozen=True)
+class Forgetful(ToTheDead):
+    """Does not know any more what it was asked."""
+
+    def replace(self, layout: Layout, held: Ranges, servers: object) -> Ranges:
+        raise KeyError("servers")
+
+
+def test_a_replacement_that_fails_is_refused() -> None:
+    layout = layout_of(9)
+    with pytest.raises(
+        UsageError, match=r"placement: Forgetful\(\) fails with KeyError: 'servers'; replace\(layout, held"
+    ):
+        replaced(Forgetful(), layout, Elastic().place(layout, 3), {0, 1})
+
+
 def test_more_servers_than_values_are_refused() -> None:
     layout = layout_of(2)
-    with pytest.raises(UsageError, match="leaves server 2 of 3 without a value"):
+    with pytest.raises(UsageError, match="leaves server 2 of 3 without a value; there are 2 values"):
         replaced(Elastic(), layout, Elastic().place(layout, 2), range(3))

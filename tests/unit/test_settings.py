@@ -19,3 +19,9 @@ def test_a_bucket_is_at_most_what_a_frame_carries() -> None:
         with pytest.raises(UsageError, match="at most 1GiB") as refused:
             refuse()
         assert refused.value.option == "bucket"
+
+
+@pytest.mark.parametrize(("rule", "mode", "sync"), [("add", "changes", "asp"), ("mean", "gradients", "bsp")])
+def test_to_name_the_rule_of_a_mode_is_to_name_the_mode(rule: str, mode: str, sync: str) -> None:
+    found = settle({"the command line": {"rule": rule, "sync": sync}}, 1, 2)
+    assert {key: found[key][0] for key in ("rule", "mode")} == {"rule": rule, "mode": mode}

@@ -16,6 +16,7 @@ from syncline.cli.reproduce import reproduce
 from syncline.cli.run import run
 from syncline.cli.simulate import simulate
 from syncline.cli.train import train
+from syncline.engines.process import here
 from syncline.errors import SynclineError, UsageError
 
 app = typer.Typer(
@@ -55,6 +56,7 @@ def options(
 
 def main() -> None:
     """Run the command; every expected error is one message on stderr and an exit code."""
+    _find_own_parts()
     try:
         code = app(standalone_mode=False)
     except UsageError as error:
@@ -72,6 +74,13 @@ def main() -> None:
     if code == 130:
         _fail("interrupted", 130)
     sys.exit(code)
+
+
+def _find_own_parts() -> None:
+    """Parts of one's own may lie in this folder: a script that pip has made does not look there, `python -m` does."""
+    folder = here()
+    if folder and folder not in sys.path:
+        sys.path.insert(0, folder)
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -31,6 +31,10 @@ def reproduce(
     from syncline.reproduce.catalogue import ALL, chosen
     from syncline.reproduce.produce import Place
 
+    if jobs is not None and jobs < 1:
+        raise UsageError("--jobs", f"must be at least 1, not {jobs}")
+    if data is not None and not data.is_dir():
+        raise UsageError("--data", f"there is no directory {str(data)!r}; name the folder that holds mnist.npz")
     if not names:
         listed()
         return
@@ -40,8 +44,6 @@ def reproduce(
         raise UsageError("--data", f"{needing[0].name!r} trains on MNIST; name the folder that holds mnist.npz")
     if data is not None and needing:
         _check_data(data)
-    if jobs is not None and jobs < 1:
-        raise UsageError("--jobs", f"must be at least 1, not {jobs}")
     _check_out(out)
     place = Place(out, data, quick, jobs or len(os.sched_getaffinity(0)))
     left_out = needing if data is None else []

@@ -32,7 +32,7 @@ from syncline.engines.fate import Fate, without
 from syncline.engines.frames import Frame
 from syncline.engines.liaison import Liaison, reach
 from syncline.engines.plan import Plan
-from syncline.engines.process import lean, say, share_of_cores
+from syncline.engines.process import here, lean, say, share_of_cores
 from syncline.engines.watch import Stopped, host, patience, state_of
 from syncline.engines.wiring import CONNECT_SECONDS, Wiring
 from syncline.errors import RunError, SynclineError, UsageError
@@ -86,7 +86,7 @@ class Launcher:
         self.open()
         extra = {"PYTHONUNBUFFERED": "1", **self._threads()}
         for number in range(self._plan.workers):
-            wiring = self.wiring if self._plan.joins else replace(self.wiring, worker=str(number))
+            wiring = replace(self.wiring, worker="" if self._plan.joins else str(number), folder=here())
             child = self._spawn(f"w{number}", list(self._plan.command), wiring=wiring, unless=extra)
             self.workers.append(child)
 

@@ -25,6 +25,14 @@ def say(line: str) -> None:
     sys.stderr.flush()
 
 
+def here() -> str:
+    """The folder whose modules `python -m` would find; nothing, if it is gone, or not to be looked in (`python -P`)."""
+    try:
+        return "" if sys.flags.safe_path else os.getcwd()
+    except FileNotFoundError:
+        return ""
+
+
 def run(main: Callable[[], int]) -> int:
     """Run a process; what went wrong is one line, and exit code 1."""
     try:

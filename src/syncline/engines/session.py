@@ -59,6 +59,8 @@ class Session:
     def start(self, wiring: Wiring) -> Self:
         """Connect to the run; without a coordinator this is a run of one."""
         self._wiring = wiring
+        if wiring.folder and wiring.folder not in sys.path:
+            sys.path.append(wiring.folder)  # last: nothing that the program imports becomes another
         if wiring.coordinator:
             self._link = Link(wiring)
             welcome = self._link.connect()

@@ -7,6 +7,7 @@ SYNCLINE_LANE          shm, tcp, or empty: whichever fits the peer
 SYNCLINE_LISTEN        the address at which servers listen for workers of other hosts; empty: loopback
 SYNCLINE_KEY_FILE      the key; needed off loopback
 SYNCLINE_TRACE         a directory for traces, if they are wanted
+SYNCLINE_FOLDER        for workers: where the command was given; modules with parts of one's own may lie there
 SYNCLINE_INSECURE      not empty: no key is needed off loopback either
 SYNCLINE_PORT          for the coordinator only: the port at SYNCLINE_LISTEN; 0: any
 
@@ -45,6 +46,7 @@ class Wiring:
     key_file: str = ""
     trace: str = ""
     insecure: str = ""
+    folder: str = ""
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Wiring:

@@ -19,6 +19,7 @@ class Mean(Part):
     """The parameters *are* the round's mean: for `gradients` mode, where the workers optimise."""
 
     name = "mean"
+    offered = False
     of_gradients = True
     keeps = False
 
@@ -36,6 +37,7 @@ class Add(Part):
     """w += change: for `changes` mode, where the workers' own optimizers made the change."""
 
     name = "add"
+    offered = False
     of_gradients = False
     keeps = True
 

@@ -6,6 +6,7 @@
 from syncline.sim.compute import Lognormal, Trace
 from syncline.sim.curve import Point
 from syncline.sim.dispatch import InTurn, Uniform, Weighted
+from syncline.sim.faults import AddServer, Crash, Freeze, Join, Leave, RemoveServer, Restart, Slow, Switch
 from syncline.sim.network import Links
 from syncline.sim.outcome import Outcome
 from syncline.sim.problem import MadeUp, Problem, Quality
@@ -14,8 +15,13 @@ from syncline.sim.world import World, simulate
 from syncline.strategy import Mode, ServerStrategy
 
 __all__ = [
+    "AddServer",
     "Cluster",
+    "Crash",
+    "Freeze",
     "InTurn",
+    "Join",
+    "Leave",
     "Links",
     "Lognormal",
     "MadeUp",
@@ -24,8 +30,12 @@ __all__ = [
     "Point",
     "Problem",
     "Quality",
+    "RemoveServer",
+    "Restart",
     "Scenario",
     "ServerStrategy",
+    "Slow",
+    "Switch",
     "Trace",
     "Uniform",
     "Weighted",

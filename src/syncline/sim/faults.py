@@ -125,12 +125,12 @@ def _fault(kind: str, values: dict[str, Any], option: str) -> Fault:
     known = {field.name: field for field in fields(KINDS[kind])}
     for key in values:
         if key not in known:
-            raise UsageError(f"{option}.{key}", f"a {kind} has no such key; it has: {', '.join(known)}")
+            raise UsageError(f"{option}.{key}", f"{kind!r} has no such key; it has: {', '.join(known)}")
     for key, field in known.items():
         if key in values:
             values[key] = _value(key, values[key], f"{option}.{key}")
         elif field.default is MISSING:
-            raise UsageError(f"{option}.{key}", f"is missing; a {kind} needs it")
+            raise UsageError(f"{option}.{key}", f"is missing; {kind!r} needs it")
     return KINDS[kind](**values)
 
 

@@ -156,7 +156,8 @@ class Scenario:
 def _listed(servers: Collection[int]) -> str:
     if set(servers) == set(range(len(servers))):
         return _range(len(servers))
-    return f"there are {', '.join(map(str, sorted(servers)))}"
+    numbers = ", ".join(map(str, sorted(servers)))
+    return f"there is only {numbers}" if len(servers) == 1 else f"there are {numbers}"
 
 
 def _range(count: int) -> str:

@@ -1,0 +1,41 @@
+"""What a placement is: it gives every value of the model vector to one server."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from itertools import pairwise
+from typing import Protocol, runtime_checkable
+
+from syncline.layout import Bucket, Layout
+
+Ranges = tuple[tuple[Bucket, ...], ...]
+"""For each server number the ranges that it holds; nothing, where there is no server of this number."""
+
+
+@runtime_checkable
+class Placement(Protocol):
+    def place(self, layout: Layout, servers: int) -> Ranges:
+        """Give every value of the model vector to exactly one server."""
+        ...
+
+
+@runtime_checkable
+class Replacing(Placement, Protocol):
+    """A placement that knows what to move when servers come and go."""
+
+    def replace(self, layout: Layout, held: Ranges, servers: Collection[int]) -> Ranges:
+        """Where everything is to lie when these servers hold the model, given where it lies now."""
+        ...
+
+
+def held_by(ranges: Ranges, server: int) -> tuple[Bucket, ...]:
+    return ranges[server] if server < len(ranges) else ()
+
+
+def total(pieces: Iterable[Bucket]) -> int:
+    return sum(piece.size for piece in pieces)
+
+
+def equal(start: int, stop: int, parts: int) -> list[Bucket]:
+    cuts = [start + (stop - start) * part // parts for part in range(parts + 1)]
+    return [Bucket(first, last) for first, last in pairwise(cuts)]
