@@ -618,8 +618,9 @@ class Schedule:
                 for coordinates in account.kept.values():
                     there[coordinates] += 1
                 held = {} if node._gating is None else node._gating.held
-                if piece in held:
-                    there += held[piece][0] != 0
+                for name, (values, _) in held.items():  # whoever is gone knows no later cut
+                    if contains(name, piece):
+                        there += values[within(name, piece)] != 0
                 assert (there[mine] == 1).all(), f"{process.name}: the update of iteration {i} is lost in {piece}"
 
     def _check_placement(self) -> None:
