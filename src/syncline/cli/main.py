@@ -80,7 +80,7 @@ def _find_own_parts() -> None:
     """Parts of one's own may lie in this folder: a script that pip has made does not look there, `python -m` does."""
     folder = here()
     if folder and folder not in sys.path:
-        sys.path.insert(0, folder)
+        sys.path.append(folder)  # last: a file there does not become a module that we import
 
 
 def _fail(message: str, code: int) -> NoReturn:
