@@ -66,7 +66,8 @@ def _joined(joined: type[Part], shipped: tuple[type[Part], ...], halves: list[st
     except UsageError:
         *before, last = _split(halves[0], "[,=]", option)
         if before and last.partition(":")[0].strip() in {part.name for part in shipped}:
-            inner = joined.infix.join([last, *halves[1:]]).strip()
+            first = _split(halves[-1], ",", option)[0]
+            inner = joined.infix.join([last, *halves[1:-1], first]).strip()
             problem = f"{words!r}: a {joined.name} inside a part goes in brackets: [{inner}]"
             raise UsageError(option, problem) from None
         raise

@@ -20,8 +20,8 @@ SYNC = ("bsp", "ssp:3")
 SOME = (("topk:0.01", "bsp", "shm"), ("onebit", "ssp:3", "tcp"), ("int8", "bsp", "tcp"), ("terngrad", "ssp:3", "shm"))
 
 VALUES = 9610
-ITERATIONS = {"onebit": 1000}
-"""Of each worker, where it takes more than 300: one bit each way learns slowly."""
+ITERATIONS = {"onebit": 1000, "topk:0.01": 600, "by_size:1000,large=topk:0.01": 600}
+"""Of each worker, where it takes more than 300: one bit, or one value in a hundred, each way learns slowly."""
 
 MOST_BYTES = {"topk:0.01": 0.025, "onebit": 0.04, "terngrad": 0.08, "fp16": 0.501, "bf16": 0.501, "int8": 0.27}
 """Of the dense bytes."""

@@ -156,7 +156,7 @@ def test_under_ssp_no_gate_lets_a_worker_pass_its_bound(gate: str, s: int, seed:
 
 # Real runs.
 
-OPTIONS = ("-n", "2", "--iterations", "30", "--batch", "16", "--sync", "bsp")
+OPTIONS = ("-n", "2", "--iterations", "31", "--batch", "16", "--sync", "bsp")
 
 
 GATES = (

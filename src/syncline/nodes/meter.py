@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from syncline.effects import Effect, Event, Received, Send
 from syncline.layout import Bucket
-from syncline.messages import ANSWERS, Answer, Gone, Handover, Moved, Params, Pull, Push
+from syncline.messages import ANSWERS, Answer, Gone, Handover, Moved, Params, Pull, Push, Wants
 
 _Pull = tuple[int, int, Bucket]
 """(worker, incarnation, bucket)"""
@@ -88,6 +88,8 @@ class Meter:
             self.spans.append(Span(worker, since, now, "wait"))
 
     def _park(self, server: int, worker: int, asked: Push | Pull, now: float) -> None:
+        if type(asked) is Push and asked.wants is Wants.NOTHING:
+            return  # the last words of a worker that leaves are no pull
         incarnation = asked.incarnation
         key = (worker, incarnation, asked.bucket)
         if key in self._parked or (self._cut and self._parked_whole(key) is not None):

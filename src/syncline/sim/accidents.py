@@ -37,7 +37,7 @@ class Accidents:
 
     def _befall(self, worker: int, fault: Fault) -> None:
         world = self._world
-        if world.ended:
+        if world.ended is not None:
             return
         match fault:
             case Switch(sync=model, server=number, release=release):

@@ -59,7 +59,7 @@ class Clocked:
 
     def _computed(self, client: Client, step: int) -> None:
         world = self._world
-        if client.step != step or world.ended:
+        if client.step != step or world.ended is not None:
             return
         client.step_stop = NEVER
         world.meter.computed(client.number, client.step_start, self._agenda.now)

@@ -55,13 +55,12 @@ class Outcome:
         return np.concatenate(self.pieces)
 
 
-def judge(world: World, apart: float) -> Outcome:
-    """Read the outcome off a world that has run to its end; `apart`: its replica gap after the last iteration."""
+def judge(world: World, pieces: list[Values], apart: float) -> Outcome:
+    """Read the outcome off a world that has run to its end with this model; `apart`: its replica gap by then."""
     shards = [server.shard for server in world.servers]
     if not isfinite(world.last_answer):
         raise RunError("virtual time has grown beyond all numbers; are all times in seconds?")
     world.meter.close(world.last_answer)
-    pieces = _final_pieces(world)
     for bucket, piece in zip(world.buckets, pieces, strict=True):
         table = world.problem.layout.first_not_finite(bucket, piece)
         if table is not None:
@@ -117,7 +116,7 @@ def _train_progress(world: World) -> int:
     return int(min(least, world.pace.last))
 
 
-def _final_pieces(world: World) -> list[Values]:
+def final_pieces(world: World) -> list[Values]:
     """The servers' parameters; in `gradients` mode, where they live in the workers, those of a worker that is done."""
     if world.scenario.strategy.rule.keeps:
         return server_pieces(world)
@@ -125,11 +124,10 @@ def _final_pieces(world: World) -> list[Values]:
     return done[0].replica.pieces
 
 
-def replica_gap(world: World) -> float:
+def replica_gap(world: World, pieces: Sequence[Values]) -> float:
     """The largest difference between a replica and the servers' model; in `gradients` mode, between two replicas."""
     replicas = [client.replica.pieces for client in world.members()]
     if world.scenario.strategy.rule.keeps or not replicas:
-        pieces = _final_pieces(world)
         return max((gap(replica, pieces) for replica in replicas), default=0.0)
     highest = [reduce(np.maximum, same) for same in zip(*replicas, strict=True)]
     lowest = [reduce(np.minimum, same) for same in zip(*replicas, strict=True)]
@@ -157,6 +155,7 @@ def _bottleneck(world: World) -> str:
 def _notes(world: World) -> tuple[str, ...]:
     if world.scenario.dispatch is not None:
         return ("with [dispatch] there is no clock: a turn counts as one second, and compute times have no effect",)
-    faults = world.scenario.faults
-    late = sum(fault.at > world.agenda.now for fault in faults)
+    faults, end = world.scenario.faults, world.ended
+    assert end is not None, "it has run to its end"
+    late = sum(fault.at > end for fault in faults)
     return (f"{late} of {len(faults)} faults came after the end of the run and had no effect",) if late else ()

@@ -82,7 +82,7 @@ class Passes(Clocked):
         self._end_at(client, self._agenda.now + seconds)
 
     def _computed(self, client: Client, number: int) -> None:
-        if client.step != number or self._world.ended:
+        if client.step != number or self._world.ended is not None:
             return
         client.step_stop = NEVER
         step = client.passes

@@ -18,7 +18,7 @@ import numpy as np
 from syncline.codecs import Codec, Dense
 from syncline.draw import Draw
 from syncline.effects import Admit, Deliver, Effect, Event, Fail, Fetch, Ready, Received, Send, SetTimer, Timer
-from syncline.errors import GoneError, RunError, UsageError
+from syncline.errors import GoneError, RunError, Stalled, UsageError
 from syncline.layout import Bucket
 from syncline.messages import COORDINATOR, Handover, Member, NodeId, Params, Push, Settled, View
 from syncline.nodes.coordinator import Coordinator
@@ -35,7 +35,7 @@ from syncline.sim.curve import Curve
 from syncline.sim.handover import Handover as ReplicaHandover
 from syncline.sim.moves import check_placements, handover_bytes, replacing, ruler
 from syncline.sim.network import Transfer
-from syncline.sim.outcome import Outcome, gap, judge, look, replica_gap, server_pieces
+from syncline.sim.outcome import Outcome, final_pieces, gap, judge, look, replica_gap, server_pieces
 from syncline.sim.pace import Pace, pace_of
 from syncline.sim.passes import Passes
 from syncline.sim.problem import Problem
@@ -78,8 +78,8 @@ class World:
         self.curve = Curve(every)
         self.draw = Draw(scenario.seed)
         self.recording = True
-        self.ended = False
-        """The last iteration is done: nothing befalls anybody any more, and nobody computes."""
+        self.ended: float | None = None
+        """When the last iteration was done: nothing befalls anybody any more, and nobody computes."""
         self.last_answer = 0.0
         self.iterations_done = 0
         self.awaited = 0
@@ -87,6 +87,8 @@ class World:
         self.finished = 0
         self.network = network_of(self.agenda, scenario.cluster.links, scenario.cluster.colocated)
         """None: messages take no time."""
+        self._last_words: list[Event] | None = None
+        """What the coordinator is told while workers send what they have held back; None: they do not."""
         self.accidents = Accidents(self)
         self.handover = ReplicaHandover(self)
         self._steps = Steps()
@@ -186,12 +188,12 @@ class World:
             for client in self.clients.values():
                 self.agenda.at(0.0, client.number, self._start, client, 0)
             self.pace.run(progress)
-            self.ended = True
-            apart = replica_gap(self)
-            if self.scenario.strategy.rule.keeps:
-                self._send_rest()
-            outcome = judge(self, apart)
-            if self.scenario.strategy.rule.keeps:
+            self.ended = self.agenda.now
+            keeps, pieces = self.scenario.strategy.rule.keeps, final_pieces(self)
+            apart = replica_gap(self, pieces)
+            self._send_rest()
+            outcome = judge(self, server_pieces(self) if keeps else pieces, apart)
+            if keeps:
                 self._closing_pull(outcome.train_progress)
             return outcome
 
@@ -301,7 +303,7 @@ class World:
             place = self._deliver_part(client, deliver)
         else:
             client.replica.fresh(self.mode, place, deliver.payload)
-        if self._fresh is not None and not self.ended:
+        if self._fresh is not None and self.ended is None:
             self._fresh(client, place, deliver.bucket)
         following = deliver.next
         if following is None or not self.recording:
@@ -387,6 +389,9 @@ class World:
             self.finish(client)  # it joined when all had been done
 
     def to_coordinator(self, coordinator: Coordinator, event: Event) -> None:
+        if self._last_words is not None:
+            self._last_words.append(event)
+            return
         moved = coordinator.moved
         effects = coordinator.handle(event, self.agenda.now)
         if coordinator.moved != moved:
@@ -411,13 +416,31 @@ class World:
         ]
 
     def _send_rest(self) -> None:
-        """What gates have held back is sent when workers leave; with [dispatch] nobody does."""
-        members = self.members() if self.scenario.dispatch is None else []
-        if any(client.node.holds_back for client in members):
-            for client in members:
-                self.accidents.leave(client)
+        """What gates have held back is sent when workers leave: all leave then; with [dispatch] nobody does.
+
+        As long as anybody sends, nobody is gone, so that all of it counts alike.
+        """
+        rest = [client for client in self.clients.values() if client.alive and self.scenario.dispatch is None]
+        if not any(client.node.holds_back or client.node.phase is Phase.LEAVING for client in rest):
+            return
+        while leaving := [client for client in rest if client.alive and client.node.phase is Phase.RUNNING]:
+            self._last_words = []
+            for client in leaving:
+                self.agenda.at(client.frozen_until, client.number, self._let_go, client, None)
             self.agenda.drain()
-            self.trace.flush()
+            events, self._last_words = self._last_words, None
+            for event in events:
+                self.to_coordinator(self.coordinator, event)
+            self.agenda.drain()
+        self.agenda.drain()
+        self.trace.flush()
+        for client in rest:
+            if client.alive and client.node.is_waiting:
+                raise Stalled(f"worker {client.number} could not send what it had held back, and still waits")
+
+    def _let_go(self, client: Client, _: None) -> None:
+        if client.node.phase is Phase.RUNNING:
+            self.accidents.leave(client)
 
     def _closing_pull(self, progress: int) -> None:
         """Let what is under way arrive, then give every member the final parameters; this is in no figure."""

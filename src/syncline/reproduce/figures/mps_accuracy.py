@@ -30,7 +30,7 @@ def _runs(quick: bool) -> list[Run]:
         Run(
             technique,
             {
-                "iterations": 400 if quick else 800,
+                "iterations": 400 if quick else 2000,
                 "seed": 5,
                 "cluster": {
                     "workers": HOSTS,
