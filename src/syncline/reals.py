@@ -48,5 +48,6 @@ def cosine_of_turns(u: Reals) -> Reals:
 def _series(terms: list[float], x: Reals) -> Reals:
     total = np.full_like(x, terms[-1])
     for term in reversed(terms[:-1]):
-        total = total * x + term
+        total *= x
+        total += term
     return total

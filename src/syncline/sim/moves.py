@@ -29,8 +29,8 @@ def check_placements(scenario: Scenario, replace: Replace, holders: Holders) -> 
         try:
             holders = replace(holders, servers)
         except UsageError as error:
-            hint = "elastic can do with any number of servers up to that of the values"
-            raise UsageError(option, f"{error.problem}; {hint}") from None
+            hint = "; elastic can do with any number of servers up to that of the values"
+            raise UsageError(option, error.problem + hint * (error.option == "servers")) from None
 
 
 def ruler(buckets: Sequence[Bucket], pieces: Sequence[Values]) -> Within:

@@ -158,6 +158,7 @@ def _both_draw(results: Results, picture: Picture) -> None:
         axes.annotate(gate.removesuffix(",on_skip=accumulate"), (x, y), **label)
     axes.axhline(ALLOWED, color="grey", linestyle=":")
     axes.set_xscale("log")
+    axes.set_yscale("log")
     axes.set_xlabel("bytes, as a share of fasgd's without a gate")
     axes.set_ylabel("final cost, as a multiple of it")
 
