@@ -110,7 +110,7 @@ def test_a_good_trace_passes(tmp_path: Path) -> None:
     trace = trace_of(SSP_1, tmp_path / "t.csv")
     check_once(trace)
     check_stale(trace, 1)
-    assert replay(trace, ("ssp", 1), False, 2) == Found(4, 0, 1, 2, 64, 96)
+    assert replay(trace, ("ssp", 1), False, 2) == Found(4, 0, 1, 2, 64, 64)
 
 
 @pytest.mark.parametrize(
