@@ -6,7 +6,8 @@ Goals: `fasgd` at most 6 times `sgd` on 25 million values; 1,000 clients with ba
 1.5 times what their gradients take alone. A rule is applied as a shard does it: block by block, the update read where
 it lies, in buckets of 1 MiB. `sgd` is timed again before every other rule, and the ratio is the median over the rounds.
 One row has the mean of v taken in passing as well, as for gates. All times are CPU time of one thread, which other work
-on the machine disturbs least.
+on the machine disturbs least. Every gradient of the simulated run is computed a second time, right after the first: that
+is what the gradients take alone, in the same minutes.
 
 The gradients are those of a 784-200-10 network in torch on made-up images: as much work as MNIST's.
 """
@@ -87,45 +88,40 @@ def measure_rules(values: int, rounds: int) -> list[dict[str, Any]]:
     return rows
 
 
-class Noting(TorchProblem):
-    """Notes for whom a gradient was asked, and how long that took."""
+class Twice(TorchProblem):
+    """Computes every gradient a second time, and notes how long that took."""
 
     def __init__(self, model: nn.Module, data: Dataset, batches: Batches, optimizer: Rule) -> None:
         super().__init__(model, data, batches, optimizer)
-        self.asked: list[tuple[int, int]] = []
         self.seconds = 0.0
 
     def gradient(self, pieces: Any, worker: int, iteration: int) -> list[Values]:
-        begun = thread_time()
         found = super().gradient(pieces, worker, iteration)
+        begun = thread_time()
+        super().gradient(pieces, worker, iteration)
         self.seconds += thread_time() - begun
-        self.asked.append((worker, iteration))
         return found
 
 
 def measure_simulation(turns: int) -> dict[str, Any]:
-    """The whole run, its gradients within it, and the same gradients alone, in seconds."""
+    """The whole run without the second gradients, and these alone, in seconds: noise hits both alike."""
     rule, draw, random = Fasgd(0.005), Draw(0), np.random.default_rng(0)
     images = random.standard_normal((EXAMPLES, 1, 28, 28), dtype=np.float32)
     labels = random.integers(0, 10, EXAMPLES)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10))
     data = Dataset(images, labels, images[:100], labels[:100])
-    problem = Noting(model, data, Batches(EXAMPLES, CLIENTS, BATCH, draw), rule)
+    problem = Twice(model, data, Batches(EXAMPLES, CLIENTS, BATCH, draw), rule)
     strategy = ServerStrategy((Asp(),), mode=Mode.RULE, rule=rule)
     scenario = Scenario(Cluster(CLIENTS), strategy, max(1, turns // CLIENTS), 0, dispatch=Uniform())
     world = World(scenario, problem)
     begun = thread_time()
     outcome = world.run()
-    whole, within = thread_time() - begun, problem.seconds
-    begun = thread_time()
-    for worker, iteration in list(problem.asked):
-        TorchProblem.gradient(problem, outcome.pieces, worker, iteration)
-    alone = thread_time() - begun
+    alone = problem.seconds
+    whole = thread_time() - begun - alone
     return {
         "turns": outcome.updates,
         "seconds": whole,
-        "gradients_within": within,
         "gradients_alone": alone,
         "ratio": whole / alone,
         "goal": MOST_OF_GRADIENTS,
