@@ -6,8 +6,8 @@ Goals: `fasgd` at most 6 times `sgd` on 25 million values; 1,000 clients with ba
 1.5 times what their gradients take alone. A rule is applied as a shard does it: block by block, the update read where
 it lies, in buckets of 1 MiB. `sgd` is timed again before every other rule, and the ratio is the median over the rounds.
 One row has the mean of v taken in passing as well, as for gates. All times are CPU time of one thread, which other work
-on the machine disturbs least. Every gradient of the simulated run is computed a second time, right after the first: that
-is what the gradients take alone, in the same minutes.
+on the machine disturbs least. Every gradient of the simulated run is computed a second time, right after the first:
+that is what the gradients take alone, in the same minutes.
 
 The gradients are those of a 784-200-10 network in torch on made-up images: as much work as MNIST's.
 """
