@@ -16,7 +16,7 @@ from syncline.cli.reproduce import reproduce
 from syncline.cli.run import run
 from syncline.cli.simulate import simulate
 from syncline.cli.train import train
-from syncline.engines.process import here
+from syncline.engines.process import also_look_in, here
 from syncline.errors import SynclineError, UsageError
 
 app = typer.Typer(
@@ -56,7 +56,7 @@ def options(
 
 def main() -> None:
     """Run the command; every expected error is one message on stderr and an exit code."""
-    _find_own_parts()
+    also_look_in(here())  # for parts of one's own: `python -m` looks there, a script that pip has made does not
     try:
         code = app(standalone_mode=False)
     except UsageError as error:
@@ -74,13 +74,6 @@ def main() -> None:
     if code == 130:
         _fail("interrupted", 130)
     sys.exit(code)
-
-
-def _find_own_parts() -> None:
-    """Parts of one's own may lie in this folder: a script that pip has made does not look there, `python -m` does."""
-    folder = here()
-    if folder and folder not in sys.path:
-        sys.path.append(folder)  # last: a file there does not become a module that we import
 
 
 def _fail(message: str, code: int) -> NoReturn:

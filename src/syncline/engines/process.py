@@ -33,6 +33,12 @@ def here() -> str:
         return ""
 
 
+def also_look_in(folder: str) -> None:
+    """Find modules in this folder too, if it is named; last, so that no other import becomes a file of that folder."""
+    if folder and folder not in sys.path:
+        sys.path.append(folder)
+
+
 def run(main: Callable[[], int]) -> int:
     """Run a process; what went wrong is one line, and exit code 1."""
     try:

@@ -31,6 +31,7 @@ import numpy.typing as npt
 from syncline.engines.alone import Alone
 from syncline.engines.control import Pulse
 from syncline.engines.link import Link
+from syncline.engines.process import also_look_in
 from syncline.engines.replica import Replica
 from syncline.engines.wiring import Wiring
 from syncline.errors import RunError, UsageError
@@ -59,8 +60,7 @@ class Session:
     def start(self, wiring: Wiring) -> Self:
         """Connect to the run; without a coordinator this is a run of one."""
         self._wiring = wiring
-        if wiring.folder and wiring.folder not in sys.path:
-            sys.path.append(wiring.folder)  # last: nothing that the program imports becomes another
+        also_look_in(wiring.folder)
         if wiring.coordinator:
             self._link = Link(wiring)
             welcome = self._link.connect()
