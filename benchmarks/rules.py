@@ -31,15 +31,15 @@ from syncline.codecs import Dense
 from syncline.draw import Draw
 from syncline.gates import Always, Bandwidth, Gate
 from syncline.layout import BUCKET_VALUES, Bucket, Layout, Values, buckets
-from syncline.nodes.optimising import Optimised
-from syncline.nodes.terms import WHOLE, Terms
+from syncline.nodes.server.rule_application import RuleApplication
+from syncline.nodes.server.shard_terms import WHOLE, ShardTerms
 from syncline.recipes.data import Batches, Dataset
 from syncline.recipes.torch_problem import TorchProblem
 from syncline.rules import Fasgd, Rule
 from syncline.sim import Cluster, Scenario, World
-from syncline.sim.dispatch import Uniform
+from syncline.sim.dispatch import UniformDispatch
 from syncline.spec import parse
-from syncline.strategy import Mode, ServerStrategy
+from syncline.strategies.server.strategy import Mode, ServerStrategy
 from syncline.sync import Asp
 
 SGD = "sgd:0.1"
@@ -53,10 +53,10 @@ class Bench:
     """One rule over the values, in buckets."""
 
     def __init__(self, rule: Rule, update: Values, gate: Gate) -> None:
-        terms = Terms(Asp(), rule, Dense(), Draw(0), gate=gate)
+        terms = ShardTerms(Asp(), rule, Dense(), Draw(0), gate=gate)
         layout = Layout.of([("w", update.shape)])
         cut = buckets(layout, [Bucket(0, update.size)], BUCKET_VALUES)
-        self._held = [Optimised(np.zeros(each.size, np.float32), Dense(), terms) for each in cut]
+        self._held = [RuleApplication(np.zeros(each.size, np.float32), Dense(), terms) for each in cut]
         self._updates = [[update[each.start : each.stop]] for each in cut]
 
     def seconds(self) -> float:
@@ -113,7 +113,7 @@ def measure_simulation(turns: int) -> dict[str, Any]:
     data = Dataset(images, labels, images[:100], labels[:100])
     problem = Twice(model, data, Batches(EXAMPLES, CLIENTS, BATCH, draw), rule)
     strategy = ServerStrategy((Asp(),), mode=Mode.RULE, rule=rule)
-    scenario = Scenario(Cluster(CLIENTS), strategy, max(1, turns // CLIENTS), 0, dispatch=Uniform())
+    scenario = Scenario(Cluster(CLIENTS), strategy, max(1, turns // CLIENTS), 0, dispatch=UniformDispatch())
     world = World(scenario, problem)
     begun = thread_time()
     outcome = world.run()

@@ -28,7 +28,7 @@ from syncline.sim import Cluster, MadeUp, Scenario, World
 from syncline.sim.compute import Lognormal
 from syncline.sim.network import Links
 from syncline.spec import parse
-from syncline.strategy import ServerStrategy, settle_mode
+from syncline.strategies.server.strategy import ServerStrategy, settle_mode
 from syncline.sync import Release
 
 CASES: dict[str, tuple[str, int, int, bool, str | None]] = {

@@ -12,7 +12,7 @@ import numpy as np
 from syncline.draw import Draw
 from syncline.recipes import build
 from syncline.rules import Fasgd, Sasgd
-from syncline.sim import Cluster, Mode, Scenario, ServerStrategy, Uniform, simulate
+from syncline.sim import Cluster, Mode, Scenario, ServerStrategy, UniformDispatch, simulate
 from syncline.sync import Asp
 
 
@@ -35,7 +35,7 @@ class Trimmed:
 def curve(rule, seed=7):
     problem = build("digits-mlp", draw=Draw(seed), workers=16, batch=8)
     strategy = ServerStrategy(sync=(Asp(),), mode=Mode.RULE, rule=rule)
-    scenario = Scenario(Cluster(workers=16), strategy, iterations=60, seed=seed, dispatch=Uniform())
+    scenario = Scenario(Cluster(workers=16), strategy, iterations=60, seed=seed, dispatch=UniformDispatch())
     return simulate(scenario, problem, every=160).curve
 
 

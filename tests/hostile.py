@@ -26,8 +26,9 @@ import msgspec
 import numpy as np
 
 from syncline import Session, connect
-from syncline.engines import addresses
-from syncline.engines.control import (
+from syncline.engines.net import addresses
+from syncline.engines.net.connection import Connection
+from syncline.engines.net.control import (
     Abort,
     Begin,
     Declare,
@@ -37,8 +38,8 @@ from syncline.engines.control import (
     Frozen,
     Go,
     Hello,
+    NodeAddress,
     Noted,
-    Place,
     Reach,
     Reached,
     Read,
@@ -53,16 +54,15 @@ from syncline.engines.control import (
     Whole,
     Withdraw,
 )
-from syncline.engines.frames import PREFIX, Frame, pack, unpack
-from syncline.engines.wire import Wire
-from syncline.engines.wiring import Wiring
+from syncline.engines.net.frames import PREFIX, Frame, pack, unpack
+from syncline.engines.net.wiring import Wiring
 from syncline.layout import Bucket, Values
 from syncline.messages import (
     Gone,
     Handover,
-    Join,
+    JoinRequest,
     KeptUpdate,
-    Leave,
+    LeaveNotice,
     Member,
     Moved,
     Params,
@@ -131,8 +131,8 @@ def every_message(run: str, host: str, pid: int) -> list[Frame]:
         Gone(0, 0),
         Moved(0, 0, 0, BUCKET),
         view,
-        Join(0, 0),
-        Leave(0, 0),
+        JoinRequest(0, 0),
+        LeaveNotice(0, 0),
         Report(0, 3),
         Report(0, 2**64 - 1),
         ReplicaState(0, 0, 0),
@@ -166,7 +166,7 @@ def every_message(run: str, host: str, pid: int) -> list[Frame]:
         Settled(10**6),
         Hello("", "server"),
         Hello(run, "server", 1, word="guessed"),
-        Reach(2, Place(host, "@syncline-nobody", "127.0.0.1:1")),
+        Reach(2, NodeAddress(host, "@syncline-nobody", "127.0.0.1:1")),
         Reached(2),
         Reached(2, "no"),
         Take(10**6),
@@ -474,19 +474,19 @@ def until(condition: Callable[[], Any], run: Victim) -> None:
 def note_frames(path: Path) -> None:
     """Have every wire of this process write down what it sends and receives."""
     file = path.open("ab", buffering=0)
-    send, receive = Wire.send, Wire.receive
+    send, receive = Connection.send, Connection.receive
 
-    def noting_send(self: Wire, message: Frame, payload: memoryview | None = None, **more: Any) -> None:
+    def noting_send(self: Connection, message: Frame, payload: memoryview | None = None, **more: Any) -> None:
         file.write(recorded(message, b"" if payload is None else bytes(payload)).whole)
         send(self, message, payload, **more)
 
-    def noting_receive(self: Wire, sink: Any) -> Iterator[tuple[Frame, memoryview | None]]:
+    def noting_receive(self: Connection, sink: Any) -> Iterator[tuple[Frame, memoryview | None]]:
         for message, payload in receive(self, sink):
             file.write(recorded(message, b"" if payload is None else bytes(payload)).whole)
             yield message, payload
 
-    Wire.send = noting_send  # type: ignore[method-assign]
-    Wire.receive = noting_receive  # type: ignore[method-assign]
+    Connection.send = noting_send  # type: ignore[method-assign]
+    Connection.receive = noting_receive  # type: ignore[method-assign]
 
 
 def may_begin(directory: Path, iteration: int) -> bool:

@@ -17,8 +17,8 @@ from syncline.draw import Draw
 from syncline.effects import Change, Effect, Event, Received, Send
 from syncline.layout import Bucket, Values, within
 from syncline.messages import Gone, Handover, Member, Moved, Params, Push, Report, Settled, Taken, View
-from syncline.nodes.cutting import cut_of
-from syncline.nodes.shard import Shard
+from syncline.nodes.server.bucket_map import bucket_map_of
+from syncline.nodes.server.shard import Shard
 from syncline.sync import Bsp, Drop, Dsps, Pssp, Release, Ssp
 
 Key = tuple[int, int, int, Bucket]
@@ -165,7 +165,7 @@ class Ledger:
                 whole = self.accounts.pop(name)
                 self._just_moved.add(name)
                 whole.v, whole.version = before.pop(name), versions.pop(name)
-                for piece in cut_of(view.holders).inside(name):
+                for piece in bucket_map_of(view.holders).inside(name):
                     part = whole.piece(within(name, piece))
                     if piece in mine:
                         self.accounts[piece], before[piece], versions[piece] = part, whole.v, whole.version
@@ -270,7 +270,7 @@ class Ledger:
         """Was this a parked pull of a bucket that moved in this very step? Then it did not go along."""
         found = False
         if key[3] in self._just_moved:
-            for piece in cut_of(self.view.holders).inside(key[3]):
+            for piece in bucket_map_of(self.view.holders).inside(key[3]):
                 account = self.accounts.get(piece) or self.books.transit[piece]
                 found |= key[:3] in account.open
                 account.open.discard(key[:3])

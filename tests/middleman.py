@@ -26,8 +26,8 @@ import numpy as np
 
 from hostile import NASTY, SECONDS, SEED, SHAPES, Recorded, dial, may_begin, recorded, split
 from syncline import Session, connect
-from syncline.engines.control import Begin
-from syncline.engines.frames import unpack
+from syncline.engines.net.control import Begin
+from syncline.engines.net.frames import unpack
 from syncline.layout import Values
 
 IDLE = 0.05

@@ -55,13 +55,13 @@ from syncline.messages import (
     server_id,
     worker_id,
 )
-from syncline.nodes.bucket import HeldBucket
-from syncline.nodes.coordinator import Coordinator
-from syncline.nodes.cutting import cut_of
-from syncline.nodes.shard import Shard
-from syncline.nodes.terms import Terms
-from syncline.nodes.worker import Phase, Worker
-from syncline.nodes.worker_parts import WorkerParts
+from syncline.nodes.server.bucket import HeldBucket
+from syncline.nodes.server.bucket_map import bucket_map_of
+from syncline.nodes.server.coordinator import Coordinator
+from syncline.nodes.server.shard import Shard
+from syncline.nodes.server.shard_terms import ShardTerms
+from syncline.nodes.server.worker import Phase, Worker
+from syncline.nodes.server.worker_parts import WorkerParts
 from syncline.placement import Elastic, Placement, checked, replaced
 from syncline.rules import Memory
 from syncline.sync import Bsp, Release, SyncModel
@@ -327,7 +327,7 @@ class Schedule:
     def _shard(self, number: int, view: View, model: SyncModel, release: Release) -> Ledger:
         held = view.holders[number] if number < len(view.holders) else ()
         pieces = {name: np.zeros(name.size, np.float32) for name in held}
-        shard = Shard(number, pieces, Terms(model, Count(), Dense(), self.parts.draw, release), view)
+        shard = Shard(number, pieces, ShardTerms(model, Count(), Dense(), self.parts.draw, release), view)
         return Ledger(shard, view, self.books, self.parts.draw)
 
     @property
@@ -612,7 +612,7 @@ class Schedule:
             return
         accounts = {name: account for ledger in self.ledgers for name, account in ledger.accounts.items()}
         for bucket, i in process.given:
-            for piece in cut_of(self.coordinator.view.holders).inside(bucket):
+            for piece in bucket_map_of(self.coordinator.view.holders).inside(bucket):
                 account, mine = accounts[piece], self._own(piece, node, i)
                 there = account.expected.copy()
                 for coordinates in account.kept.values():

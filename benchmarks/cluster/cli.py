@@ -19,7 +19,7 @@ from benchmarks.cluster.report import Report, show
 from rich.console import Console
 
 from syncline import units
-from syncline.engines.interrupts import Heed
+from syncline.engines.launch.interrupts import Heed
 from syncline.errors import RunError, UsageError
 from syncline.sim.plot import check_plot
 

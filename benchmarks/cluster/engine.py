@@ -23,11 +23,11 @@ from benchmarks.cluster.experiment import Experiment, System
 from benchmarks.cluster.network import Host
 from benchmarks.cluster.window import LEAST, WARM, Window
 
-from syncline.engines.child import inherited
-from syncline.engines.interrupts import put_off
-from syncline.engines.plan import COMMAND_LINE, Plan
+from syncline.engines.launch.child import inherited
+from syncline.engines.launch.interrupts import put_off
+from syncline.engines.launch.plan import COMMAND_LINE, Plan
+from syncline.engines.net.wiring import Wiring
 from syncline.engines.process import ONE_THREAD, end_with_parent, lean
-from syncline.engines.wiring import Wiring
 from syncline.errors import RunError
 
 START_SECONDS = 20.0

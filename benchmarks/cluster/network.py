@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from syncline.engines.interrupts import put_off
+from syncline.engines.launch.interrupts import put_off
 from syncline.errors import RunError, UsageError
 
 PREFIX = "cluster"

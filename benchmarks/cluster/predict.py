@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from benchmarks.cluster.experiment import Experiment, Overlap, System, ddp_buckets
 
 from syncline.draw import Draw
-from syncline.engines.fitting import between_hosts
-from syncline.engines.plan import COMMAND_LINE
-from syncline.engines.settings import settle, strategy_of
+from syncline.engines.coordinator.bucket_size import between_hosts
+from syncline.engines.launch.plan import COMMAND_LINE
 from syncline.layout import VALUE_BYTES
 from syncline.recipes import build_layers
 from syncline.sim import Cluster, Outcome, Scenario, World
 from syncline.sim.compute import Lognormal
 from syncline.sim.network import Links
 from syncline.sim.overlap import BACKWARD_PART, FORWARD_PART
+from syncline.strategies.settings import settle, strategy_of
 
 GOODPUT = 1448 / 1514
 """Of a frame, its headers included, what TCP with time stamps leaves for values."""

@@ -12,6 +12,9 @@ import msgspec
 
 from syncline.layout import Bucket
 
+PAYLOAD = 1 << 30
+"""The largest payload of a message, in bytes; what may be read is a matter of the bucket."""
+
 
 class NodeId(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False):
     """Who: a role and a number within it."""
@@ -148,13 +151,13 @@ class View(Message, frozen=True, tag="view"):
     holders: tuple[tuple[Bucket, ...], ...]
 
 
-class Join(Message, frozen=True, tag="join", gc=False):
+class JoinRequest(Message, frozen=True, tag="join", gc=False):
     """Worker to coordinator: let me in."""
 
     incarnation: int
 
 
-class Leave(Message, frozen=True, tag="leave", gc=False):
+class LeaveNotice(Message, frozen=True, tag="leave", gc=False):
     """Worker to coordinator: all my pushes are answered, and I go."""
 
     incarnation: int
@@ -244,5 +247,17 @@ ANSWERS = frozenset({Params, Taken, Gone, Moved})
 """The same as a set of types, for the paths that every message takes."""
 
 AnyMessage = (
-    Push | Pull | Params | Taken | Gone | Moved | View | Join | Leave | Report | Handover | Settled | ReplicaState
+    Push
+    | Pull
+    | Params
+    | Taken
+    | Gone
+    | Moved
+    | View
+    | JoinRequest
+    | LeaveNotice
+    | Report
+    | Handover
+    | Settled
+    | ReplicaState
 )

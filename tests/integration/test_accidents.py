@@ -12,7 +12,7 @@ from syncline.sim import Cluster, MadeUp, Outcome, Scenario, World
 from syncline.sim.compute import Lognormal
 from syncline.sim.faults import Crash, Fault, Freeze, Join, Leave, Restart, Slow, Switch
 from syncline.sim.network import Links
-from syncline.strategy import Mode, ServerStrategy, settle_mode
+from syncline.strategies.server.strategy import Mode, ServerStrategy, settle_mode
 from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Release, Ssp, SyncModel
 
 ONE_SECOND = Lognormal(1.0)

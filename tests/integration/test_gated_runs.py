@@ -23,7 +23,7 @@ from syncline.sim.compute import Lognormal
 from syncline.sim.faults import AddServer, RemoveServer
 from syncline.sim.report import report
 from syncline.spec import parse
-from syncline.strategy import ServerStrategy, settle_mode
+from syncline.strategies.server.strategy import ServerStrategy, settle_mode
 from trainings import simulated, train
 
 WORKERS, ITERATIONS, VALUES = 3, 12, 100

@@ -31,8 +31,9 @@ from hostile import (
     tell,
     victim,
 )
-from syncline.engines.addresses import listen_unix
-from syncline.engines.control import (
+from syncline.engines.net.addresses import listen_unix
+from syncline.engines.net.connection import Connection
+from syncline.engines.net.control import (
     PROTOCOL,
     Begin,
     Declare,
@@ -40,7 +41,7 @@ from syncline.engines.control import (
     Frozen,
     Go,
     Hello,
-    Place,
+    NodeAddress,
     Reached,
     Read,
     Refused,
@@ -51,16 +52,15 @@ from syncline.engines.control import (
     Withdraw,
     declared,
 )
-from syncline.engines.frames import Frame
-from syncline.engines.memory import new_segment
-from syncline.engines.session import Session
-from syncline.engines.settings import DEFAULTS
-from syncline.engines.watch import host
-from syncline.engines.wire import Wire
-from syncline.engines.wiring import Wiring
+from syncline.engines.net.frames import Frame
+from syncline.engines.net.shared_memory import new_segment
+from syncline.engines.net.wiring import Wiring
+from syncline.engines.process_state import host
+from syncline.engines.worker.session import NumpySession
 from syncline.errors import PeerError, SynclineError
 from syncline.layout import Bucket, Layout, Values
-from syncline.messages import Gone, Join, Leave, Member, Params, Pull, Push, Report, Settled, View
+from syncline.messages import Gone, JoinRequest, LeaveNotice, Member, Params, Pull, Push, Report, Settled, View
+from syncline.strategies.settings import DEFAULTS
 
 ITERATIONS = 40
 UPDATES = 2 * 2 * ITERATIONS
@@ -298,7 +298,7 @@ def test_a_joiner_that_never_pushes_holds_nobody_up_once_it_is_gone(run: Victim)
     welcome = caller.hears(Welcome)
     caller.say(Declare(tuple(Declared(name, shape) for name, shape in SHAPES.items())))
     caller.hears(Begin)
-    caller.say(Join(0, welcome.incarnation))
+    caller.say(JoinRequest(0, welcome.incarnation))
     assert any(each.worker == welcome.worker for each in caller.hears(View).members)
     caller.say(Report(0, 2**63))
     assert caller.hangs_up()
@@ -306,7 +306,13 @@ def test_a_joiner_that_never_pushes_holds_nobody_up_once_it_is_gone(run: Victim)
 
 
 def test_a_join_or_leave_of_another_incarnation(shared_run: Victim) -> None:
-    for frame in (Join(0, 1), Leave(0, 1), Join(0, 2**63), Report(0, 0), View(9, (Member(0, 0, 0),), ())):
+    for frame in (
+        JoinRequest(0, 1),
+        LeaveNotice(0, 1),
+        JoinRequest(0, 2**63),
+        Report(0, 0),
+        View(9, (Member(0, 0, 0),), ()),
+    ):
         caller = Caller(shared_run.unix, hello_of(shared_run))
         caller.hears(Welcome)
         caller.say(frame)
@@ -432,7 +438,7 @@ class FalseRun(Thread):
         self._buckets = (Bucket(0, 2000), Bucket(2000, layout.size))
         view = View(0, (Member(0, 0, 0),), (self._buckets,))
         settings = {**DEFAULTS, "mode": "changes", "rule": "add"}
-        place = Place("elsewhere", "", f"{host_}:{port}")
+        place = NodeAddress("elsewhere", "", f"{host_}:{port}")
         self._begin = Begin(declared(layout), settings, view, (place,), 0)
 
     def run(self) -> None:
@@ -468,7 +474,7 @@ def worker_against(where: str, bad: bytes) -> BaseException | None:
     false = FalseRun(where, bad)
     false.start()
     try:
-        with Session().start(false.wiring) as session:
+        with NumpySession().start(false.wiring) as session:
             tables = session.tables({name: np.zeros(shape) for name, shape in SHAPES.items()})
             while True:
                 for name, table in tables.items():
@@ -523,7 +529,7 @@ def test_a_wire_on_a_pair_of_sockets_survives_mutated_frames_as_well() -> None:
     pool = [recorded(each, bytes(draw.choice((0, 64)))) for each in every_message("r", host(), os.getpid())]
     for _ in range(5_000):
         ours, theirs = socket.socketpair()
-        wire = Wire(ours)
+        wire = Connection(ours)
         if draw.random() < 0.5:
             wire.trust()
         with theirs:
@@ -535,7 +541,7 @@ def test_a_wire_on_a_pair_of_sockets_survives_mutated_frames_as_well() -> None:
         wire.close()
 
 
-def drain(wire: Wire) -> None:
+def drain(wire: Connection) -> None:
     """Read to the end."""
     while True:
         for _ in wire.receive(lambda _, size: memoryview(bytearray(min(size, 1 << 16)))):

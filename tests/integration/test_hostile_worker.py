@@ -26,18 +26,18 @@ import middleman
 from engine import listening
 from hostile import MUTATIONS, SECONDS, SHAPES, UPDATE, Recorded, Victim, every_message, mutate, recorded, until
 from middleman import Attack, Middleman, twist, vector, whole_update
-from syncline.engines.control import Begin, Figures, Seed, Seen, Stop, Whole
-from syncline.engines.frames import unpack
-from syncline.engines.hearing import Hearing
-from syncline.engines.link import Link
-from syncline.engines.memory import Memory
-from syncline.engines.post import Post
-from syncline.engines.readings import Readings
-from syncline.engines.servers import Servers
-from syncline.engines.session import Session
-from syncline.engines.watch import host
-from syncline.engines.wire import Wire
-from syncline.engines.wiring import Wiring
+from syncline.engines.net.connection import Connection
+from syncline.engines.net.control import Begin, Figures, Seed, Seen, Stop, Whole
+from syncline.engines.net.frames import unpack
+from syncline.engines.net.shared_memory import LaneMemory
+from syncline.engines.net.wiring import Wiring
+from syncline.engines.process_state import host
+from syncline.engines.worker.answers import AnswerChecks
+from syncline.engines.worker.link import WorkerLink
+from syncline.engines.worker.reads import PendingReads
+from syncline.engines.worker.server_lanes import ServerLanes
+from syncline.engines.worker.session import NumpySession
+from syncline.engines.worker.traffic import Traffic
 from syncline.errors import PeerError, SynclineError
 from syncline.layout import Bucket, Values
 from syncline.messages import COORDINATOR, Member, NodeId, Params, Push, Taken, View, server_id
@@ -106,17 +106,17 @@ def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
 
 
 @contextmanager
-def joined(run: Crew, between: Middleman) -> Iterator[Session]:
+def joined(run: Crew, between: Middleman) -> Iterator[NumpySession]:
     """A worker in this process that has joined the run, with a middleman on all its connections."""
     wiring = Wiring(run=run.run, lane="tcp", coordinator=between.address, worker=str(ATTACKED))
-    with between, Session().start(wiring) as session:
+    with between, NumpySession().start(wiring) as session:
         session.tables({name: np.zeros(shape) for name, shape in SHAPES.items()})
         run.buckets = session._link.buckets
         yield session
         session.leave()
 
 
-def push(session: Session, update: float) -> None:
+def push(session: NumpySession, update: float) -> None:
     for name, shape in SHAPES.items():
         session.update(name, np.full(shape, update))
     session.clock()
@@ -205,14 +205,14 @@ def test_no_mutated_frame_does_more_to_a_waiting_worker_than_end_it(crew: Crew, 
                 crew.go_on()
 
 
-def answers(session: Session) -> list[Params]:
+def answers(session: NumpySession) -> list[Params]:
     """What this worker waits for."""
     link = session._link
     assert link.node is not None
     return [Params(0, session.incarnation, link.node.progress, bucket, 1, 1) for bucket in link.buckets]
 
 
-def endure(link: Link, whom: NodeId, bad: bytes) -> None:
+def endure(link: WorkerLink, whom: NodeId, bad: bytes) -> None:
     """Send this to a copy of a worker, and then nothing more: it ends with an error of ours, and stays ended."""
     twin, peers = twin_of(link)
     try:
@@ -231,14 +231,14 @@ def endure(link: Link, whom: NodeId, bad: bytes) -> None:
         twin.close()
 
 
-def twin_of(link: Link) -> tuple[Link, dict[NodeId, socket.socket]]:
+def twin_of(link: WorkerLink) -> tuple[WorkerLink, dict[NodeId, socket.socket]]:
     """A copy of a worker that shares nothing with it, and the other ends of its connections."""
     twin = copy.copy(link)
-    twin._post = Post(twin, twin._awaits)
-    twin._servers = Servers(link._wiring, twin._post)
+    twin._post = Traffic(twin, twin._awaits)
+    twin._servers = ServerLanes(link._wiring, twin._post)
     twin._servers._hello = link._servers._hello
     twin.fresh, twin._assembly = set(link.fresh), copy.deepcopy(link._assembly)
-    twin.memory = Memory(link.memory.params.size)
+    twin.memory = LaneMemory(link.memory.params.size)
     twin.memory.params[:] = link.memory.params
     twin.node = copy.copy(link.node)
     for name in type(twin.node).__slots__:
@@ -246,26 +246,26 @@ def twin_of(link: Link) -> tuple[Link, dict[NodeId, socket.socket]]:
             setattr(twin.node, name, copy.copy(value))
     twin._where = where = copy.copy(link._where)
     where.former, where._past, where._early = set(where.former), list(where._past), list(where._early)
-    twin._readings = Readings(where, twin._servers.send)
+    twin._readings = PendingReads(where, twin._servers.send)
     twin._readings._open = dict(link._readings._open)
-    twin._hearing = Hearing(twin.node, where, twin._readings, twin._servers, twin.memory, link._hearing._means)
+    twin._hearing = AnswerChecks(twin.node, where, twin._readings, twin._servers, twin.memory, link._hearing._means)
     twin._hearing._aside = dict(link._hearing._aside)
     peers = {}
     for id in (COORDINATOR, server_id(0), server_id(1)):
         ours, peers[id] = socket.socketpair()
         peers[id].settimeout(SECONDS)
-        twin._post.add(id, Wire(ours))
+        twin._post.add(id, Connection(ours))
     return twin, peers
 
 
-def written(link: Link, twin: Link) -> set[Bucket]:
+def written(link: WorkerLink, twin: WorkerLink) -> set[Bucket]:
     """Where the parameters of the copy differ."""
     if np.array_equal(link.memory.params, twin.memory.params):
         return set()
     return {each for each in link.buckets if not np.array_equal(link.memory.param(each), twin.memory.param(each))}
 
 
-def held_by(link: Link, whom: NodeId) -> set[Bucket]:
+def held_by(link: WorkerLink, whom: NodeId) -> set[Bucket]:
     return {bucket for bucket, holder in link._where.holder.items() if holder == whom}
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import lanes
 from netns import Host, two_hosts
-from syncline.engines.keys import make_key_file
+from syncline.engines.net.keys import make_key_file
 
 SECONDS = 60
 

@@ -14,16 +14,16 @@ import pytest
 import lanes
 from lanes import SEED, SHAPES, drawn_updates, first_values, run_drawn, vector
 from samples import sampled
-from syncline.engines.child import Child
-from syncline.engines.launcher import Launcher
-from syncline.engines.plan import Plan, checked
-from syncline.engines.settings import settle, strategy_of
-from syncline.engines.wiring import Wiring
+from syncline.engines.launch.child import Child
+from syncline.engines.launch.launcher import Launcher
+from syncline.engines.launch.plan import Plan, checked
+from syncline.engines.net.wiring import Wiring
 from syncline.layout import Bucket, Layout, Values
 from syncline.rules import Add, Rule, Sgd
 from syncline.sim import Cluster, Outcome, Quality, Scenario, World
 from syncline.sim.compute import Lognormal
-from syncline.strategy import Mode
+from syncline.strategies.server.strategy import Mode
+from syncline.strategies.settings import settle, strategy_of
 
 LANES = ["shm", "tcp"]
 ITERATIONS = 12
@@ -142,8 +142,8 @@ SCRIBBLING = """
 import sys
 import numpy as np
 from syncline.effects import Received, Send
-from syncline.engines import server
-from syncline.nodes.shard import Shard
+from syncline.engines.server import held_model, process
+from syncline.nodes.server.shard import Shard
 
 class Scribbling(Shard):
     '''Writes NaN over an update when its push is answered, and over what it has sent at its next event.
@@ -172,8 +172,8 @@ class Scribbling(Shard):
         self.sent.append(effect.payload.copy())
         return Send(effect.to, effect.message, self.sent[-1])
 
-server.Shard = Scribbling
-sys.exit(server.main())
+held_model.Shard = Scribbling
+sys.exit(process.main())
 """
 
 PARTIAL = """

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from engine import Run, running, until
-from syncline.engines.control import Hello, Refused
-from syncline.engines.wire import Wire
-from syncline.engines.wiring import Wiring, connect_coordinator
+from syncline.engines.net.connection import Connection
+from syncline.engines.net.control import Hello, Refused
+from syncline.engines.net.wiring import Wiring, connect_coordinator
 
 DAEMON = """
 begin()
@@ -116,7 +116,7 @@ def test_the_launcher_is_killed_and_what_its_workers_have_started_is_too(tmp_pat
         run.gone()
 
 
-def caller(run: Run, hello: Hello) -> Wire:
+def caller(run: Run, hello: Hello) -> Connection:
     """A connection to the coordinator of this run, by its name on this host."""
     pid = run.worker(0)
     words = dict(word.partition("=")[::2] for word in Path(f"/proc/{pid}/environ").read_text().split("\0"))

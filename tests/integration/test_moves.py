@@ -18,7 +18,7 @@ from syncline.sim.faults import AddServer, Crash, Fault, Join, RemoveServer, Swi
 from syncline.sim.network import Links
 from syncline.sim.report import report
 from syncline.sim.trace import TraceLog
-from syncline.strategy import ServerStrategy, settle_mode
+from syncline.strategies.server.strategy import ServerStrategy, settle_mode
 from syncline.sync import Asp, Bsp, Release, Ssp, SyncModel
 
 PARAMETERS = 60_000

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lanes import run
-from syncline.engines.session import Session
+from syncline.engines.worker.session import NumpySession
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples/numpy_regression.py"
@@ -44,6 +44,6 @@ def test_the_program_on_the_page_runs(tmp_path: Path) -> None:
 
 def test_the_page_names_every_call_and_no_other() -> None:
     told = set(re.findall(r"`session\.(\w+)", PAGE.read_text()))
-    there = {name for name in vars(Session) if not name.startswith("_") and name != "start"}
+    there = {name for name in vars(NumpySession) if not name.startswith("_") and name != "start"}
     assert there <= told
     assert told <= there | {"rank", "size", "is_leader", "settings", "iteration", "incarnation"}

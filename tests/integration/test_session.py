@@ -179,9 +179,10 @@ session.close()
 def test_whoever_waits_for_the_others_at_the_start_is_told_once(tmp_path: Path) -> None:
     """Worker 1 declares its tables only after worker 0 has waited for fifty turns."""
     body = """
-from syncline.engines import link, wires
-link.NOTICE_SECONDS = link.LOOK_SECONDS = 0.001
-turn, turns = wires.Wires.turn, []
+from syncline.engines.worker import traffic
+from syncline.engines.net import connections
+traffic.NOTICE_SECONDS = traffic.LOOK_SECONDS = 0.001
+turn, turns = connections.Connections.turn, []
 
 def counted(self, timeout):
     turns.append(timeout)
@@ -190,7 +191,7 @@ def counted(self, timeout):
     turn(self, timeout)
 
 if os.environ["SYNCLINE_WORKER"] == "0":
-    wires.Wires.turn = counted
+    connections.Connections.turn = counted
 else:
     while not there("go"):
         time.sleep(0.01)
@@ -294,9 +295,10 @@ session.close()
 
 
 PULLED = """
-from syncline.engines import link, silence
+from syncline.engines.net import tcp_liveness
+from syncline.engines.worker import traffic
 
-link.Silence = lambda: silence.Silence(2.0)  # else it takes longer, but not otherwise
+traffic.TcpLiveness = lambda: tcp_liveness.TcpLiveness(2.0)  # else it takes longer, but not otherwise
 directory = Path(sys.argv[1])
 begin()
 step()

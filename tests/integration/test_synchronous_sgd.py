@@ -12,7 +12,7 @@ from syncline.rules import Momentum, Rule, Sgd
 from syncline.sim import Cluster, Scenario, World
 from syncline.sim.compute import Lognormal
 from syncline.sim.report import params_sha256
-from syncline.strategy import Mode, ServerStrategy, settle_mode
+from syncline.strategies.server.strategy import Mode, ServerStrategy, settle_mode
 from syncline.sync import Bsp, Drop, Ssp, SyncModel
 
 CLIENTS, BATCH, STEPS = 4, 16, 40

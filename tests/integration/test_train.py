@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from syncline.cli.main import main
-from syncline.cli.standing import Standing
+from syncline.cli.progress_board import ProgressBoard
 from syncline.draw import Draw
-from syncline.engines.control import Pulse
+from syncline.engines.net.control import Pulse
 from syncline.errors import UsageError
 from syncline.recipes import RECIPES, build
 from syncline.recipes.data import mnist
@@ -248,7 +248,7 @@ def test_mnist_learns(tmp_path: Path) -> None:
 
 
 def test_the_slowest_is_named_with_the_reason() -> None:
-    standing = Standing()
+    standing = ProgressBoard()
     assert standing.slowest() is None
     for worker, computed in ((0, 1.0), (1, 4.0), (2, 1.0)):
         standing.heard(Pulse(10, computed, 5.0 - computed, 0, worker=worker), 1.0)

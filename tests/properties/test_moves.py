@@ -28,7 +28,7 @@ from syncline.sim import Cluster, Outcome, Quality, Scenario, World
 from syncline.sim.compute import Trace
 from syncline.sim.faults import AddServer, Fault, RemoveServer
 from syncline.sim.network import Links
-from syncline.strategy import Mode, ServerStrategy, settle_mode
+from syncline.strategies.server.strategy import Mode, ServerStrategy, settle_mode
 from syncline.sync import Bsp, Release, Ssp
 
 blocks = st.integers(1, 3)

@@ -15,7 +15,7 @@ from syncline.sim.faults import AddServer, Crash, Fault, Freeze, Join, Leave, Re
 from syncline.sim.network import Links
 from syncline.sim.overlap import Overlap
 from syncline.sim.problem import Layers
-from syncline.strategy import Mode, ServerStrategy, settle_mode
+from syncline.strategies.server.strategy import Mode, ServerStrategy, settle_mode
 from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Release, Ssp, SyncModel
 
 seconds = st.sampled_from([0.0, 0.5, 1.0, 1.0, 2.0]) | st.floats(0, 2, allow_subnormal=False)

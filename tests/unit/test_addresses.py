@@ -10,8 +10,17 @@ import sys
 import pytest
 
 from netns import two_hosts
-from syncline.engines import addresses
-from syncline.engines.addresses import Address, address_of, connect, is_loopback, listen, listen_unix, parse, resolve
+from syncline.engines.net import addresses
+from syncline.engines.net.addresses import (
+    Address,
+    address_of,
+    connect,
+    is_loopback,
+    listen,
+    listen_unix,
+    parse,
+    resolve,
+)
 from syncline.errors import UsageError
 
 ANY_PORT = Address("127.0.0.1", 0)
@@ -233,7 +242,7 @@ def offline() -> bool:
 
 
 TELL = """
-from syncline.engines.addresses import own_address_for, route_to
+from syncline.engines.net.addresses import own_address_for, route_to
 print(own_address_for("0.0.0.0"), route_to("{peer}"))
 """
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from engine import until
-from syncline.engines.background import Background
-from syncline.engines.control import Go
-from syncline.engines.frames import Frame
-from syncline.engines.wire import Wire
-from syncline.engines.wires import Wires
+from syncline.engines.net.connection import Connection
+from syncline.engines.net.connections import Connections
+from syncline.engines.net.control import Go
+from syncline.engines.net.frames import Frame
+from syncline.engines.worker.background_thread import BackgroundThread
 from syncline.errors import PeerError, RunError, SynclineError
 from syncline.messages import NodeId, server_id
 
@@ -23,12 +23,12 @@ class Listener:
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
-        self.peer = Wire(theirs)
+        self.peer = Connection(theirs)
         self.heard: list[threading.Thread] = []
         self.errors: list[SynclineError] = []
-        self.wires = Wires(self)
-        self.wires.add(server_id(0), Wire(ours))
-        self.background = Background(self.wires, lambda: True, self.errors.append)
+        self.wires = Connections(self)
+        self.wires.add(server_id(0), Connection(ours))
+        self.background = BackgroundThread(self.wires, lambda: True, self.errors.append)
 
     def sink(self, source: NodeId, message: Frame, size: int) -> memoryview:
         raise PeerError("no payloads here")

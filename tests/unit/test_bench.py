@@ -17,7 +17,7 @@ import pytest
 
 from syncline.bench import run
 from syncline.bench.case import Case, Row
-from syncline.bench.crew import Crew
+from syncline.bench.crew import BenchCrew
 from syncline.bench.floor import Floor
 from syncline.bench.gloo import Gloo, installed
 from syncline.bench.memory import free, needed
@@ -135,7 +135,7 @@ def work(channel): serve(channel, Wrong())
 def test_a_wrong_sum_fails_loudly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marked: Marked) -> None:
     (tmp_path / "wrong_worker.py").write_text(WRONG)
     monkeypatch.syspath_prepend(tmp_path)
-    crew = Crew("wrong")
+    crew = BenchCrew("wrong")
     try:
         crew.add_worker("wrong_worker:work")
         crew.ready()
@@ -150,8 +150,8 @@ def test_a_wrong_sum_fails_loudly(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 ABANDONED = """
 import sys
-from syncline.bench.crew import Crew
-crew = Crew("abandoned")
+from syncline.bench.crew import BenchCrew
+crew = BenchCrew("abandoned")
 crew.add_worker("syncline.bench.floor:work", workers=2, size=256)
 crew.ready()
 crew.add_server("syncline.bench.sockets:hold", workers=2, size=256)

@@ -14,7 +14,7 @@ from reference import Figures, Model, simulate
 from syncline.draw import Draw
 from syncline.sim import Cluster, MadeUp, Scenario, World
 from syncline.sim.compute import Trace
-from syncline.strategy import ServerStrategy, settle_mode
+from syncline.strategies.server.strategy import ServerStrategy, settle_mode
 from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Release, Ssp
 
 PARTS: dict[str, Any] = {"bsp": Bsp, "asp": Asp, "ssp": Ssp, "dsps": Dsps, "drop": Drop, "pssp": Pssp}

@@ -9,7 +9,7 @@ from syncline.draw import Draw
 from syncline.sim import Cluster, MadeUp, Scenario, World
 from syncline.sim.compute import Lognormal
 from syncline.spec import parse, write
-from syncline.strategy import ServerStrategy, settle_mode
+from syncline.strategies.server.strategy import ServerStrategy, settle_mode
 from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Ssp, SyncModel
 from syncline.testing import check_sync_model
 

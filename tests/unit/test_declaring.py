@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from syncline.engines.control import MOST_VALUES, Declare
-from syncline.engines.declaring import declaration, in_float32
-from syncline.engines.frames import pack, unpack
-from syncline.engines.settings import KEYS
+from syncline.engines.net.control import MOST_VALUES, Declare
+from syncline.engines.net.frames import pack, unpack
+from syncline.engines.worker.declaration import declaration, in_float32
 from syncline.errors import UsageError
 from syncline.layout import Layout
+from syncline.strategies.settings import KEYS
 
 PREFIX_BYTES = 8
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from syncline.draw import Draw
 from syncline.sim import Cluster, MadeUp, Outcome, Scenario, World
-from syncline.sim.dispatch import Dispatch, InTurn, Pool, Uniform, Weighted
+from syncline.sim.dispatch import Dispatch, InTurn, Pool, UniformDispatch, Weighted
 from syncline.sim.trace import TraceLog
-from syncline.strategy import ServerStrategy, settle_mode
+from syncline.strategies.server.strategy import ServerStrategy, settle_mode
 from syncline.sync import Asp, Bsp, Drop, Pssp, Release, Ssp, SyncModel
 
-RULES: list[Dispatch] = [Uniform(), InTurn(), Weighted(after=0.5), Weighted(slow=2, weight=0.1)]
+RULES: list[Dispatch] = [UniformDispatch(), InTurn(), Weighted(after=0.5), Weighted(slow=2, weight=0.1)]
 MODELS: list[SyncModel] = [Bsp(), Asp(), Ssp(2), Drop(3), Pssp(1, p=0.5)]
 
 
@@ -79,7 +79,7 @@ def test_a_seed_has_one_trace(rule: Dispatch, model: SyncModel) -> None:
 
 
 def test_another_seed_draws_others() -> None:
-    assert drawn(run(Uniform(), Asp(), seed=1)[1]) != drawn(run(Uniform(), Asp(), seed=2)[1])
+    assert drawn(run(UniformDispatch(), Asp(), seed=1)[1]) != drawn(run(UniformDispatch(), Asp(), seed=2)[1])
 
 
 def test_round_robin() -> None:
@@ -87,7 +87,7 @@ def test_round_robin() -> None:
 
 
 def test_uniform_draws_all_about_equally() -> None:
-    counts = Counter(drawn(run(Uniform(), Asp(), clients=10, iterations=400)[1]))
+    counts = Counter(drawn(run(UniformDispatch(), Asp(), clients=10, iterations=400)[1]))
     assert sum(counts.values()) == 4000
     spread = 5 * (4000 * 0.1 * 0.9) ** 0.5
     assert all(abs(counts[client] - 400) < spread for client in range(10))
@@ -95,7 +95,7 @@ def test_uniform_draws_all_about_equally() -> None:
 
 def test_uniform_draws_independently() -> None:
     """A client follows itself as often as any other."""
-    order = drawn(run(Uniform(), Asp(), clients=10, iterations=400)[1])
+    order = drawn(run(UniformDispatch(), Asp(), clients=10, iterations=400)[1])
     repeats = sum(one == other for one, other in pairwise(order))
     assert abs(repeats - 400) < 5 * (4000 * 0.1 * 0.9) ** 0.5
 
@@ -103,7 +103,8 @@ def test_uniform_draws_independently() -> None:
 def test_weighted_spares_who_has_just_been_drawn() -> None:
     """after = 0.5: whoever is drawn often becomes unlikely, so that counts stay close together."""
     uniform, weighted = (
-        np.bincount(drawn(run(rule, Asp(), clients=10, iterations=400)[1])) for rule in (Uniform(), Weighted(after=0.5))
+        np.bincount(drawn(run(rule, Asp(), clients=10, iterations=400)[1]))
+        for rule in (UniformDispatch(), Weighted(after=0.5))
     )
     assert weighted.sum() == 4000
     assert weighted.max() - weighted.min() <= 15

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from syncline.engines.fitting import LARGEST, PER_SERVER, SMALLEST, fitting
-from syncline.engines.wiring import Wiring
+from syncline.engines.coordinator.bucket_size import LARGEST, PER_SERVER, SMALLEST, fitting
+from syncline.engines.net.wiring import Wiring
 from syncline.layout import VALUE_BYTES, Bucket, Layout, buckets
 from syncline.units import size
 

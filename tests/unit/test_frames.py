@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostile import NASTY, every_message, mutate, recorded, split
-from syncline.engines.control import MOST_VALUES, Declare, Declared, Frozen, Hello, declared, layout_of
-from syncline.engines.frames import PREFIX, Frame, pack, unpack
+from syncline.engines.net.control import MOST_VALUES, Declare, Declared, Frozen, Hello, declared, layout_of
+from syncline.engines.net.frames import PREFIX, Frame, pack, unpack
 from syncline.errors import PeerError
 from syncline.layout import Bucket
 from syncline.messages import Member, Push, View

@@ -14,12 +14,12 @@ from syncline.errors import PeerError, UsageError
 from syncline.gates import Bandwidth, Budget, Cached, Every, Gate, Offer, Significance
 from syncline.layout import Bucket, Layout, Values
 from syncline.messages import Member, Params, Push, Skipped, Taken, View, Wants, server_id
-from syncline.nodes.worker import Worker
-from syncline.nodes.worker_parts import WorkerParts
+from syncline.nodes.server.worker import Worker
+from syncline.nodes.server.worker_parts import WorkerParts
 from syncline.sim import Cluster, MadeUp, Scenario, World
 from syncline.sim.compute import Lognormal
 from syncline.spec import parse
-from syncline.strategy import ServerStrategy, settle_mode
+from syncline.strategies.server.strategy import ServerStrategy, settle_mode
 
 BUCKET = Bucket(0, 4)
 VIEW = View(0, (Member(0, 0, 0),), ((BUCKET,),))

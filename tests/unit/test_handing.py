@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from syncline.codecs import Dense
 from syncline.draw import Draw
 from syncline.effects import Received, Send
-from syncline.engines.handing import Inbox, Outbox
-from syncline.engines.wire import Wire
+from syncline.engines.net.connection import Connection
+from syncline.engines.server.handovers import HandoverInbox, HandoverOutbox
 from syncline.errors import PeerError
 from syncline.layout import Bucket
 from syncline.messages import COORDINATOR, Handover, LastUpdate, Member, Pull, Push, View, worker_id
-from syncline.nodes.shard import Shard
-from syncline.nodes.terms import Terms
+from syncline.nodes.server.shard import Shard
+from syncline.nodes.server.shard_terms import ShardTerms
 from syncline.rules import Momentum
 from syncline.sync import Bsp
 
@@ -34,7 +34,7 @@ RULE = Momentum(0.1)
 @pytest.fixture
 def handover() -> tuple[Handover, int]:
     """A real one, with a kept update, a parked push and a rule's memory; and the size of its payload."""
-    terms = Terms(Bsp(), RULE, Dense(), Draw(0))
+    terms = ShardTerms(Bsp(), RULE, Dense(), Draw(0))
     shard = Shard(0, {WHOLE: np.arange(10, dtype=np.float32)}, terms, View(0, MEMBERS, BEFORE))
     shard.handle(Received(worker_id(0), Push(0, 0, 0, WHOLE, 0, lr=0.5), np.ones(10, np.float32)), 0.0)
     (send,) = (
@@ -48,13 +48,13 @@ def handover() -> tuple[Handover, int]:
 
 
 @pytest.fixture
-def inbox() -> Inbox:
-    found = Inbox(1, BEFORE, RULE)
+def inbox() -> HandoverInbox:
+    found = HandoverInbox(1, BEFORE, RULE)
     assert found.adopt(View(3, MEMBERS, AFTER)) == {0}
     return found
 
 
-def test_what_is_awaited_is_taken_once(inbox: Inbox, handover: tuple[Handover, int]) -> None:
+def test_what_is_awaited_is_taken_once(inbox: HandoverInbox, handover: tuple[Handover, int]) -> None:
     message, size = handover
     assert MOVED in inbox
     inbox.check(0, message, size)
@@ -64,7 +64,7 @@ def test_what_is_awaited_is_taken_once(inbox: Inbox, handover: tuple[Handover, i
         inbox.check(0, message, size)
 
 
-def test_it_comes_from_whoever_held_it(inbox: Inbox, handover: tuple[Handover, int]) -> None:
+def test_it_comes_from_whoever_held_it(inbox: HandoverInbox, handover: tuple[Handover, int]) -> None:
     with pytest.raises(PeerError, match="not awaited from it"):
         inbox.check(2, *handover)
 
@@ -121,14 +121,14 @@ WRONG: dict[str, Callable[[Handover], Handover]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_cannot_be_is_refused(inbox: Inbox, handover: tuple[Handover, int], what: str) -> None:
+def test_what_cannot_be_is_refused(inbox: HandoverInbox, handover: tuple[Handover, int], what: str) -> None:
     message, size = handover
     with pytest.raises(PeerError):
         inbox.check(0, WRONG[what](message), size)
 
 
 @pytest.mark.parametrize("more", [-4, 4, 1 << 20])
-def test_a_payload_of_another_size_is_refused(inbox: Inbox, handover: tuple[Handover, int], more: int) -> None:
+def test_a_payload_of_another_size_is_refused(inbox: HandoverInbox, handover: tuple[Handover, int], more: int) -> None:
     message, size = handover
     with pytest.raises(PeerError, match="bytes instead of"):
         inbox.check(0, message, size + more)
@@ -136,19 +136,21 @@ def test_a_payload_of_another_size_is_refused(inbox: Inbox, handover: tuple[Hand
 
 def test_a_view_that_joins_buckets_is_refused() -> None:
     with pytest.raises(PeerError, match="joins what was apart"):
-        Inbox(1, AFTER, RULE).adopt(View(4, MEMBERS, ((), (WHOLE,))))
+        HandoverInbox(1, AFTER, RULE).adopt(View(4, MEMBERS, ((), (WHOLE,))))
 
 
 @pytest.fixture
-def wires() -> Iterator[tuple[Wire, Wire]]:
+def wires() -> Iterator[tuple[Connection, Connection]]:
     with ExitStack() as stack:
         pair = [stack.enter_context(each) for each in socket.socketpair()]
-        yield Wire(pair[0]), Wire(pair[1])
+        yield Connection(pair[0]), Connection(pair[1])
 
 
-def test_nothing_leaves_before_it_is_asked_for(wires: tuple[Wire, Wire], handover: tuple[Handover, int]) -> None:
+def test_nothing_leaves_before_it_is_asked_for(
+    wires: tuple[Connection, Connection], handover: tuple[Handover, int]
+) -> None:
     first, second = wires
-    box, payload = Outbox(), np.zeros(handover[1], np.uint8)
+    box, payload = HandoverOutbox(), np.zeros(handover[1], np.uint8)
     box.put(1, handover[0], payload)
     assert not list(box.due())
     box.ask(1, first, 2)  # an earlier view

@@ -16,7 +16,7 @@ from syncline.sim import Cluster, Links, Scenario, World
 from syncline.sim.faults import Fault, Freeze, Join, Leave, Slow
 from syncline.sim.problem import Quality
 from syncline.spec import parse
-from syncline.strategy import Mode, ServerStrategy, settle_mode
+from syncline.strategies.server.strategy import Mode, ServerStrategy, settle_mode
 
 GATE = "every:push=4"
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from syncline.engines import keys
-from syncline.engines.keys import client_context, explain, make_key_file, server_context
+from syncline.engines.net import keys
+from syncline.engines.net.keys import client_context, explain, make_key_file, server_context
 from syncline.errors import UsageError
 
 SECONDS = 10

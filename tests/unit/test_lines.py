@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.engines.lines import MOST, Lines
+from syncline.engines.launch.lines import MOST, Lines
 
 
 def cut(*pieces: bytes) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from syncline.engines.memory import Memory, map_segment, new_segment
+from syncline.engines.net.shared_memory import LaneMemory, map_segment, new_segment
 from syncline.errors import PeerError
 from syncline.layout import Bucket
 
@@ -38,7 +38,7 @@ def memfd(size: int, seals: int) -> int:
 
 def test_two_sides_share_a_segment() -> None:
     with descriptor(new_segment(VALUES)) as fd:
-        ours, theirs = Memory(VALUES, fd), map_segment(fd, VALUES)
+        ours, theirs = LaneMemory(VALUES, fd), map_segment(fd, VALUES)
     bucket = Bucket(10, 20)
     ours.update(bucket)[:] = 3
     theirs.param(bucket)[:] = 4
@@ -49,7 +49,7 @@ def test_two_sides_share_a_segment() -> None:
 
 
 def test_memory_of_ones_own() -> None:
-    memory = Memory(VALUES)
+    memory = LaneMemory(VALUES)
     assert memory.updates.size == memory.params.size == VALUES
     memory.updates[:] = 1
     assert not memory.params.any()

@@ -16,7 +16,7 @@ from syncline.messages import (
     COORDINATOR,
     Gone,
     Handover,
-    Join,
+    JoinRequest,
     Member,
     Moved,
     Params,
@@ -30,14 +30,14 @@ from syncline.messages import (
     server_id,
     worker_id,
 )
-from syncline.nodes.bucket import HeldBucket
-from syncline.nodes.coordinator import Coordinator
-from syncline.nodes.meter import Meter
-from syncline.nodes.moving import pack, unpack
-from syncline.nodes.shard import Shard
-from syncline.nodes.terms import Terms
-from syncline.nodes.worker import Worker
-from syncline.nodes.worker_parts import WorkerParts
+from syncline.nodes.server.bucket import HeldBucket
+from syncline.nodes.server.coordinator import Coordinator
+from syncline.nodes.server.handover import pack, unpack
+from syncline.nodes.server.meter import Meter
+from syncline.nodes.server.shard import Shard
+from syncline.nodes.server.shard_terms import ShardTerms
+from syncline.nodes.server.worker import Worker
+from syncline.nodes.server.worker_parts import WorkerParts
 from syncline.placement import Elastic, replaced
 from syncline.rules import Adam, Fasgd, Mean, Momentum, Rule
 from syncline.spec import parse
@@ -54,7 +54,7 @@ S, T = server_id(0), server_id(1)
 
 def shard(number: int = 0, model: SyncModel | None = None, view: View = OLD, rule: Rule | Count | None = None) -> Shard:
     pieces = {B: np.zeros(SIZE, np.float32)} if number == 0 else {}
-    return Shard(number, pieces, Terms(model or Bsp(), rule or Count(), Dense(), Draw(0)), view)
+    return Shard(number, pieces, ShardTerms(model or Bsp(), rule or Count(), Dense(), Draw(0)), view)
 
 
 def push(node: Shard, worker: int, i: int, bucket: Bucket = B, view: int = 1, fill: float = 1.0) -> list[Effect]:
@@ -237,7 +237,7 @@ def test_what_a_reply_has_lost_of_a_mean_goes_along(text: str) -> None:
     codec, rule = parse("codec", text), Mean()
     first, second = np.arange(SIZE, dtype=np.float32), np.cos(np.arange(SIZE, dtype=np.float32))
     giver, taker = (
-        Shard(number, pieces, Terms(Bsp(), rule, Dense(), Draw(0), layout=LAYOUT, reply=codec), OLD)
+        Shard(number, pieces, ShardTerms(Bsp(), rule, Dense(), Draw(0), layout=LAYOUT, reply=codec), OLD)
         for number, pieces in enumerate([{B: np.zeros(SIZE, np.float32)}, {}])
     )
 
@@ -277,7 +277,7 @@ def residual_of(node: Shard, bucket: Bucket) -> Values:
 
 
 def test_what_an_adaptive_model_and_a_change_of_model_have_left_goes_along() -> None:
-    terms = Terms(Dsps(1, 4), Count(), Dense(), Draw(0))
+    terms = ShardTerms(Dsps(1, 4), Count(), Dense(), Draw(0))
     terms.adopt(View(1, TWO, ((B,),)))
     whole = HeldBucket(B, np.zeros(SIZE, np.float32), terms)
     out: list[Effect] = []
@@ -445,7 +445,7 @@ def test_word_of_an_earlier_move_does_not_settle_the_present_one() -> None:
 def test_members_come_and_go_during_a_move_and_all_servers_of_the_view_report() -> None:
     node = coordinator()
     node.handle(Admit(2), 0.0)
-    node.handle(Received(worker_id(2), Join(0, 0)), 0.0)
+    node.handle(Received(worker_id(2), JoinRequest(0, 0)), 0.0)
     for server in (0, 1):
         assert node.handle(Received(server_id(server), Report(3, 5)), 0.0) == []
     assert told(node.handle(Received(server_id(2), Report(3, 7)), 0.0))
@@ -455,7 +455,7 @@ def test_members_come_and_go_during_a_move_and_all_servers_of_the_view_report() 
 def test_nobody_waits_for_the_report_of_a_server_that_has_left() -> None:
     node = coordinator()
     node.handle(Dismiss(0), 0.0)
-    node.handle(Received(worker_id(2), Join(0, 0)), 0.0)
+    node.handle(Received(worker_id(2), JoinRequest(0, 0)), 0.0)
     assert node.handle(Received(server_id(0), Report(3, 99)), 0.0) == []
     node.handle(Received(server_id(1), Report(3, 4)), 0.0)
     assert node.view.members[2] == Member(2, 0, 5)

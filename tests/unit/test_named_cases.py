@@ -30,8 +30,8 @@ from syncline.layout import Bucket, Layout
 from syncline.messages import (
     COORDINATOR,
     Gone,
-    Join,
-    Leave,
+    JoinRequest,
+    LeaveNotice,
     Member,
     Params,
     Pull,
@@ -44,11 +44,11 @@ from syncline.messages import (
     server_id,
     worker_id,
 )
-from syncline.nodes.coordinator import Coordinator
-from syncline.nodes.shard import Shard
-from syncline.nodes.terms import Terms
-from syncline.nodes.worker import Phase, Worker
-from syncline.nodes.worker_parts import WorkerParts
+from syncline.nodes.server.coordinator import Coordinator
+from syncline.nodes.server.shard import Shard
+from syncline.nodes.server.shard_terms import ShardTerms
+from syncline.nodes.server.worker import Phase, Worker
+from syncline.nodes.server.worker_parts import WorkerParts
 from syncline.sync import Asp, Bsp, Drop, Dsps, Release, Ssp, SyncModel
 
 SIZE = 40
@@ -67,7 +67,7 @@ class Server:
         at_first = members(*range(workers)) if isinstance(workers, int) else tuple(workers)
         self.view = View(1, at_first, ((B,),))
         params = np.zeros(SIZE, np.float32)
-        self.node = Shard(0, {B: params}, Terms(model, Count(), Dense(), Draw(0), release), self.view)
+        self.node = Shard(0, {B: params}, ShardTerms(model, Count(), Dense(), Draw(0), release), self.view)
         self.bucket = self.node.buckets[B]
 
     def push(
@@ -258,7 +258,7 @@ def test_a_joiner_is_admitted_while_one_shard_closes_a_round_that_the_other_has_
     joining = Member(1, 0, None)
     everyone = (server_id(0), server_id(1), worker_id(0), worker_id(1))
     view = View(2, (*members(0), joining), ((B,), (C,)))
-    assert coordinator.handle(Received(worker_id(1), Join(1, 0)), 0.0) == [Send(to, view) for to in everyone]
+    assert coordinator.handle(Received(worker_id(1), JoinRequest(1, 0)), 0.0) == [Send(to, view) for to in everyone]
     assert behind.see(*members(0), joining) == [Send(COORDINATOR, Report(2, 2))]
     ahead.push(0, 3, at=3)  # the other shard closes round 3 before it hears of the joiner
     assert ahead.see(*members(0), joining) == [Send(COORDINATOR, Report(2, 4))]
@@ -278,7 +278,7 @@ def test_a_joiner_is_admitted_while_one_shard_closes_a_round_that_the_other_has_
 
 def test_a_joiner_asks_waits_and_starts_by_pulling_the_iteration_before_its_first() -> None:
     worker = Worker(1, 0, parts(), View(1, members(0), ((B,),)))
-    assert worker.handle(Enter(), 0.0) == [Send(COORDINATOR, Join(1, 0))]
+    assert worker.handle(Enter(), 0.0) == [Send(COORDINATOR, JoinRequest(1, 0))]
     assert worker.handle(Received(COORDINATOR, View(2, (*members(0), Member(1, 0, None)), ((B,),))), 0.0) == []
 
     named = View(3, (*members(0), Member(1, 0, 5)), ((B,),))
@@ -298,13 +298,13 @@ def test_everyone_dies_and_a_joiner_goes_on_alone() -> None:
     assert server.pull(2, 0) == [server.answer(2, 0, version=1, v=1)]
 
 
-@pytest.mark.parametrize("last", [Lost(1, 1), Received(worker_id(1), Leave(1, 1))], ids=["lost", "left"])
+@pytest.mark.parametrize("last", [Lost(1, 1), Received(worker_id(1), LeaveNotice(1, 1))], ids=["lost", "left"])
 def test_a_join_of_an_old_incarnation_that_comes_late_is_harmless(last: Event) -> None:
     coordinator = Coordinator(View(1, (*members(0), Member(1, 1, 0)), ((B,),)))
     coordinator.handle(last, 0.0)
     before = coordinator.view
 
-    assert coordinator.handle(Received(worker_id(1), Join(1, 0)), 0.0) == [Send(worker_id(1), Gone(2, 0))]
+    assert coordinator.handle(Received(worker_id(1), JoinRequest(1, 0)), 0.0) == [Send(worker_id(1), Gone(2, 0))]
     assert coordinator.view == before
 
 
@@ -312,7 +312,7 @@ def test_a_join_that_comes_after_the_news_of_its_senders_death_is_harmless() -> 
     coordinator = Coordinator(View(1, members(0), ((B,),)))
     coordinator.handle(Lost(1, 0), 0.0)
 
-    assert coordinator.handle(Received(worker_id(1), Join(1, 0)), 0.0) == [Send(worker_id(1), Gone(1, 0))]
+    assert coordinator.handle(Received(worker_id(1), JoinRequest(1, 0)), 0.0) == [Send(worker_id(1), Gone(1, 0))]
 
 
 # Repeats.
@@ -554,7 +554,7 @@ def test_a_worker_leaves_only_after_all_its_pushes_are_answered() -> None:
     assert worker.handle(Depart(), 0.0) == []
     assert worker.handle(Received(server_id(0), Taken(1, 0, 0, B, 1, 1)), 0.0) == [Deliver(B)]
     leaving = worker.handle(Received(server_id(0), Taken(1, 0, 0, C, 1, 1)), 0.0)
-    assert leaving == [Deliver(C, next=1), Send(COORDINATOR, Leave(1, 0))]
+    assert leaving == [Deliver(C, next=1), Send(COORDINATOR, LeaveNotice(1, 0))]
     assert worker.phase is Phase.GONE
 
 
@@ -566,7 +566,7 @@ def test_a_worker_that_leaves_in_the_middle_of_an_update_waits_for_what_it_has_s
     assert worker.handle(Depart(), 0.0) == [Send(server_id(0), rest)]
     assert worker.handle(Received(server_id(0), Taken(1, 0, 0, B, 1, 1)), 0.0) == [Deliver(B)]
     leaving = worker.handle(Received(server_id(0), Taken(1, 0, 0, C, 1, 1)), 0.0)
-    assert leaving == [Deliver(C, next=1), Send(COORDINATOR, Leave(1, 0))]
+    assert leaving == [Deliver(C, next=1), Send(COORDINATOR, LeaveNotice(1, 0))]
 
 
 # Whole runs, by script.

@@ -22,7 +22,7 @@ from syncline.sim import Cluster, MadeUp, Outcome, Scenario, World
 from syncline.sim.agenda import Agenda
 from syncline.sim.compute import Trace
 from syncline.sim.network import Links, Network, Transfer
-from syncline.strategy import ServerStrategy, settle_mode
+from syncline.strategies.server.strategy import ServerStrategy, settle_mode
 from syncline.sync import Asp, Bsp, SyncModel
 
 MIB = float(1 << 20)

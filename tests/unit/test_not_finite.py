@@ -10,8 +10,8 @@ from syncline.effects import Fail, Ready
 from syncline.errors import NotFinite
 from syncline.layout import Bucket, Layout
 from syncline.messages import Member, View
-from syncline.nodes.worker import Worker
-from syncline.nodes.worker_parts import WorkerParts
+from syncline.nodes.server.worker import Worker
+from syncline.nodes.server.worker_parts import WorkerParts
 
 LAYOUT = Layout.of([("first", (4,)), ("second", (3,)), ("third", (5,))])
 WHOLE = Bucket(0, LAYOUT.size)

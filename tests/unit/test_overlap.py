@@ -25,12 +25,12 @@ from syncline.sim.agenda import Agenda
 from syncline.sim.compute import Trace
 from syncline.sim.experiment import read_experiment
 from syncline.sim.faults import Crash, Fault, Freeze, Leave, Slow
+from syncline.sim.link_turns import network_of
 from syncline.sim.network import Links, Transfer
 from syncline.sim.overlap import Overlap, departures, shares_of, starts
 from syncline.sim.problem import Layers
-from syncline.sim.turns import network_of
 from syncline.spec import parse
-from syncline.strategy import ServerStrategy, settle_mode
+from syncline.strategies.server.strategy import ServerStrategy, settle_mode
 
 BUCKET = float(BUCKET_VALUES * 4)
 EVEN = Layout.of([("A", (BUCKET_VALUES,)), ("B", (BUCKET_VALUES,))])

@@ -14,10 +14,10 @@ from syncline.effects import Change, Deliver, Effect, Ready, Received, Send, Tim
 from syncline.gates import Every
 from syncline.layout import Bucket, Layout, Values
 from syncline.messages import COORDINATOR, Gone, Member, Params, Push, View, server_id, worker_id
-from syncline.nodes.shard import Shard
-from syncline.nodes.terms import Terms
-from syncline.nodes.worker import Worker
-from syncline.nodes.worker_parts import WorkerParts
+from syncline.nodes.server.shard import Shard
+from syncline.nodes.server.shard_terms import ShardTerms
+from syncline.nodes.server.worker import Worker
+from syncline.nodes.server.worker_parts import WorkerParts
 from syncline.rules import Momentum, Rule
 from syncline.sync import Asp, Bsp, Drop, Pssp, Release, Ssp, State, SyncModel
 
@@ -56,7 +56,7 @@ class Memory:
 
     def __init__(self, model: SyncModel, workers: int, rule: Rule | None = None) -> None:
         view = View(1, tuple(Member(number, 0, 0) for number in range(workers)), ((B,),))
-        terms = Terms(model, rule or Count(), Dense(), Draw(0), Release.LAZY)
+        terms = ShardTerms(model, rule or Count(), Dense(), Draw(0), Release.LAZY)
         self.node = Shard(0, {B: np.zeros(SIZE, np.float32)}, terms, view)
         self.updates: dict[tuple[int, int, int], Values] = {}
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from syncline.engines.addresses import listen, parse
-from syncline.engines.child import inherited
-from syncline.engines.plan import Plan, checked
-from syncline.engines.wiring import Wiring
+from syncline.engines.launch.child import inherited
+from syncline.engines.launch.plan import Plan, checked
+from syncline.engines.net.addresses import listen, parse
+from syncline.engines.net.wiring import Wiring
 from syncline.errors import UsageError
 
 PLAN = Plan(["python", "program.py"])
@@ -92,4 +92,4 @@ def test_nothing_of_another_run_is_passed_on() -> None:
 
 def names_stand_for(monkeypatch: pytest.MonkeyPatch, *hosts: str) -> None:
     found = [(0, 0, 0, "", (host, 0)) for host in hosts]
-    monkeypatch.setattr("syncline.engines.addresses.socket.getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr("syncline.engines.net.addresses.socket.getaddrinfo", lambda *_, **__: found)

@@ -11,10 +11,10 @@ from syncline.effects import Change, Ready, Received, Send
 from syncline.gates import Bandwidth, Every
 from syncline.layout import Bucket, Layout, Values
 from syncline.messages import COORDINATOR, Handover, Member, Params, Push, Skipped, Taken, View, Wants, worker_id
-from syncline.nodes.shard import Shard
-from syncline.nodes.terms import Terms
-from syncline.nodes.worker import Worker
-from syncline.nodes.worker_parts import WorkerParts
+from syncline.nodes.server.shard import Shard
+from syncline.nodes.server.shard_terms import ShardTerms
+from syncline.nodes.server.worker import Worker
+from syncline.nodes.server.worker_parts import WorkerParts
 from syncline.rules import Fasgd, Sasgd, Sgd
 from syncline.sync import Asp, Bsp, Drop, SyncModel
 
@@ -24,7 +24,7 @@ TWO = (Member(0, 0, 0), Member(1, 0, 0))
 
 
 def shard(model: SyncModel, rule: Sgd | Sasgd | Fasgd | None = None, members: tuple[Member, ...] = TWO) -> Shard:
-    terms = Terms(model, rule or Sgd(1.0), Dense(), Draw(0), gate=GATE)
+    terms = ShardTerms(model, rule or Sgd(1.0), Dense(), Draw(0), gate=GATE)
     return Shard(0, {B: np.zeros(4, np.float32)}, terms, View(0, members, ((B,),)))
 
 
@@ -127,7 +127,7 @@ def test_what_was_kept_stays_when_the_model_changes() -> None:
 @pytest.mark.parametrize("codec", [Dense(), Fp16()], ids=str)
 def test_the_last_update_moves_with_its_bucket_and_is_cut_with_it(codec: Dense | Fp16) -> None:
     node, other = (
-        Shard(number, pieces, Terms(Asp(), Sgd(1.0), codec, Draw(0), gate=GATE), View(0, TWO, ((B,), ())))
+        Shard(number, pieces, ShardTerms(Asp(), Sgd(1.0), codec, Draw(0), gate=GATE), View(0, TWO, ((B,), ())))
         for number, pieces in ((0, {B: np.zeros(4, np.float32)}), (1, {}))
     )
     update = np.array([1, 2, 3, 4], np.float32)
@@ -150,7 +150,7 @@ def test_the_last_update_moves_with_its_bucket_and_is_cut_with_it(codec: Dense |
 @pytest.mark.parametrize("wants", [Wants.PARAMS, Wants.TAKEN], ids=["params", "taken"])
 def test_every_answer_says_what_the_rule_reports(wants: Wants) -> None:
     """The mean of v, after the update, whether parameters come along or not."""
-    terms = Terms(Asp(), Fasgd(0.1, 0.5, 0.5), Dense(), Draw(0), gate=Bandwidth(push=1.0))
+    terms = ShardTerms(Asp(), Fasgd(0.1, 0.5, 0.5), Dense(), Draw(0), gate=Bandwidth(push=1.0))
     node = Shard(0, {B: np.zeros(4, np.float32)}, terms, View(0, TWO, ((B,),)))
     update = np.array([0, 1, -2, 8], np.float32)
     (send,) = node.handle(Received(worker_id(0), Push(0, 0, 0, B, 0, wants), update), 0.0)
@@ -164,7 +164,7 @@ def test_every_answer_says_what_the_rule_reports(wants: Wants) -> None:
 @pytest.mark.parametrize("values", [1, 4, (1 << 15) + 7, 3 << 15])
 def test_the_mean_is_taken_in_passing_block_by_block(values: int) -> None:
     bucket = Bucket(0, values)
-    terms = Terms(Asp(), Fasgd(0.1, 0.5, 0.5), Dense(), Draw(0), gate=Bandwidth(push=1.0))
+    terms = ShardTerms(Asp(), Fasgd(0.1, 0.5, 0.5), Dense(), Draw(0), gate=Bandwidth(push=1.0))
     node = Shard(0, {bucket: np.zeros(values, np.float32)}, terms, View(0, TWO, ((bucket,),)))
     held = node.buckets[bucket]
     assert held.optimised.mean == 1
@@ -177,7 +177,7 @@ def test_the_mean_is_taken_in_passing_block_by_block(values: int) -> None:
 
 
 def test_without_a_gate_nothing_is_said() -> None:
-    terms = Terms(Asp(), Fasgd(0.1), Dense(), Draw(0))
+    terms = ShardTerms(Asp(), Fasgd(0.1), Dense(), Draw(0))
     node = Shard(0, {B: np.zeros(4, np.float32)}, terms, View(0, TWO, ((B,),)))
     (send,) = node.handle(Received(worker_id(0), Push(0, 0, 0, B, 0), np.ones(4, np.float32)), 0.0)
     assert isinstance(send, Send)

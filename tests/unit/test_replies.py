@@ -9,9 +9,9 @@ from syncline.draw import Draw
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Layout, Values
 from syncline.messages import Member, Params, View
-from syncline.nodes.replies import Hearer, Teller, teller
-from syncline.nodes.worker import Worker
-from syncline.nodes.worker_parts import WorkerParts
+from syncline.nodes.server.reply_codec import ReplyReader, ReplyWriter, teller
+from syncline.nodes.server.worker import Worker
+from syncline.nodes.server.worker_parts import WorkerParts
 from syncline.spec import parse
 
 SIZE = 3000
@@ -19,14 +19,14 @@ BUCKET = Bucket(0, SIZE)
 LAYOUT = Layout.of([("w", (SIZE,))])
 
 
-def pair(text: str, keeps: bool = True) -> tuple[Teller, Hearer]:
+def pair(text: str, keeps: bool = True) -> tuple[ReplyWriter, ReplyReader]:
     codec = parse("codec", text)
     made = teller(codec, LAYOUT, BUCKET, Draw(1), keeps)
     assert made is not None
-    return made, Hearer(codec, LAYOUT, keeps, {})
+    return made, ReplyReader(codec, LAYOUT, keeps, {})
 
 
-def reply(made: Teller, hearer: Hearer, params: Values, version: int, worker: int = 0) -> tuple[int, Values]:
+def reply(made: ReplyWriter, hearer: ReplyReader, params: Values, version: int, worker: int = 0) -> tuple[int, Values]:
     """Have a worker told, and hear it; the bytes, and what it has then."""
     payload, serial = made.tell(worker, 0, hearer.holds(BUCKET), params, version)
     written = payload.nbytes if payload.dtype == np.uint8 else 0
@@ -104,9 +104,9 @@ def test_another_incarnation_is_not_known() -> None:
 
 def test_who_holds_the_first_model_without_a_message_gets_changes_at_once() -> None:
     codec, path = parse("codec", "int8"), walk(1)
-    made = Teller(codec, BUCKET, Draw(1), True)
+    made = ReplyWriter(codec, BUCKET, Draw(1), True)
     made.all_hold([Member(0, 0, 0)], path[0])
-    size, got = reply(made, Hearer(codec, LAYOUT, True, {BUCKET: path[0]}), path[1], 1)
+    size, got = reply(made, ReplyReader(codec, LAYOUT, True, {BUCKET: path[0]}), path[1], 1)
     assert size < SIZE * 4
     assert np.allclose(got, path[1], atol=1e-3)
 

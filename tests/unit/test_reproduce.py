@@ -11,17 +11,17 @@ import pytest
 
 from syncline.errors import RunError, UsageError
 from syncline.reproduce.catalogue import FIGURES, chosen
-from syncline.reproduce.figure import Figure, Result, Results, Run, Verdict
-from syncline.reproduce.kept import Kept, order_of
-from syncline.reproduce.produce import Place, make, orders
+from syncline.reproduce.figure import Figure, FigureRun, Result, Results, Verdict
+from syncline.reproduce.kept import KeptRuns, order_of
+from syncline.reproduce.produce import FigureFolder, make, orders
 from syncline.sim.experiment import experiment_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
 
-def small(name: str, **settings: object) -> Run:
-    return Run(
+def small(name: str, **settings: object) -> FigureRun:
+    return FigureRun(
         name,
         {
             "iterations": 4,
@@ -41,7 +41,7 @@ def judge(results: Results) -> Verdict:
     return Verdict(seconds["asp"] <= seconds["bsp"], "asp is no slower", seconds)
 
 
-def figure(runs: Sequence[Run]) -> Figure:
+def figure(runs: Sequence[FigureRun]) -> Figure:
     return Figure("tiny", "no paper", "asp is no slower than bsp", lambda _: runs, judge, draw)
 
 
@@ -65,7 +65,7 @@ def test_every_run_of_a_figure_is_an_experiment(name: str, quick: bool) -> None:
 
 
 def test_a_figure_is_judged_drawn_and_written_down(tmp_path: Path) -> None:
-    made = make(TINY, Place(tmp_path, jobs=2), nothing, nothing)
+    made = make(TINY, FigureFolder(tmp_path, jobs=2), nothing, nothing)
     assert made.verdict.holds
     assert made.picture.read_bytes().startswith(b"\x89PNG")
     found = json.loads(made.numbers.read_text())
@@ -74,8 +74,8 @@ def test_a_figure_is_judged_drawn_and_written_down(tmp_path: Path) -> None:
 
 
 def test_what_is_kept_is_not_simulated_again(tmp_path: Path) -> None:
-    place = Place(tmp_path, jobs=1)
-    kept = Kept(tmp_path / "runs")
+    place = FigureFolder(tmp_path, jobs=1)
+    kept = KeptRuns(tmp_path / "runs")
     kept.put(orders(TINY, place)["bsp"], Result({"virtual_seconds": 123.0}))
     made = make(TINY, place, nothing, nothing)
     assert made.verdict.numbers["bsp"] == 123.0, "it was simulated although it was kept"
@@ -83,7 +83,7 @@ def test_what_is_kept_is_not_simulated_again(tmp_path: Path) -> None:
 
 
 def test_a_kept_file_that_is_broken_counts_as_none(tmp_path: Path) -> None:
-    place = Place(tmp_path, jobs=1)
+    place = FigureFolder(tmp_path, jobs=1)
     make(TINY, place, nothing, nothing)
     for file in (tmp_path / "runs").iterdir():
         file.write_bytes(file.read_bytes()[:20])
@@ -91,7 +91,7 @@ def test_a_kept_file_that_is_broken_counts_as_none(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_figure_goes_on_where_it_was(tmp_path: Path) -> None:
-    place = Place(tmp_path, jobs=1)
+    place = FigureFolder(tmp_path, jobs=1)
 
     def interrupt(name: str) -> None:
         raise KeyboardInterrupt
@@ -99,7 +99,7 @@ def test_an_interrupted_figure_goes_on_where_it_was(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         make(TINY, place, nothing, interrupt)
     order = orders(TINY, place)
-    there = [name for name in order if Kept(tmp_path / "runs").get(order[name]) is not None]
+    there = [name for name in order if KeptRuns(tmp_path / "runs").get(order[name]) is not None]
     assert there == ["bsp"]
     assert not (tmp_path / "tiny.json").exists()
     assert make(TINY, place, nothing, nothing).verdict.holds
@@ -107,9 +107,9 @@ def test_an_interrupted_figure_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def test_a_run_that_fails_is_named(tmp_path: Path) -> None:
     bad = small("too far", sync="bsp")
-    bad = Run(bad.name, {**bad.experiment, "cluster": {"workers": 2, "compute": {"mean": 1e308}}})
+    bad = FigureRun(bad.name, {**bad.experiment, "cluster": {"workers": 2, "compute": {"mean": 1e308}}})
     with pytest.raises(RunError, match="too far: virtual time has grown beyond all numbers"):
-        make(figure([bad]), Place(tmp_path), nothing, nothing)
+        make(figure([bad]), FigureFolder(tmp_path), nothing, nothing)
 
 
 def test_names() -> None:

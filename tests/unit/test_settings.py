@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from syncline.engines.frames import PAYLOAD
-from syncline.engines.settings import DEFAULTS, settle, strategy_of
 from syncline.errors import UsageError
 from syncline.layout import VALUE_BYTES
+from syncline.messages import PAYLOAD
+from syncline.strategies.settings import DEFAULTS, settle, strategy_of
 
 
 def test_a_bucket_is_at_most_what_a_frame_carries() -> None:

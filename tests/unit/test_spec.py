@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from syncline import codecs, gates, placement, rules, sync
 from syncline.errors import UsageError
 from syncline.parts import Part
-from syncline.sim.dispatch import DISPATCHES, InTurn, Uniform, Weighted, parse_dispatch
+from syncline.sim.dispatch import DISPATCHES, InTurn, UniformDispatch, Weighted, parse_dispatch
 from syncline.spec import example, parse, parse_among, write
 from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Ssp
 
@@ -121,7 +121,7 @@ shipped = st.sampled_from(list(PARTS)).flatmap(lambda kind: st.tuples(st.just(ki
 
 def test_all_shipped_parts_are_tried() -> None:
     assert {kind: set(parts) for kind, parts in PARTS.items()} == {kind: set(parts) for kind, parts in SHIPPED.items()}
-    assert set(DISPATCHES) == {Uniform, InTurn, Weighted}
+    assert set(DISPATCHES) == {UniformDispatch, InTurn, Weighted}
 
 
 @given(shipped)
@@ -136,7 +136,7 @@ def test_a_part_is_what_its_text_says(case: tuple[str, Part]) -> None:
 
 @given(
     st.one_of(
-        st.just(Uniform()),
+        st.just(UniformDispatch()),
         st.just(InTurn()),
         st.builds(Weighted, positive, whole, positive),
     )

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from syncline.engines.watch import PATIENCE, host, patience
+from syncline.engines.process_state import PATIENCE, host, patience
 from syncline.errors import UsageError
 
 

@@ -19,17 +19,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostile import recorded
-from syncline.engines import reactor as reactors
-from syncline.engines import wire as wires
-from syncline.engines.addresses import listen_unix
-from syncline.engines.control import Declare, Declared, Ended, Go, Hello, Seed
-from syncline.engines.frames import HEADER, PAYLOAD, PREFIX, STRANGER, Frame, pack
-from syncline.engines.keys import client_context, make_key_file, server_context
-from syncline.engines.reactor import Reactor
-from syncline.engines.wire import Wire
+from syncline.engines.net import connection as wires
+from syncline.engines.net import event_loop as reactors
+from syncline.engines.net.addresses import listen_unix
+from syncline.engines.net.connection import Connection
+from syncline.engines.net.control import Declare, Declared, Ended, Go, Hello, Seed
+from syncline.engines.net.event_loop import EventLoop
+from syncline.engines.net.frames import HEADER, PREFIX, STRANGER, Frame, pack
+from syncline.engines.net.keys import client_context, make_key_file, server_context
 from syncline.errors import PeerError
 from syncline.layout import Bucket
-from syncline.messages import Params, Push
+from syncline.messages import PAYLOAD, Params, Push
 
 Got = tuple[Frame, bytes]
 Pair = tuple[socket.socket, socket.socket]
@@ -70,9 +70,9 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=["unix", "tcp", "tls"])
-def pair(request: pytest.FixtureRequest, key: Path) -> Iterator[tuple[Wire, Wire]]:
+def pair(request: pytest.FixtureRequest, key: Path) -> Iterator[tuple[Connection, Connection]]:
     make: dict[str, Callable[[], Pair]] = {"unix": unix_pair, "tcp": tcp_pair, "tls": lambda: tls_pair(key)}
-    ours, theirs = (Wire(sock) for sock in make[request.param]())
+    ours, theirs = (Connection(sock) for sock in make[request.param]())
     ours.trust()
     theirs.trust()
     yield ours, theirs
@@ -88,7 +88,7 @@ def nowhere(message: Frame, size: int) -> memoryview:
     raise PeerError(f"{type(message).__name__} with a payload of {size} bytes")
 
 
-def take(wire: Wire, count: int, other: Wire | None = None) -> list[Got]:
+def take(wire: Connection, count: int, other: Connection | None = None) -> list[Got]:
     """So many frames, while `other` sends what it has left."""
     got: list[Got] = []
     while len(got) < count:
@@ -101,7 +101,7 @@ def take(wire: Wire, count: int, other: Wire | None = None) -> list[Got]:
 # There and back.
 
 
-def test_frames_come_in_order_with_their_payloads(pair: tuple[Wire, Wire]) -> None:
+def test_frames_come_in_order_with_their_payloads(pair: tuple[Connection, Connection]) -> None:
     ours, theirs = pair
     sent = [(PUSH, b"payload!" * 2), (Go(), b""), (Seed(Bucket(0, 1)), b"1234"), (HELLO, b"")]
     for message, payload in sent:
@@ -109,7 +109,7 @@ def test_frames_come_in_order_with_their_payloads(pair: tuple[Wire, Wire]) -> No
     assert take(theirs, len(sent), ours) == sent
 
 
-def test_a_payload_larger_than_any_buffer(pair: tuple[Wire, Wire]) -> None:
+def test_a_payload_larger_than_any_buffer(pair: tuple[Connection, Connection]) -> None:
     ours, theirs = pair
     values = np.random.default_rng(1).standard_normal(3 << 20).astype(np.float32)
     expected = values.tobytes()
@@ -123,13 +123,13 @@ def test_a_payload_larger_than_any_buffer(pair: tuple[Wire, Wire]) -> None:
     assert ours.backlog == 0
 
 
-def test_both_sides_send_more_than_the_sockets_hold(pair: tuple[Wire, Wire]) -> None:
+def test_both_sides_send_more_than_the_sockets_hold(pair: tuple[Connection, Connection]) -> None:
     """Neither blocks, so neither waits for the other."""
     payload = bytes(range(256)) * (1 << 14)
     for wire in pair:
         for _ in range(3):
             wire.send(PUSH, memoryview(payload), lasting=True)
-    got: dict[Wire, list[Got]] = {wire: [] for wire in pair}
+    got: dict[Connection, list[Got]] = {wire: [] for wire in pair}
     while any(len(each) < 3 for each in got.values()):
         for wire in pair:
             wire.flush()
@@ -137,7 +137,7 @@ def test_both_sides_send_more_than_the_sockets_hold(pair: tuple[Wire, Wire]) -> 
     assert all(each == [(PUSH, payload)] * 3 for each in got.values())
 
 
-def test_a_payload_is_read_straight_to_where_it_belongs(pair: tuple[Wire, Wire]) -> None:
+def test_a_payload_is_read_straight_to_where_it_belongs(pair: tuple[Connection, Connection]) -> None:
     ours, theirs = pair
     place = np.zeros(100_000, np.float32)
     values = np.arange(100_000, dtype=np.float32)
@@ -152,7 +152,7 @@ def test_a_payload_is_read_straight_to_where_it_belongs(pair: tuple[Wire, Wire])
 
 
 def test_only_what_the_socket_does_not_take_is_copied() -> None:
-    ours, theirs = (Wire(sock) for sock in unix_pair())
+    ours, theirs = (Connection(sock) for sock in unix_pair())
     values = np.zeros(1 << 20, np.float32)
     ours.send(PUSH, values.data, lasting=True)
     kept = ours._queue[-1]
@@ -166,7 +166,7 @@ def test_only_what_the_socket_does_not_take_is_copied() -> None:
 
 
 def test_what_the_socket_takes_at_once_is_not_kept() -> None:
-    ours, theirs = (Wire(sock) for sock in unix_pair())
+    ours, theirs = (Connection(sock) for sock in unix_pair())
     ours.send(PUSH, memoryview(bytes(1000)))
     assert not ours.waiting
     assert ours.backlog == 0
@@ -193,7 +193,7 @@ def test_byte_by_byte() -> None:
 def through(stream: bytes, cuts: list[int]) -> list[Got]:
     """What a wire makes of a stream that arrives in pieces."""
     ours, theirs = unix_pair()
-    wire = Wire(theirs)
+    wire = Connection(theirs)
     got: list[Got] = []
     for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         ours.sendall(stream[start:stop])
@@ -210,7 +210,7 @@ def test_partial_sends(sizes: list[int], seed: int) -> None:
     draw = random.Random(seed)
     ours, theirs = unix_pair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-    wire = Wire(ours)
+    wire = Connection(ours)
     payloads = [draw.randbytes(size) for size in sizes]
     for payload in payloads:
         wire.send(PUSH, memoryview(payload) if payload else None, lasting=draw.random() < 0.5)
@@ -229,9 +229,9 @@ def test_partial_sends(sizes: list[int], seed: int) -> None:
 
 
 @contextmanager
-def listening(*, trusted: bool = False) -> Iterator[tuple[socket.socket, Wire]]:
+def listening(*, trusted: bool = False) -> Iterator[tuple[socket.socket, Connection]]:
     ours, theirs = unix_pair()
-    wire = Wire(theirs)
+    wire = Connection(theirs)
     if trusted:
         wire.trust()
     yield ours, wire
@@ -280,7 +280,7 @@ def test_room_is_made_for_what_has_arrived_and_given_back() -> None:
         assert list(wire.receive(nowhere)) == []
         assert len(wire._room) == wires._ROOM
     with listening(trusted=True) as (ours, wire):
-        sender = Wire(ours)
+        sender = Connection(ours)
         sender.send(declare)
         rooms, got = [], []
         while not got:
@@ -335,7 +335,7 @@ def test_what_arrived_before_the_end_is_handed_over_first() -> None:
 
 def test_a_connection_that_is_cut_off_hard() -> None:
     ours, theirs = tcp_pair()
-    wire = Wire(theirs)
+    wire = Connection(theirs)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     ours.close()
     with pytest.raises(EOFError):
@@ -367,7 +367,7 @@ def test_whoever_sends_without_end_is_read_for_a_share() -> None:
 
 
 def test_tls_hides_nothing_when_a_share_is_over(key: Path) -> None:
-    ours, theirs = (Wire(sock) for sock in tls_pair(key))
+    ours, theirs = (Connection(sock) for sock in tls_pair(key))
     ours.send(Go())
     ours.send(Go())
     for _ in range(3 * wires._SHARE_FRAMES):
@@ -391,7 +391,7 @@ def open_files() -> int:
 
 def test_a_descriptor_comes_along_with_the_first_frame() -> None:
     ours, theirs = unix_pair()
-    sender, wire = Wire(ours), Wire(theirs)
+    sender, wire = Connection(ours), Connection(theirs)
     read, write = os.pipe()
     sender.send_with(HELLO, write)
     assert [message for message, _ in wire.receive(nowhere)] == [HELLO]
@@ -408,7 +408,7 @@ def test_a_descriptor_comes_along_with_the_first_frame() -> None:
 def test_at_most_one_descriptor_is_kept() -> None:
     before = open_files()
     ours, theirs = unix_pair()
-    wire = Wire(theirs)
+    wire = Connection(theirs)
     for byte in pack(HELLO):
         socket.send_fds(ours, [bytes([byte])], [0, 1, 2, 0, 1, 2, 0])
         list(wire.receive(nowhere))
@@ -422,7 +422,7 @@ def test_at_most_one_descriptor_is_kept() -> None:
 def test_no_descriptor_is_taken_from_whom_we_know() -> None:
     before = open_files()
     ours, theirs = unix_pair()
-    wire = Wire(theirs)
+    wire = Connection(theirs)
     wire.trust()
     for _ in range(20):
         socket.send_fds(ours, [pack(Go())], [0, 1, 2])
@@ -443,12 +443,12 @@ class Listener:
         self.got: list[Frame] = []
         self.lost: list[str] = []
         self.answer = b""
-        self.reactor = Reactor(self)
+        self.reactor = EventLoop(self)
 
-    def sink(self, wire: Wire, message: Frame, size: int) -> memoryview:
+    def sink(self, wire: Connection, message: Frame, size: int) -> memoryview:
         raise PeerError("no payloads")
 
-    def frame(self, wire: Wire, message: Frame, payload: memoryview | None) -> None:
+    def frame(self, wire: Connection, message: Frame, payload: memoryview | None) -> None:
         if isinstance(message, Ended):
             raise PeerError("not this one")
         if isinstance(message, Hello):
@@ -458,7 +458,7 @@ class Listener:
             wire.send(PUSH, memoryview(self.answer))
             self.reactor.write(wire)
 
-    def closed(self, wire: Wire, reason: str) -> None:
+    def closed(self, wire: Connection, reason: str) -> None:
         self.lost.append(reason)
 
     def turn_until(self, done: Callable[[], bool]) -> None:
@@ -586,7 +586,7 @@ def test_whoever_does_not_read_its_answers_is_not_read(
         owner.reactor.turn(0.001)
     assert len(owner.got) < 20
     asker.setblocking(False)
-    wire = Wire(asker)
+    wire = Connection(asker)
     wire.trust()
     answers: list[Frame] = []
 
@@ -645,8 +645,8 @@ def test_the_reactor_speaks_tls(key: Path) -> None:
     owner.reactor.listen(sock, server_context(key))
     raw = knock(sock.getsockname())
     raw.settimeout(10)
-    made: list[Wire] = []
-    side = Thread(target=lambda: made.append(Wire(client_context(key).wrap_socket(raw))))
+    made: list[Connection] = []
+    side = Thread(target=lambda: made.append(Connection(client_context(key).wrap_socket(raw))))
     side.start()
     owner.turn_until(lambda: bool(made))
     side.join()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import socket
 
-from syncline.engines.control import Go
-from syncline.engines.frames import Frame
-from syncline.engines.wire import Wire
-from syncline.engines.wires import Wires
+from syncline.engines.net.connection import Connection
+from syncline.engines.net.connections import Connections
+from syncline.engines.net.control import Go
+from syncline.engines.net.frames import Frame
 from syncline.errors import PeerError
 from syncline.messages import NodeId, server_id
 
@@ -17,11 +17,11 @@ class Answering:
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
-        self.peer = Wire(theirs)
+        self.peer = Connection(theirs)
         self.heard = 0
         self.losses: list[NodeId] = []
-        self.wires = Wires(self)
-        self.wires.add(server_id(0), Wire(ours))
+        self.wires = Connections(self)
+        self.wires.add(server_id(0), Connection(ours))
 
     def sink(self, source: NodeId, message: Frame, size: int) -> memoryview:
         raise PeerError("no payloads here")

@@ -10,7 +10,7 @@ from typing import Protocol
 from syncline.bench.channel import Channel
 
 
-class Member(Protocol):
+class BurstMember(Protocol):
     """What one worker does; only `round` is timed."""
 
     def prepare(self) -> None:
@@ -26,7 +26,7 @@ class Member(Protocol):
         ...
 
 
-def serve(channel: Channel, member: Member) -> None:
+def serve(channel: Channel, member: BurstMember) -> None:
     """Say that this worker is ready, then run bursts of as many rounds as asked for until the bench hangs up."""
     channel.send("ready")
     for rounds in channel:

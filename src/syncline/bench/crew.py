@@ -29,7 +29,7 @@ class _Process:
     errors: IO[bytes]
 
 
-class Crew:
+class BenchCrew:
     """Workers, which take commands, and servers, which serve them until they hang up.
 
     A process that loses its channel ends by itself, so none outlives the bench even if that is killed.

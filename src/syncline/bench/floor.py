@@ -7,7 +7,7 @@ import numpy as np
 from syncline.bench.bursts import serve
 from syncline.bench.case import Case
 from syncline.bench.channel import Channel
-from syncline.bench.crew import Crew
+from syncline.bench.crew import BenchCrew
 from syncline.bench.values import Values, check_sum, fill
 
 
@@ -17,7 +17,7 @@ class Floor:
     name = "floor"
 
     def __init__(self) -> None:
-        self._crew = Crew(self.name)
+        self._crew = BenchCrew(self.name)
 
     def start(self, case: Case) -> None:
         self._crew.add_worker("syncline.bench.floor:work", workers=case.workers, size=case.size)

@@ -14,7 +14,7 @@ import numpy as np
 from syncline.bench.bursts import serve
 from syncline.bench.case import Case
 from syncline.bench.channel import Channel
-from syncline.bench.crew import Crew
+from syncline.bench.crew import BenchCrew
 from syncline.bench.values import Values, check_sum, fill
 
 _PATIENCE = timedelta(seconds=60)
@@ -32,7 +32,7 @@ class Gloo:
     name = "gloo"
 
     def __init__(self) -> None:
-        self._crew = Crew(self.name)
+        self._crew = BenchCrew(self.name)
         self._folder: TemporaryDirectory[str] | None = None
 
     def start(self, case: Case) -> None:

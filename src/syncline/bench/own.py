@@ -9,12 +9,12 @@ import numpy as np
 from syncline.bench.bursts import serve
 from syncline.bench.case import Case
 from syncline.bench.channel import Channel
-from syncline.bench.crew import Crew
+from syncline.bench.crew import BenchCrew
 from syncline.bench.values import check_sum, fill
-from syncline.engines.launcher import Launcher
-from syncline.engines.plan import Plan
-from syncline.engines.session import Session
-from syncline.engines.wiring import Wiring
+from syncline.engines.launch.launcher import Launcher
+from syncline.engines.launch.plan import Plan
+from syncline.engines.net.wiring import Wiring
+from syncline.engines.worker.session import NumpySession
 
 
 class Syncline:
@@ -23,7 +23,7 @@ class Syncline:
     def __init__(self, lane: str) -> None:
         self.name = f"syncline-{lane}"
         self._lane = lane
-        self._crew = Crew(self.name)
+        self._crew = BenchCrew(self.name)
         self._launcher: Launcher | None = None
 
     def start(self, case: Case) -> None:
@@ -47,13 +47,13 @@ class Syncline:
 
 def work(channel: Channel, *, wiring: dict[str, str], size: int, workers: int) -> None:
     """The program of a worker."""
-    serve(channel, _Worker(Session().start(Wiring(**wiring)), size, workers))
+    serve(channel, _OwnWorker(NumpySession().start(Wiring(**wiring)), size, workers))
 
 
-class _Worker:
+class _OwnWorker:
     """Hands in the same update in every round, from where it lies."""
 
-    def __init__(self, session: Session, size: int, workers: int) -> None:
+    def __init__(self, session: NumpySession, size: int, workers: int) -> None:
         self._session = session
         self._workers = workers
         self._means = session.tables({"values": np.zeros(size, np.float32)})["values"]

@@ -20,7 +20,7 @@ import numpy as np
 from syncline.bench.bursts import serve
 from syncline.bench.case import Case
 from syncline.bench.channel import Channel
-from syncline.bench.crew import Crew
+from syncline.bench.crew import BenchCrew
 from syncline.bench.values import Values, check_sum, fill
 
 _LOOPBACK = "127.0.0.1"
@@ -36,7 +36,7 @@ class Sockets:
     name = "sockets"
 
     def __init__(self) -> None:
-        self._crew = Crew(self.name)
+        self._crew = BenchCrew(self.name)
 
     def start(self, case: Case) -> None:
         limits = [case.size * server // case.servers for server in range(case.servers + 1)]
@@ -62,10 +62,10 @@ class Sockets:
 
 def work(channel: Channel, *, worker: int, workers: int, limits: list[int], ports: list[int]) -> None:
     """The program of a worker."""
-    serve(channel, _Worker(worker, workers, limits, ports))
+    serve(channel, _SocketWorker(worker, workers, limits, ports))
 
 
-class _Worker:
+class _SocketWorker:
     def __init__(self, worker: int, workers: int, limits: list[int], ports: list[int]) -> None:
         self._workers = workers
         update: Values = np.empty(limits[-1], np.float32)

@@ -10,7 +10,7 @@ from rich.console import Console
 from syncline.cli.show import settings_table
 
 if TYPE_CHECKING:
-    from syncline.engines.plan import Plan
+    from syncline.engines.launch.plan import Plan
 
 
 def show_plan(plan: Plan, origins: dict[str, str]) -> None:

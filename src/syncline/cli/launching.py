@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from syncline.cli.speaker import Closed
-from syncline.engines.interrupts import Heed
-from syncline.engines.launcher import Launcher
+from syncline.engines.launch.interrupts import Heed
+from syncline.engines.launch.launcher import Launcher
 
 
 def run_to_end(launcher: Launcher, started: Callable[[], None] | None = None) -> None:

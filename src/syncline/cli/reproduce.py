@@ -29,7 +29,7 @@ def reproduce(
     """
     from syncline.cli.reproduce_view import listed, produce
     from syncline.reproduce.catalogue import ALL, chosen
-    from syncline.reproduce.produce import Place
+    from syncline.reproduce.produce import FigureFolder
 
     if jobs is not None and jobs < 1:
         raise UsageError("--jobs", f"must be at least 1, not {jobs}")
@@ -45,7 +45,7 @@ def reproduce(
     if data is not None and needing:
         _check_data(data)
     _check_out(out)
-    place = Place(out, data, quick, jobs or len(os.sched_getaffinity(0)))
+    place = FigureFolder(out, data, quick, jobs or len(os.sched_getaffinity(0)))
     left_out = needing if data is None else []
     produce([figure for figure in figures if figure not in left_out], place, left_out)
 

@@ -10,10 +10,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from syncline.engines.interrupts import Heed
+from syncline.engines.launch.interrupts import Heed
 from syncline.reproduce.catalogue import FIGURES
 from syncline.reproduce.figure import Figure
-from syncline.reproduce.produce import Made, Place, make, orders
+from syncline.reproduce.produce import FigureFolder, Made, make, orders
 
 
 def listed() -> None:
@@ -25,7 +25,7 @@ def listed() -> None:
     Console().print(table)
 
 
-def produce(figures: Sequence[Figure], place: Place, left_out: Sequence[Figure]) -> None:
+def produce(figures: Sequence[Figure], place: FigureFolder, left_out: Sequence[Figure]) -> None:
     """Make these one after another, and say of each whether its claim holds here."""
     console = Console(stderr=True, highlight=False)
     with Heed(again=lambda: None), _View(console) as view:
@@ -62,7 +62,7 @@ class _View:
     def __exit__(self, *error: object) -> None:
         self._bar.stop()
 
-    def begin(self, figure: Figure, place: Place) -> None:
+    def begin(self, figure: Figure, place: FigureFolder) -> None:
         self._name = figure.name
         self._shares = dict.fromkeys(orders(figure, place), 0.0)
         self._task = self._bar.add_task(figure.name, total=len(self._shares))

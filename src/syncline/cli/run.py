@@ -18,10 +18,10 @@ from syncline.cli.launching import run_to_end
 from syncline.cli.output import check_directory, check_outputs, whole_text
 from syncline.cli.program import command_of
 from syncline.cli.speaker import Speaker, quiet_end
-from syncline.engines.launcher import Launcher
-from syncline.engines.plan import COMMAND_LINE, Plan, checked
-from syncline.engines.watch import patience
-from syncline.engines.wiring import Wiring
+from syncline.engines.launch.launcher import Launcher
+from syncline.engines.launch.plan import COMMAND_LINE, Plan, checked
+from syncline.engines.net.wiring import Wiring
+from syncline.engines.process_state import patience
 from syncline.errors import UsageError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from syncline.engines.control import Pulse
+from syncline.engines.net.control import Pulse
 from syncline.errors import UsageError
 
 

@@ -52,7 +52,7 @@ def train(
     """
     from syncline.cli.output import check_outputs
     from syncline.cli.speaker import quiet_end
-    from syncline.cli.train_request import Request, request
+    from syncline.cli.train_request import TrainRequest, request
     from syncline.cli.train_run import run
 
     words = strategy.words(
@@ -62,7 +62,7 @@ def train(
     check_outputs([], {"--report": report})
     if tensorboard is not None and (compare or engine == "sim"):
         raise UsageError("--tensorboard", f"makes no sense with {'--compare' if compare else '--engine sim'}")
-    asked: Request = request(
+    asked: TrainRequest = request(
         recipe,
         words,
         {"workers": workers, "servers": servers, "iterations": iterations, "batch": batch},

@@ -8,9 +8,9 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from syncline.engines.plan import COMMAND_LINE, Plan, checked
+from syncline.engines.launch.plan import COMMAND_LINE, Plan, checked
+from syncline.engines.net.wiring import Wiring
 from syncline.engines.process import ONE_THREAD
-from syncline.engines.wiring import Wiring
 from syncline.errors import UsageError
 from syncline.recipes import RECIPES, check
 from syncline.recipes.job import Job
@@ -23,7 +23,7 @@ Settings = dict[str, tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Request:
+class TrainRequest:
     """A job and how it is run."""
 
     job: Job
@@ -43,7 +43,7 @@ def request(
     data: Path | None,
     *,
     compare: bool,
-) -> Request:
+) -> TrainRequest:
     """Settle what the options say, or refuse it; `words`: settings of the strategy, `ways`: engine and lane."""
     examples = check(recipe, data, "RECIPE", "--data")
     known = RECIPES[recipe]
@@ -82,7 +82,7 @@ def request(
     own |= {"slow": " ".join(f"{worker}:{factor:g}" for worker, factor in slowed.items()) or None}
     origins = {key: "default" if given[key] is None else COMMAND_LINE for key in own}
     settings = {key: (str(value), origins[key]) for key, value in own.items() if value is not None}
-    return Request(job, plan, engine, settings if compare else {**settings, **strategy})
+    return TrainRequest(job, plan, engine, settings if compare else {**settings, **strategy})
 
 
 def _check_counts(counts: Mapping[str, int], examples: int) -> None:

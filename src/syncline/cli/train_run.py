@@ -15,17 +15,17 @@ from syncline.cli import show
 from syncline.cli.launching import run_to_end
 from syncline.cli.output import whole_text
 from syncline.cli.scalars import Scalars
-from syncline.cli.train_request import Request, Settings
+from syncline.cli.train_request import Settings, TrainRequest
 from syncline.cli.train_table import show_comparison, show_result, show_settings
-from syncline.cli.train_view import View, view_for
-from syncline.engines.control import Pulse
-from syncline.engines.launcher import Launcher
-from syncline.engines.settings import strategy_of
+from syncline.cli.train_view import TrainView, view_for
+from syncline.engines.launch.launcher import Launcher
+from syncline.engines.net.control import Pulse
+from syncline.strategies.settings import strategy_of
 
 Found = tuple[dict[str, Any], Settings]
 
 
-def run(asked: Request, report: Path | None, tensorboard: Path | None, quiet: bool) -> None:
+def run(asked: TrainRequest, report: Path | None, tensorboard: Path | None, quiet: bool) -> None:
     """Train, show, and write the report if it went well."""
     scalars = None if tensorboard is None else Scalars(tensorboard)
     with whole_text(report, "--report") as file:
@@ -43,7 +43,7 @@ def run(asked: Request, report: Path | None, tensorboard: Path | None, quiet: bo
         show_result(found)
 
 
-def _simulated(asked: Request, quiet: bool) -> Found:
+def _simulated(asked: TrainRequest, quiet: bool) -> Found:
     from syncline.recipes.simulated import simulate
 
     words = {key: word for key, (word, _) in asked.plan.settled().items()}
@@ -51,7 +51,7 @@ def _simulated(asked: Request, quiet: bool) -> Found:
         return simulate(asked.job, strategy_of(words, asked.plan.servers), tell), asked.settings
 
 
-def _trained(asked: Request, quiet: bool, scalars: Scalars | None) -> Found:
+def _trained(asked: TrainRequest, quiet: bool, scalars: Scalars | None) -> Found:
     with TemporaryDirectory(prefix="syncline-") as directory:
         job = msgspec.structs.replace(asked.job, directory=directory)
         view = view_for(job, quiet)
@@ -65,7 +65,7 @@ def _trained(asked: Request, quiet: bool, scalars: Scalars | None) -> Found:
         return _read(asked, job.directory, launcher)
 
 
-def _both(view: View, scalars: Scalars | None) -> Callable[[Pulse], None]:
+def _both(view: TrainView, scalars: Scalars | None) -> Callable[[Pulse], None]:
     def beat(pulse: Pulse) -> None:
         view.beat(pulse)
         if scalars is not None:
@@ -74,7 +74,7 @@ def _both(view: View, scalars: Scalars | None) -> Callable[[Pulse], None]:
     return beat
 
 
-def _read(asked: Request, directory: str, launcher: Launcher) -> Found:
+def _read(asked: TrainRequest, directory: str, launcher: Launcher) -> Found:
     """What the workers have left, and every setting as the run has settled it."""
     from syncline.recipes.outcome import outcome, read_figures
     from syncline.recipes.timings import read_comparison

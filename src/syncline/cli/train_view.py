@@ -13,21 +13,21 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from syncline.cli.progress_board import ProgressBoard, WorkerProgress
 from syncline.cli.speaker import Speaker
-from syncline.cli.standing import Place, Standing
-from syncline.engines.control import Pulse
+from syncline.engines.net.control import Pulse
 from syncline.recipes.job import Job
 
 PLAIN_SECONDS = 3.0
 """Between two plain lines."""
 
 
-class View:
+class TrainView:
     """Nothing but what a run and its workers have to say."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.standing = Standing()
+        self.standing = ProgressBoard()
         self._speaker = Speaker()
 
     def line(self, name: str, text: str) -> None:
@@ -46,7 +46,7 @@ class View:
     ) -> None: ...
 
 
-class PlainView(View):
+class PlainView(TrainView):
     """A line every few seconds."""
 
     def __init__(self, job: Job) -> None:
@@ -78,7 +78,7 @@ class PlainView(View):
         return "; ".join(parts)
 
 
-def _words(worker: int, place: Place, job: Job) -> str:
+def _words(worker: int, place: WorkerProgress, job: Job) -> str:
     pulse = place.pulse
     how = f"{place.rate:.0f}/s, stale {pulse.staleness}, waited {pulse.waited:.1f} s"
     return f"w{worker} {pulse.iteration}/{job.iterations} ({how})"
@@ -88,7 +88,7 @@ def _quality(quality: tuple[float, float]) -> str:
     return f"loss {quality[0]:.4f}, accuracy {quality[1]:.1%}"
 
 
-class LiveView(View):
+class LiveView(TrainView):
     """A line a worker, drawn anew whenever one of them is heard of."""
 
     def __init__(self, job: Job, console: Console) -> None:
@@ -134,17 +134,17 @@ class LiveView(View):
             table.add_row(*self._cells(worker, place), Text(why, "yellow"))
         return table
 
-    def _cells(self, worker: int, place: Place) -> tuple[RenderableType, ...]:
+    def _cells(self, worker: int, place: WorkerProgress) -> tuple[RenderableType, ...]:
         pulse, total = place.pulse, self.job.iterations
         waited = f"{pulse.waited:.1f} s ({place.waited_share:.0%})"
         bar = ProgressBar(total, min(pulse.iteration, total), width=24)
         return f"w{worker}", bar, f"{pulse.iteration:,}", f"{place.rate:,.0f}", str(pulse.staleness), waited
 
 
-def view_for(job: Job, quiet: bool) -> View:
+def view_for(job: Job, quiet: bool) -> TrainView:
     """The view that fits where stderr goes."""
     if quiet:
-        return View(job)
+        return TrainView(job)
     console = Console(stderr=True)
     moving = console.is_terminal and not console.is_dumb_terminal and not os.environ.get("NO_COLOR")
     return LiveView(job, console) if moving else PlainView(job)

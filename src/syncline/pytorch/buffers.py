@@ -8,7 +8,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from syncline.engines.replica import Replica
+from syncline.engines.worker.replica import Replica
 from syncline.errors import PeerError, UsageError
 from syncline.pytorch.slots import plain
 

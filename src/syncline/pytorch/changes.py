@@ -9,13 +9,13 @@ from __future__ import annotations
 import torch
 from torch.optim import Optimizer
 
-from syncline.engines.replica import Replica
+from syncline.engines.worker.replica import Replica
 from syncline.gates import Always
-from syncline.pytorch.exchange import SKIP, Exchange
+from syncline.pytorch.mode_hooks import SKIP, ModeHooks
 from syncline.pytorch.slots import Slot
 
 
-class Changes(Exchange):
+class Changes(ModeHooks):
     """What `step()` changed is sent, and the shards' parameters take its place."""
 
     def __init__(

@@ -12,18 +12,18 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import LBFGS, Optimizer
 
-from syncline.engines.replica import Replica
+from syncline.engines.worker.replica import Replica
 from syncline.errors import UsageError
 from syncline.layout import Values
 from syncline.pytorch.buffers import take_the_leaders
 from syncline.pytorch.changes import Changes
-from syncline.pytorch.exchange import Exchange
 from syncline.pytorch.forward import wait_in_forward
 from syncline.pytorch.gradients import Gradients
+from syncline.pytorch.mode_hooks import ModeHooks
 from syncline.pytorch.rule import ByRule, RuleOptimizer
 from syncline.pytorch.shared_buffers import KINDS, LOCAL, SharedBuffers, first_buffers
 from syncline.pytorch.slots import Slot, can_move_in, first_values, slots_of
-from syncline.strategy import Mode
+from syncline.strategies.server.strategy import Mode
 
 if TYPE_CHECKING:
     from syncline.pytorch.session import Session
@@ -59,18 +59,18 @@ class Distributed:
     name: str
     model: nn.Module
     optimizer: Optimizer
-    exchange: Exchange
+    hooks: ModeHooks
     options: Options
     guard: Guard
     wishes: dict[str, str]
 
     @property
     def replica(self) -> Replica:
-        return self.exchange.replica
+        return self.hooks.replica
 
     def detach(self) -> None:
         self.guard.open = True
-        self.exchange.detach()
+        self.hooks.detach()
 
 
 class Guard:
@@ -127,11 +127,11 @@ def distribute(
     if optimizer is None:
         optimizer = _stand_in(replica, model)
     take_the_leaders(session, replica, model)
-    exchange = _take_part(replica, values, model, optimizer, options)
+    hooks = _take_part(replica, values, model, optimizer, options)
     guard = Guard()
     for part in model.modules():
         part.register_load_state_dict_pre_hook(guard)  # type: ignore[no-untyped-call]
-    return Distributed(name, model, optimizer, exchange, options, guard, wishes)
+    return Distributed(name, model, optimizer, hooks, options, guard, wishes)
 
 
 def redistribute(session: Session, each: Distributed, generation: int, memory: dict[str, Values]) -> None:
@@ -139,13 +139,13 @@ def redistribute(session: Session, each: Distributed, generation: int, memory: d
 
     `memory`: what the servers' rule is to remember.
     """
-    old = each.exchange
+    old = each.hooks
     replica = session.replica(f"{each.name}#{generation}")
     values = replica.declare(_tables(each.model, each.options), each.wishes, memory)
     old.detach()
-    each.exchange = _take_part(replica, values, each.model, each.optimizer, each.options)
-    each.exchange.scaled = old.scaled
-    each.exchange.stepped = old.stepped
+    each.hooks = _take_part(replica, values, each.model, each.optimizer, each.options)
+    each.hooks.scaled = old.scaled
+    each.hooks.stepped = old.stepped
     session.drop(old.replica)
 
 
@@ -155,15 +155,15 @@ def _tables(model: nn.Module, options: Options) -> dict[str, Values]:
 
 def _take_part(
     replica: Replica, values: dict[str, Values], model: nn.Module, optimizer: Optimizer, options: Options
-) -> Exchange:
+) -> ModeHooks:
     slots = slots_of(model, replica.places(), values)
     _take_in(replica, slots, options.stage)
-    exchange = _exchange(replica, slots, optimizer, options)
-    exchange.buffers = SharedBuffers(model, options.buffers, replica, values)
+    hooks = _hooks_for(replica, slots, optimizer, options)
+    hooks.buffers = SharedBuffers(model, options.buffers, replica, values)
     if options.overlap == "forward":
-        exchange.keep(wait_in_forward(model, exchange))
-    exchange.scaled = options.scaler is not None
-    return exchange
+        hooks.keep(wait_in_forward(model, hooks))
+    hooks.scaled = options.scaler is not None
+    return hooks
 
 
 def _check_settings(replica: Replica, optimizer: Optimizer | None, options: Options) -> None:
@@ -205,7 +205,7 @@ class _NoOptimizer(RuleOptimizer):
         super().__init__(model, 1.0)
 
 
-def _exchange(replica: Replica, slots: list[Slot], optimizer: Optimizer, options: Options) -> Exchange:
+def _hooks_for(replica: Replica, slots: list[Slot], optimizer: Optimizer, options: Options) -> ModeHooks:
     on_nan = replica.settings["on_nan"]
     if replica.mode is Mode.GRADIENTS:
         own = None if isinstance(optimizer, _NoOptimizer) else optimizer

@@ -10,17 +10,17 @@ from typing import Any
 
 from torch import nn
 
-from syncline.pytorch.exchange import Exchange
+from syncline.pytorch.mode_hooks import ModeHooks
 
 
-def wait_in_forward(model: nn.Module, exchange: Exchange) -> list[Any]:
+def wait_in_forward(model: nn.Module, hooks: ModeHooks) -> list[Any]:
     """Hooks before the forward of every module that reads parameters, and before it is saved; the handles of all."""
-    names = {slot.parameter: slot.name for slot in exchange.slots}
+    names = {slot.parameter: slot.name for slot in hooks.slots}
     handles: list[Any] = []
     for module in model.modules():
         read = [names[each] for each in _read_by(module) if each in names]
         if read:
-            hook = _Waiting(read, exchange)
+            hook = _ForwardWait(read, hooks)
             handles.append(module.register_forward_pre_hook(hook))
             handles.append(module.register_state_dict_pre_hook(hook))  # type: ignore[no-untyped-call]
     return handles
@@ -33,17 +33,17 @@ def _read_by(module: nn.Module) -> Iterator[nn.Parameter]:
             yield from _read_by(part)
 
 
-class _Waiting:
+class _ForwardWait:
     """A module's hook. A copy of the module waits for nobody."""
 
-    def __init__(self, names: list[str], exchange: Exchange | None = None) -> None:
+    def __init__(self, names: list[str], hooks: ModeHooks | None = None) -> None:
         self._names = names
-        self._exchange = exchange
+        self._hooks = hooks
 
     def __call__(self, *_: object) -> None:
-        if self._exchange is not None:
+        if self._hooks is not None:
             for name in self._names:
-                self._exchange.wait_for(name)
+                self._hooks.wait_for(name)
 
-    def __reduce__(self) -> tuple[Callable[..., _Waiting], tuple[list[str]]]:
-        return _Waiting, (self._names,)
+    def __reduce__(self) -> tuple[Callable[..., _ForwardWait], tuple[list[str]]]:
+        return _ForwardWait, (self._names,)

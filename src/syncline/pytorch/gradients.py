@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from syncline.engines.replica import Replica
-from syncline.pytorch.exchange import SKIP, STOP, Exchange, at_the_end_of_backward, twice
+from syncline.engines.worker.replica import Replica
+from syncline.pytorch.mode_hooks import SKIP, STOP, ModeHooks, at_the_end_of_backward, twice
 from syncline.pytorch.slots import Slot, is_finite
 
 
-class Gradients(Exchange):
+class Gradients(ModeHooks):
     """A gradient leaves as soon as backward has produced it; the means are taken over when backward is done."""
 
     def __init__(

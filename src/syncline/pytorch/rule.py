@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from syncline.engines.replica import Replica
+from syncline.engines.worker.replica import Replica
 from syncline.errors import UsageError
-from syncline.pytorch.exchange import SKIP, Exchange, at_the_end_of_backward, twice
+from syncline.pytorch.mode_hooks import SKIP, ModeHooks, at_the_end_of_backward, twice
 from syncline.pytorch.slots import Slot
 
 
@@ -25,7 +25,7 @@ class RuleOptimizer(Optimizer):
         """The hooks do it all: they wait until the shards have answered."""
 
 
-class ByRule(Exchange):
+class ByRule(ModeHooks):
     """The user's optimizer gets no gradients, so it changes nothing; its learning rate is what counts."""
 
     def __init__(

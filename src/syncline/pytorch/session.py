@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from syncline.engines import session as numpy_level
-from syncline.engines.wiring import Wiring
+from syncline.engines.net.wiring import Wiring
+from syncline.engines.worker.session import NumpySession
 from syncline.errors import UsageError
 from syncline.pytorch import torchrun
 from syncline.spec import write
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from syncline.pytorch.torchrun import Host
 
 
-class Session(numpy_level.Session):
+class Session(NumpySession):
     """One worker of a run: the tables of the numpy level, and models of PyTorch."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Session(numpy_level.Session):
         options = Options(overlap, buffers, stage, clip, scaler)
         made = distribute(self, name, model, optimizer, words, options)
         self._models[name] = made
-        made.exchange.stepped = self._stepped
+        made.hooks.stepped = self._stepped
         if scaler is not None:
             self.scaler(scaler)
         self._heed_sigterm()
@@ -93,17 +93,17 @@ class Session(numpy_level.Session):
         """Let gradients accumulate here; the next backward() outside exchanges their sum."""
         models = self._one(name)
         for each in models:
-            each.exchange.paused += 1
+            each.hooks.paused += 1
         try:
             yield
         finally:
             for each in models:
-                each.exchange.paused -= 1
+                each.hooks.paused -= 1
 
     def wait(self) -> None:
         """Have every parameter as it was asked for (after `overlap="forward"`)."""
         for each in self._models.values():
-            each.exchange.wait()
+            each.hooks.wait()
 
     def scaler(self, scaler: Any) -> Any:
         """Register a GradScaler: a step that it skips is skipped for everyone's sake. Returns it."""
@@ -191,7 +191,7 @@ class Session(numpy_level.Session):
         self._detach()
         super().close()
         for each in self._models.values():
-            each.exchange.final()
+            each.hooks.final()
         if self._host is not None:
             self._host.wait()
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from syncline.engines.replica import Replica
+from syncline.engines.worker.replica import Replica
 from syncline.layout import Values
 from syncline.pytorch.buffers import named
-from syncline.strategy import Mode
+from syncline.strategies.server.strategy import Mode
 
 LOCAL, MEAN, LEADER = "local", "mean", "leader"
 KINDS = (LOCAL, MEAN, LEADER)

@@ -35,14 +35,14 @@ def state_of(session: Session, models: Mapping[str, Distributed], samplers: list
 
 
 def _model_state(each: Distributed) -> dict[str, Any]:
-    each.exchange.wait()
+    each.hooks.wait()
     return {
         "parameters": {name: parameter.detach().cpu().clone() for name, _, _, parameter in named(each.model)},
         "buffers": {name: buffer.detach().cpu().clone() for name, buffer in buffers.named(each.model).items()},
         "optimizer": _copied(each.optimizer.state_dict()),
         "rule": {name: torch.from_numpy(values) for name, values in each.replica.recall().items()},
         "codec": {name: torch.from_numpy(values) for name, values in each.replica.residuals().items()},
-        "steps": each.exchange.steps,
+        "steps": each.hooks.steps,
         "iteration": each.replica.earlier + each.replica.iteration,
         "settings": dict(each.replica.settings),
     }
@@ -77,7 +77,7 @@ def load_state(
         _load(each, saved)
         redistribute(session, each, generation, _remembered(each, saved, "rule"))
         each.replica.go_on_with(_remembered(each, saved, "codec"), int(saved["iteration"]))
-        each.exchange.steps = int(saved["steps"])
+        each.hooks.steps = int(saved["steps"])
     for sampler, saved in zip(samplers, state["samplers"], strict=False):
         sampler.load_state_dict(saved)
     if state["workers"] != session.size and session.is_leader:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 
-from syncline.engines.wiring import Wiring
+from syncline.engines.net.wiring import Wiring
 from syncline.errors import RunError, UsageError
 
 SECONDS = 60.0
@@ -40,7 +40,7 @@ def meet(environment: Mapping[str, str]) -> tuple[Wiring, Host | None]:
     host = None
     if rank == 0:
         host = subprocess.Popen(
-            [sys.executable, "-m", "syncline.engines.host", str(size), "1"],
+            [sys.executable, "-m", "syncline.engines.launch.host", str(size), "1"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -21,9 +21,9 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from syncline.engines.control import Pulse
-from syncline.engines.session import Session
-from syncline.engines.wiring import Wiring
+from syncline.engines.net.control import Pulse
+from syncline.engines.net.wiring import Wiring
+from syncline.engines.worker.session import NumpySession
 from syncline.layout import Bucket, Values
 from syncline.recipes.job import Job
 from syncline.recipes.rivals import TorchLoop, join_gloo
@@ -51,7 +51,7 @@ class Race:
     """One worker's part in one round of all systems."""
 
     job: Job
-    session: Session
+    session: NumpySession
     repeat: int
     pause: float
     """Seconds that this worker is late in each step."""
@@ -139,7 +139,7 @@ def start(job: Job, repeat: int) -> tuple[TorchProblem, Values]:
 def compare(job: Job) -> int:
     """Time all systems, and have worker 0 leave the timings in the job's directory."""
     problem, first = start(job, 0)
-    with Session().start(Wiring.read(os.environ)) as session:
+    with NumpySession().start(Wiring.read(os.environ)) as session:
         session.replica("all").declare({"all": np.zeros(1)}, {})  # who trains nothing would not be waited for
         join_gloo(Path(job.directory) / "gloo", session.rank, session.size)
         session.barrier()

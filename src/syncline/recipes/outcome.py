@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from syncline.engines.control import Figures
+from syncline.engines.net.control import Figures
 from syncline.errors import RunError
 from syncline.layout import Values
 from syncline.recipes.job import Job

@@ -12,7 +12,7 @@ from syncline.sim.outcome import Outcome
 from syncline.sim.report import report
 from syncline.sim.scenario import Cluster, Scenario
 from syncline.sim.world import World
-from syncline.strategy import ServerStrategy
+from syncline.strategies.server.strategy import ServerStrategy
 
 
 def simulate(job: Job, strategy: ServerStrategy, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:

@@ -11,20 +11,20 @@ from time import perf_counter
 
 import numpy as np
 
-from syncline.engines.control import Pulse
-from syncline.engines.replica import Replica as Exchange
+from syncline.engines.net.control import Pulse
+from syncline.engines.worker.replica import Replica
 from syncline.layout import Table, Values
 from syncline.sim.problem import Problem
-from syncline.sim.replica import Replica
-from syncline.strategy import Mode
+from syncline.sim.worker_model import WorkerModel
+from syncline.strategies.server.strategy import Mode
 
 
 class Trainee:
     """A replica that is kept in step; `late(seconds)` is called when an update is computed, which took so long."""
 
-    def __init__(self, problem: Problem, exchange: Exchange, late: Callable[[float], None]) -> None:
+    def __init__(self, problem: Problem, replica: Replica, late: Callable[[float], None]) -> None:
         self._problem = problem
-        self._exchange = exchange
+        self._replica = replica
         self._late = late
         self.iterations = 0
         """How many it has done."""
@@ -37,9 +37,9 @@ class Trainee:
     def declare(self, first: Values, wishes: Mapping[str, str]) -> None:
         """Say what is trained; all start with the first worker's parameters."""
         tables = {table.name: first[table.start : table.stop].reshape(table.shape) for table in self._tables}
-        self._exchange.declare(tables, wishes)
-        self._mode = self._exchange.mode
-        self._replica = Replica(self._problem, [self._answer()])
+        self._replica.declare(tables, wishes)
+        self._mode = self._replica.mode
+        self._model = WorkerModel(self._problem, [self._answer()])
 
     @property
     def _tables(self) -> tuple[Table, ...]:
@@ -48,46 +48,46 @@ class Trainee:
     @property
     def iteration(self) -> int:
         """The one that comes next."""
-        return self._exchange.iteration
+        return self._replica.iteration
 
     @property
     def params(self) -> Values:
         """The parameters as this worker holds them; replaced by a step, never written."""
-        return self._replica.pieces[0]
+        return self._model.pieces[0]
 
     def step(self) -> None:
         """One iteration: compute, hand in, wait, and take what has come."""
         began = perf_counter()
-        (update,) = self._replica.update(self._mode, self._exchange.rank, self._exchange.iteration)
+        (update,) = self._model.update(self._mode, self._replica.rank, self._replica.iteration)
         self._late(perf_counter() - began)
         computed = perf_counter()
         self._hand_in(update)
-        self._replica.fresh(self._mode, 0, self._answer())
+        self._model.fresh(self._mode, 0, self._answer())
         if self._mode is Mode.GRADIENTS:
-            self._replica.whole()
+            self._model.whole()
         self.iterations += 1
         self.computed += computed - began
         self.waited += perf_counter() - computed
-        self.most_stale = max(self.most_stale, self._exchange.staleness)
+        self.most_stale = max(self.most_stale, self._replica.staleness)
 
     def _hand_in(self, update: Values) -> None:
         """Send it, last tables first, and wait as the sync model says."""
         for table in reversed(self._tables):
-            self._exchange.update(table.name, update[table.start : table.stop].reshape(table.shape))
-        self._exchange.clock()
-        self._exchange.sync()
+            self._replica.update(table.name, update[table.start : table.stop].reshape(table.shape))
+        self._replica.clock()
+        self._replica.sync()
 
     def _answer(self) -> Values:
         """A copy of what has come back: parameters, or a round's mean."""
-        return np.concatenate([self._exchange.arrays[table.name].ravel() for table in self._tables])
+        return np.concatenate([self._replica.arrays[table.name].ravel() for table in self._tables])
 
     def final(self) -> Values:
         """After the last iteration of all: the model; in mode `gradients` it lives in the workers."""
-        self._exchange.leave()
-        self._exchange.read_final()
+        self._replica.leave()
+        self._replica.read_final()
         return self.params if self._mode is Mode.GRADIENTS else self._answer()
 
     def pulse(self, loss: float | None = None, accuracy: float | None = None) -> Pulse:
         """How far it is."""
-        stale = self._exchange.staleness
-        return Pulse(self.iterations, self.computed, self.waited, stale, loss, accuracy, self._exchange.name)
+        stale = self._replica.staleness
+        return Pulse(self.iterations, self.computed, self.waited, stale, loss, accuracy, self._replica.name)

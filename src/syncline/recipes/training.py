@@ -8,8 +8,8 @@ from time import monotonic, sleep
 
 import numpy as np
 
-from syncline.engines.session import MODEL, Session
-from syncline.engines.wiring import Wiring
+from syncline.engines.net.wiring import Wiring
+from syncline.engines.worker.session import MODEL, NumpySession
 from syncline.layout import Bucket, Values
 from syncline.recipes.job import Job
 from syncline.recipes.outcome import WorkerFigures, leave_figures, leave_vectors
@@ -24,7 +24,7 @@ def train(job: Job) -> int:
     """Train, and leave the figures and the model in the job's directory."""
     problem = job.problem()
     (first,) = problem.start([Bucket(0, problem.layout.size)])
-    with Session().start(Wiring.read(os.environ)) as session, np.errstate(over="ignore", invalid="ignore"):
+    with NumpySession().start(Wiring.read(os.environ)) as session, np.errstate(over="ignore", invalid="ignore"):
         exchange = session.replica(MODEL)
         slow = job.slow.get(session.rank, 1.0)
         trainee = Trainee(problem, exchange, lambda seconds: sleep((slow - 1) * seconds) if slow > 1 else None)
@@ -53,7 +53,7 @@ def train(job: Job) -> int:
     return 0
 
 
-def _iterate(session: Session, trainee: Trainee, problem: Problem | None, iterations: int) -> None:
+def _iterate(session: NumpySession, trainee: Trainee, problem: Problem | None, iterations: int) -> None:
     """Do so many iterations; with a problem, look at how good the model is from time to time."""
     look, quality = monotonic() + LOOK_SECONDS, None
     while trainee.iteration < iterations:

@@ -15,7 +15,7 @@ import msgspec
 from syncline.errors import RunError
 from syncline.reproduce.figure import Result
 from syncline.reproduce.kept import Order
-from syncline.reproduce.worker import Done, Failed, Step, Word
+from syncline.reproduce.worker import Done, Failed, FigureStep, Word
 
 Tell = Callable[[str, int, int], None]
 """Called now and then with a run's name, and how far it is of how much."""
@@ -23,7 +23,7 @@ Tell = Callable[[str, int, int], None]
 _COMMAND = (sys.executable, "-m", "syncline.reproduce.worker")
 
 
-class Crew:
+class FigureCrew:
     """So many processes at a time; none of them outlives it."""
 
     def __init__(self, jobs: int) -> None:
@@ -82,7 +82,7 @@ def _talk(child: subprocess.Popen[bytes], name: str, order: Order, tell: Tell) -
     for line in _stream(child.stdout):
         word = msgspec.json.decode(line, type=Word)
         match word:
-            case Step(done, total):
+            case FigureStep(done, total):
                 tell(name, done, total)
             case Done(result):
                 return result

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Run:
+class FigureRun:
     """One simulation; `experiment`: as it would be written in an experiment file."""
 
     name: str
@@ -55,7 +55,7 @@ class Figure:
     """Which paper, and which figure."""
     claim: str
     """What the paper says that it shows."""
-    runs: Callable[[bool], Sequence[Run]]
+    runs: Callable[[bool], Sequence[FigureRun]]
     """The simulations; True: few and short ones, which show the same less sharply."""
     judge: Callable[[Results], Verdict]
     draw: Callable[[Results, Picture], None]
@@ -65,7 +65,7 @@ class Figure:
         return any(reads_files(run) for run in self.runs(quick))
 
 
-def reads_files(run: Run) -> bool:
+def reads_files(run: FigureRun) -> bool:
     """Does its recipe read files that the user must have? Made-up updates do not."""
     recipe = run.experiment.get("model", {}).get("recipe")
     return recipe is not None and RECIPES[recipe].needs_data

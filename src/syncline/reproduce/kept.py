@@ -28,7 +28,7 @@ class Order(msgspec.Struct, frozen=True):
         return sha256(words.encode()).hexdigest()[:24]
 
 
-class Kept:
+class KeptRuns:
     """A folder of results, a file each, which is there whole or not at all."""
 
     def __init__(self, folder: Path) -> None:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from syncline.reproduce.crew import Crew, Tell
-from syncline.reproduce.figure import Figure, Result, Results, Run, Verdict, reads_files
-from syncline.reproduce.kept import Kept, Order, order_of
+from syncline.reproduce.crew import FigureCrew, Tell
+from syncline.reproduce.figure import Figure, FigureRun, Result, Results, Verdict, reads_files
+from syncline.reproduce.kept import KeptRuns, Order, order_of
 from syncline.sim.report import SCHEMA
 
 
 @dataclass(frozen=True)
-class Place:
+class FigureFolder:
     """Where figures are made, and how."""
 
     out: Path
@@ -35,18 +35,18 @@ class Made:
     numbers: Path
 
 
-def orders(figure: Figure, place: Place) -> dict[str, Order]:
+def orders(figure: Figure, place: FigureFolder) -> dict[str, Order]:
     """What has to be simulated for a figure, by the name of the run."""
     return {run.name: _order(run, place) for run in figure.runs(place.quick)}
 
 
-def _order(run: Run, place: Place) -> Order:
+def _order(run: FigureRun, place: FigureFolder) -> Order:
     return order_of(run.experiment, run.points, place.data if reads_files(run) else None)
 
 
-def make(figure: Figure, place: Place, tell: Tell, done: Callable[[str], None]) -> Made:
+def make(figure: Figure, place: FigureFolder, tell: Tell, done: Callable[[str], None]) -> Made:
     """Make one; `done` is called with the name of each run that is finished, or was kept."""
-    kept, wanted = Kept(place.out / "runs"), orders(figure, place)
+    kept, wanted = KeptRuns(place.out / "runs"), orders(figure, place)
     found: dict[str, Result] = {}
     for name, order in wanted.items():
         result = kept.get(order)
@@ -54,14 +54,14 @@ def make(figure: Figure, place: Place, tell: Tell, done: Callable[[str], None]) 
             found[name] = result
             done(name)
     missing = {name: order for name, order in wanted.items() if name not in found}
-    for name, result in Crew(place.jobs).run(missing, tell) if missing else ():
+    for name, result in FigureCrew(place.jobs).run(missing, tell) if missing else ():
         kept.put(missing[name], result)
         found[name] = result
         done(name)
     return _write(figure, place, {name: found[name] for name in wanted})
 
 
-def _write(figure: Figure, place: Place, results: Results) -> Made:
+def _write(figure: Figure, place: FigureFolder, results: Results) -> Made:
     verdict = figure.judge(results)
     picture, numbers = (place.out / f"{figure.name}.{kind}" for kind in ("png", "json"))
     _draw(figure, results, verdict, picture)
@@ -83,7 +83,9 @@ def _draw(figure: Figure, results: Results, verdict: Verdict, path: Path) -> Non
     picture.savefig(path, dpi=120, format="png")
 
 
-def _as_json(figure: Figure, runs: Sequence[Run], results: Results, verdict: Verdict, quick: bool) -> Mapping[str, Any]:
+def _as_json(
+    figure: Figure, runs: Sequence[FigureRun], results: Results, verdict: Verdict, quick: bool
+) -> Mapping[str, Any]:
     return {
         "schema": SCHEMA,
         "figure": figure.name,

@@ -20,7 +20,7 @@ _OFTEN = 0.2
 """Seconds between two words on progress."""
 
 
-class Step(msgspec.Struct, tag="step", frozen=True):
+class FigureStep(msgspec.Struct, tag="step", frozen=True):
     """So far."""
 
     done: int
@@ -39,7 +39,7 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
     why: str
 
 
-Word = Step | Done | Failed
+Word = FigureStep | Done | Failed
 
 
 def simulated(order: Order, tell: _Teller) -> Result:
@@ -61,7 +61,7 @@ class _Teller:
         now = monotonic()
         if now - self._last > _OFTEN:
             self._last = now
-            say(Step(done, total))
+            say(FigureStep(done, total))
 
 
 def say(word: Word) -> None:

@@ -5,14 +5,14 @@
 
 from syncline.sim.compute import Lognormal, Trace
 from syncline.sim.curve import Point
-from syncline.sim.dispatch import InTurn, Uniform, Weighted
+from syncline.sim.dispatch import InTurn, UniformDispatch, Weighted
 from syncline.sim.faults import AddServer, Crash, Freeze, Join, Leave, RemoveServer, Restart, Slow, Switch
 from syncline.sim.network import Links
 from syncline.sim.outcome import Outcome
 from syncline.sim.problem import MadeUp, Problem, Quality
 from syncline.sim.scenario import Cluster, Scenario
 from syncline.sim.world import World, simulate
-from syncline.strategy import Mode, ServerStrategy
+from syncline.strategies.server.strategy import Mode, ServerStrategy
 
 __all__ = [
     "AddServer",
@@ -37,7 +37,7 @@ __all__ = [
     "Slow",
     "Switch",
     "Trace",
-    "Uniform",
+    "UniformDispatch",
     "Weighted",
     "World",
     "simulate",

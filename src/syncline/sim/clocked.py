@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 from syncline.errors import RunError, Stalled
 from syncline.sim.agenda import Action
 from syncline.sim.compute import BLOCK
-from syncline.sim.processes import Client
+from syncline.sim.processes import SimulatedWorker
 
 if TYPE_CHECKING:
     from syncline.sim.pace import Progress
@@ -30,7 +30,7 @@ class Clocked:
         self._compute = world.scenario.cluster.compute
         self._ended: Action = self._computed
 
-    def begin(self, client: Client) -> None:
+    def begin(self, client: SimulatedWorker) -> None:
         agenda, iteration = self._agenda, client.iteration
         if iteration >= client.block_stop:
             self._plan(client, iteration)
@@ -39,25 +39,25 @@ class Clocked:
         client.step_stop = stop = now + client.block[iteration - client.block_start] * client.factor
         agenda.at(stop, client.number, self._ended, client, step)
 
-    def _seconds(self, client: Client, iteration: int) -> float:
+    def _seconds(self, client: SimulatedWorker, iteration: int) -> float:
         """How long this iteration takes, begun now."""
         if iteration >= client.block_stop:
             self._plan(client, iteration)
         return client.block[iteration - client.block_start] * client.factor
 
-    def _plan(self, client: Client, iteration: int) -> None:
+    def _plan(self, client: SimulatedWorker, iteration: int) -> None:
         """Draw the seconds of the block that holds this iteration; the client never comes to an earlier one."""
         number = iteration // BLOCK
         client.block = self._compute.block(client.number, number, self._world.draw)
         client.block_start = number * BLOCK
         client.block_stop = client.block_start + BLOCK
 
-    def postpone(self, client: Client, seconds: float) -> None:
+    def postpone(self, client: SimulatedWorker, seconds: float) -> None:
         client.step += 1
         client.step_stop += seconds
         self._agenda.at(client.step_stop, client.number, self._ended, client, client.step)
 
-    def _computed(self, client: Client, step: int) -> None:
+    def _computed(self, client: SimulatedWorker, step: int) -> None:
         world = self._world
         if client.step != step or world.ended is not None:
             return

@@ -61,7 +61,7 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Uniform(Part):
+class UniformDispatch(Part):
     """Each ready client is as likely as any other."""
 
     name = "uniform"
@@ -143,7 +143,7 @@ class _WeightedDealer:
         return client
 
 
-DISPATCHES: tuple[type[Part], ...] = (Uniform, InTurn, Weighted)
+DISPATCHES: tuple[type[Part], ...] = (UniformDispatch, InTurn, Weighted)
 
 
 def parse_dispatch(words: str) -> Dispatch:

@@ -27,7 +27,7 @@ from syncline.sim.sections import (
     read_toml,
 )
 from syncline.spec import parse, write
-from syncline.strategy import SETTINGS, ServerStrategy, one_of, strategy_of
+from syncline.strategies.server.strategy import SETTINGS, ServerStrategy, one_of, strategy_of
 from syncline.sync import SyncModel
 
 DEFAULT_PARAMETERS = 1_000_000

@@ -1,4 +1,4 @@
-"""Links: FIFO and cut-through, each direction by itself (or in turns: turns.py).
+"""Links: FIFO and cut-through, each direction by itself (or in turns: link_turns.py).
 
 A message starts when the sender's link is free and ends at max(sender's end + latency, receiver's link free + bytes /
 bandwidth). Links count payload bytes only and are taken in order of (sender's start, worker number).
@@ -26,7 +26,7 @@ class Links:
     bandwidth: float = inf
     latency: float = 0.0
     turn: int | None = None
-    """Bytes that a connection sends before others have their turn (turns.py); None: messages go whole, as they come."""
+    """Bytes that a connection sends before others have their turn (link_turns.py); None: messages go whole."""
 
 
 class Transfer(msgspec.Struct, frozen=True, gc=False):
@@ -43,7 +43,7 @@ class Transfer(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(slots=True, eq=False)
-class Link:
+class NetworkLink:
     """One direction of a node's link."""
 
     free_at: float = 0.0
@@ -51,13 +51,13 @@ class Link:
     queue: deque[Transfer] = field(default_factory=deque)
 
 
-class Shared(defaultdict[NodeId, Link]):
+class HostLinks(defaultdict[NodeId, NetworkLink]):
     """The same link for the worker and the server of a number."""
 
-    def __missing__(self, node: NodeId) -> Link:
+    def __missing__(self, node: NodeId) -> NetworkLink:
         beside = server_id(node.number) if node.role == "worker" else worker_id(node.number)
         link = None if node.role == "coordinator" else self.get(beside)
-        self[node] = link = link or Link()
+        self[node] = link = link or NetworkLink()
         return link
 
 
@@ -68,8 +68,8 @@ class Network:
         self._agenda = agenda
         self._bandwidth = links.bandwidth
         self._latency = links.latency
-        self._out: defaultdict[NodeId, Link] = defaultdict(Link)
-        self._in: defaultdict[NodeId, Link] = defaultdict(Link)
+        self._out: defaultdict[NodeId, NetworkLink] = defaultdict(NetworkLink)
+        self._in: defaultdict[NodeId, NetworkLink] = defaultdict(NetworkLink)
         self._requested: Action = self._request
 
     def send(self, transfer: Transfer) -> None:
@@ -90,7 +90,7 @@ class Network:
         used = [(link.busy, node) for links in (self._in, self._out) for node, link in links.items()]
         return max(used, default=(0.0, None), key=lambda each: (each[0], each[1].role == "server", -each[1].number))
 
-    def _request(self, link: Link, transfer: Transfer) -> None:
+    def _request(self, link: NetworkLink, transfer: Transfer) -> None:
         if link.queue:
             link.queue.append(transfer)
         elif link.free_at > self._agenda.now:
@@ -99,7 +99,7 @@ class Network:
         else:
             self._start(link, transfer)
 
-    def _next(self, link: Link, _: None) -> None:
+    def _next(self, link: NetworkLink, _: None) -> None:
         """The link is free: whatever is first in its queue starts."""
         queue = link.queue
         if not queue or link.free_at > self._agenda.now:
@@ -108,7 +108,7 @@ class Network:
         if queue:
             self._agenda.at(link.free_at, queue[0].worker, self._next, link, None)
 
-    def _start(self, link: Link, transfer: Transfer) -> None:
+    def _start(self, link: NetworkLink, transfer: Transfer) -> None:
         agenda, door = self._agenda, self._in[transfer.receiver]
         seconds = transfer.size / self._bandwidth
         link.free_at = free_at = agenda.now + seconds
@@ -126,7 +126,7 @@ class Colocated(Network):
 
     def __init__(self, agenda: Agenda, links: Links) -> None:
         super().__init__(agenda, links)
-        self._out, self._in = Shared(), Shared()
+        self._out, self._in = HostLinks(), HostLinks()
 
     def send(self, transfer: Transfer) -> None:
         if self._out[transfer.sender] is self._out[transfer.receiver]:

@@ -12,15 +12,15 @@ import numpy as np
 
 from syncline.errors import RunError
 from syncline.layout import Bucket, Values
-from syncline.nodes.cutting import cut_of
-from syncline.nodes.meter import Meter
+from syncline.nodes.server.bucket_map import bucket_map_of
+from syncline.nodes.server.meter import Meter
 from syncline.sim.curve import Point
 from syncline.sim.problem import Quality
 from syncline.sim.scenario import Scenario
 from syncline.sim.trace import TraceLog
 
 if TYPE_CHECKING:
-    from syncline.sim.processes import Client
+    from syncline.sim.processes import SimulatedWorker
     from syncline.sim.world import World
 
 _UNKNOWN = Quality(nan, nan)
@@ -89,7 +89,7 @@ def judge(world: World, pieces: list[Values], apart: float) -> Outcome:
     )
 
 
-def look(world: World, client: Client) -> None:
+def look(world: World, client: SimulatedWorker) -> None:
     """Add a point to the curve; in `gradients` mode the model is that of a worker that has just finished a step."""
     pieces = server_pieces(world) if world.scenario.strategy.rule.keeps else client.replica.pieces
     quality = world.problem.quality(pieces) or _UNKNOWN
@@ -106,7 +106,7 @@ def gap(some: Sequence[Values], others: Sequence[Values]) -> float:
 def server_pieces(world: World) -> list[Values]:
     """A copy of the parameters as the servers hold them, in the order of the buckets."""
     held = {name: bucket for server in world.servers for name, bucket in server.shard.buckets.items()}
-    cut = cut_of(world.coordinator.view.holders)
+    cut = bucket_map_of(world.coordinator.view.holders)
     return [np.concatenate([held[piece].params for piece in cut.inside(name)]) for name in world.buckets]
 
 

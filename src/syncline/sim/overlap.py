@@ -36,7 +36,7 @@ class Overlap(StrEnum):
 
 
 @runtime_checkable
-class Shared(Protocol):
+class HasShares(Protocol):
     """A problem that knows which share of a pass each of its tables has."""
 
     @property
@@ -54,7 +54,7 @@ class Stage(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Step:
+class PassState:
     """How far a worker is in its step."""
 
     stage: Stage = Stage.NOTHING
@@ -87,7 +87,7 @@ class Departure:
 
 def shares_of(problem: Problem) -> list[float]:
     """Of each table, in a pass in either direction; by their sizes, if the problem knows no better."""
-    if isinstance(problem, Shared):
+    if isinstance(problem, HasShares):
         return list(problem.shares)
     return [table.size / problem.layout.size for table in problem.layout.tables]
 

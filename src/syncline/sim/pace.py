@@ -1,4 +1,4 @@
-"""Who computes when: by the clock and its compute times (clocked.py, passes.py), or by FRED's dispatch, without one."""
+"""Who computes when: by compute times (clocked.py, two_pass_steps.py), or by FRED's dispatch, without a clock."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from syncline.errors import Stalled
 from syncline.sim.clocked import Clocked
 from syncline.sim.dispatch import Dispatch, Pool
 from syncline.sim.overlap import Overlap
-from syncline.sim.passes import Passes
-from syncline.sim.processes import Client
+from syncline.sim.processes import SimulatedWorker
+from syncline.sim.two_pass_steps import Passes
 
 if TYPE_CHECKING:
     from syncline.sim.world import World
@@ -23,11 +23,11 @@ class Pace(Protocol):
     last: float
     """A worker that comes to this iteration is done."""
 
-    def begin(self, client: Client) -> None:
+    def begin(self, client: SimulatedWorker) -> None:
         """A worker is ready to compute its present iteration."""
         ...
 
-    def postpone(self, client: Client, seconds: float) -> None:
+    def postpone(self, client: SimulatedWorker, seconds: float) -> None:
         """A computation that is under way ends so much later."""
         ...
 
@@ -54,10 +54,10 @@ class Dispatched:
         self._dealer = dispatch.dealer(clients, world.draw)
         self._turns = clients * world.scenario.iterations
 
-    def begin(self, client: Client) -> None:
+    def begin(self, client: SimulatedWorker) -> None:
         self._ready.add(client.number)
 
-    def postpone(self, client: Client, seconds: float) -> None:
+    def postpone(self, client: SimulatedWorker, seconds: float) -> None:
         raise AssertionError("a dispatched run has no faults")
 
     def run(self, progress: Progress | None) -> None:

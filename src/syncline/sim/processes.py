@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from math import inf
 
 from syncline.messages import NodeId, server_id, worker_id
-from syncline.nodes.shard import Shard
-from syncline.nodes.worker import Worker
-from syncline.sim.overlap import Step
-from syncline.sim.replica import Replica
+from syncline.nodes.server.shard import Shard
+from syncline.nodes.server.worker import Worker
+from syncline.sim.overlap import PassState
+from syncline.sim.worker_model import WorkerModel
 
 
 @dataclass(slots=True, eq=False)
@@ -26,11 +26,11 @@ class Processor:
 
 
 @dataclass(slots=True, eq=False)
-class Client:
+class SimulatedWorker:
     """A worker process: its node, its replica, and what it is doing."""
 
     node: Worker
-    replica: Replica
+    replica: WorkerModel
     joining: bool = False
     """It has not begun its first iteration, and did not start with the run."""
     iteration: int = 0
@@ -53,7 +53,7 @@ class Client:
     """The seconds of its iterations from `block_start` to before `block_stop`, as far as there are any."""
     block_start: int = 0
     block_stop: int = 0
-    passes: Step = field(default_factory=Step)
+    passes: PassState = field(default_factory=PassState)
     """Where it is in its step, if computing overlaps with sending."""
     processor: Processor = field(default_factory=Processor)
 
@@ -70,7 +70,7 @@ class Client:
 
 
 @dataclass(slots=True, eq=False)
-class Server:
+class SimulatedServer:
     """A server process: its shard, and how many seconds it was busy with messages."""
 
     shard: Shard

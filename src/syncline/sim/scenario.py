@@ -12,7 +12,7 @@ from syncline.sim.faults import AddServer, Crash, Fault, Freeze, Join, RemoveSer
 from syncline.sim.network import Links
 from syncline.sim.overlap import Overlap
 from syncline.spec import write
-from syncline.strategy import ServerStrategy, check, check_model, is_bsp
+from syncline.strategies.server.strategy import ServerStrategy, check, check_model, is_bsp
 from syncline.sync import Release, SyncModel
 
 MOST_WORKERS = 1_000_000

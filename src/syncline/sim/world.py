@@ -1,7 +1,7 @@
 """The world: performs in virtual time what the nodes ask for, one event after another.
 
 The nodes are those of the real engines. The world owns the clock, the wires and the replicas; pace.py says when a
-worker computes, accidents.py what befalls it, outcome.py what a run has come to.
+worker computes, fault_script.py what befalls it, outcome.py what a run has come to.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from syncline.effects import Admit, Deliver, Effect, Event, Fail, Fetch, Ready, 
 from syncline.errors import GoneError, RunError, Stalled, UsageError
 from syncline.layout import Bucket
 from syncline.messages import COORDINATOR, Handover, Member, NodeId, Params, Push, Settled, View
-from syncline.nodes.coordinator import Coordinator
-from syncline.nodes.cutting import cut_of
-from syncline.nodes.meter import Meter
-from syncline.nodes.shard import Shard
-from syncline.nodes.worker import Phase, Worker
+from syncline.nodes.server.bucket_map import bucket_map_of
+from syncline.nodes.server.coordinator import Coordinator
+from syncline.nodes.server.meter import Meter
+from syncline.nodes.server.shard import Shard
+from syncline.nodes.server.worker import Phase, Worker
 from syncline.placement import checked
-from syncline.sim.accidents import Accidents
 from syncline.sim.agenda import NO_WORKER, Action, Agenda
-from syncline.sim.answers import answers_of
-from syncline.sim.cargo import cargo_of
+from syncline.sim.bucket_cargo import cargo_of
 from syncline.sim.curve import Curve
-from syncline.sim.handover import Handover as ReplicaHandover
-from syncline.sim.moves import check_placements, handover_bytes, replacing, ruler
+from syncline.sim.fault_script import FaultScript
+from syncline.sim.held_answers import answers_of
+from syncline.sim.link_turns import network_of
 from syncline.sim.network import Transfer
 from syncline.sim.outcome import Outcome, final_pieces, gap, judge, look, replica_gap, server_pieces
 from syncline.sim.pace import Pace, pace_of
-from syncline.sim.passes import Passes
 from syncline.sim.problem import Problem
-from syncline.sim.processes import Client, Server
-from syncline.sim.replica import Replica, Steps
+from syncline.sim.processes import SimulatedServer, SimulatedWorker
+from syncline.sim.replica_transfer import ReplicaTransfer as ReplicaHandover
 from syncline.sim.scenario import Scenario
+from syncline.sim.server_moves import check_placements, handover_bytes, replacing, ruler
 from syncline.sim.trace import TraceLog
-from syncline.sim.turns import network_of
-from syncline.strategy import Mode
+from syncline.sim.two_pass_steps import Passes
+from syncline.sim.worker_model import Steps, WorkerModel
+from syncline.strategies.server.strategy import Mode
 from syncline.sync import Release, SyncModel
 
 MOST_BUCKETS = 100_000
@@ -89,7 +89,7 @@ class World:
         """None: messages take no time."""
         self._last_words: list[Event] | None = None
         """What the coordinator is told while workers send what they have held back; None: they do not."""
-        self.accidents = Accidents(self)
+        self.accidents = FaultScript(self)
         self.handover = ReplicaHandover(self)
         self._steps = Steps()
         self._record = self.trace.record
@@ -129,7 +129,7 @@ class World:
         view = View(0, members, held)
         self.coordinator = Coordinator(view, replace)
         self.servers = [
-            Server(self._shard(number, view, strategy.sync[number], strategy.release))
+            SimulatedServer(self._shard(number, view, strategy.sync[number], strategy.release))
             for number in range(strategy.servers)
         ]
         self._parts = dataclasses.replace(
@@ -139,7 +139,7 @@ class World:
             first=dict(zip(self.buckets, self._initial, strict=True)),
             weigh=self._weight if made_up else None,
         )
-        self.clients: dict[int, Client] = {}
+        self.clients: dict[int, SimulatedWorker] = {}
         for member in members:
             self.add_client(member.worker, 0, view)
 
@@ -164,17 +164,17 @@ class World:
     def add_server(self) -> None:
         """A server process starts, and is admitted; it has the sync model of the others."""
         number, others = len(self.servers), self.servers[min(self.coordinator.servers)].shard.terms
-        server = Server(self._shard(number, self.coordinator.view, others.model, others.release))
+        server = SimulatedServer(self._shard(number, self.coordinator.view, others.model, others.release))
         if self.scenario.cluster.colocated and number in self.clients:
             server.processor = self.clients[number].processor
         self.servers.append(server)
         self.to_coordinator(self.coordinator, Admit(number))
 
-    def add_client(self, number: int, incarnation: int, view: View) -> Client:
+    def add_client(self, number: int, incarnation: int, view: View) -> SimulatedWorker:
         """A worker process starts; it must join unless the view names it."""
         node = Worker(number, incarnation, self._parts, view)
-        replica = Replica(self.problem, self._initial, steps=self._steps)
-        client = Client(node, replica, joining=node.phase is Phase.JOINING)
+        replica = WorkerModel(self.problem, self._initial, steps=self._steps)
+        client = SimulatedWorker(node, replica, joining=node.phase is Phase.JOINING)
         if self.scenario.cluster.colocated and number < len(self.servers):
             client.processor = self.servers[number].processor
         self.clients[number] = client
@@ -203,13 +203,13 @@ class World:
 
     # A worker's iterations.
 
-    def _start(self, client: Client, iteration: int) -> None:
+    def _start(self, client: SimulatedWorker, iteration: int) -> None:
         if client.frozen_until > self.agenda.now:
             self.agenda.at(client.frozen_until, client.number, self._start, client, iteration)
         elif client.alive:
             self.go_on(client, iteration)
 
-    def go_on(self, client: Client, iteration: int) -> None:
+    def go_on(self, client: SimulatedWorker, iteration: int) -> None:
         """A worker starts its next iteration, or is done."""
         client.iteration = iteration
         if client.leaving or iteration >= self.pace.last:
@@ -218,14 +218,14 @@ class World:
             client.joining = False
             self.pace.begin(client)
 
-    def finish(self, client: Client) -> None:
+    def finish(self, client: SimulatedWorker) -> None:
         client.done = True
         self.finished += client.awaited
         self.stop_awaiting(client)
         if client.leaving:
             self.accidents.leave(client)
 
-    def stop_awaiting(self, client: Client) -> None:
+    def stop_awaiting(self, client: SimulatedWorker) -> None:
         self.awaited -= client.awaited
         client.awaited = False
         self._end_if_all_done()
@@ -234,7 +234,7 @@ class World:
         """The run is over when nobody is awaited any more, and nothing of the model is on its way."""
         self.agenda.over = self.finished > 0 and self.awaited == 0 and not self.coordinator.moving
 
-    def train(self, client: Client) -> None:
+    def train(self, client: SimulatedWorker) -> None:
         """Compute one update for real, and hand it over bucket by bucket, last layers first."""
         node, now = client.node, self.agenda.now
         updates = client.replica.update(self.mode, client.number, client.iteration)
@@ -259,7 +259,7 @@ class World:
     def send(self, source: NodeId, send: Send) -> None:
         to, message, agenda = send.to, send.message, self.agenda
         payload, size, kind = send.payload, 0, type(message)
-        whom: int | Server | Coordinator
+        whom: int | SimulatedServer | Coordinator
         if kind is Params:
             size = message.size  # type: ignore[union-attr]
             if not size:
@@ -287,7 +287,7 @@ class World:
             event = Received(source, message, payload)
             self.network.send(Transfer(source, to, worker, size, arrive, whom, event))
 
-    def _arrival(self, source: NodeId, to: NodeId) -> tuple[int, Action, int | Server | Coordinator]:
+    def _arrival(self, source: NodeId, to: NodeId) -> tuple[int, Action, int | SimulatedServer | Coordinator]:
         """Of any other message: the number of the worker at either end, how it arrives, and where."""
         if to.role == "worker":
             return to.number, self._to_worker, to.number
@@ -296,7 +296,7 @@ class World:
             return worker, self._to_server, self.servers[to.number]
         return source.number, self.to_coordinator, self.coordinator
 
-    def _deliver(self, client: Client, deliver: Deliver) -> None:
+    def _deliver(self, client: SimulatedWorker, deliver: Deliver) -> None:
         cargo = self._cargo[deliver.bucket]
         place = cargo.place
         if place < 0:
@@ -326,27 +326,27 @@ class World:
         if self.handover.waiting:
             self.handover.serve(client)
 
-    def _deliver_part(self, client: Client, deliver: Deliver) -> int:
+    def _deliver_part(self, client: SimulatedWorker, deliver: Deliver) -> int:
         """A piece of a bucket: replicas stay in the buckets of the start; the place of the one that it is cut from."""
         place = bisect_right(self.buckets, deliver.bucket.start, key=lambda bucket: bucket.start) - 1
         where = self._within(self.buckets[place], deliver.bucket)
         client.replica.fresh_part(self.mode, place, where, deliver.payload)
         return place
 
-    def _fail(self, client: Client, fail: Fail) -> None:
+    def _fail(self, client: SimulatedWorker, fail: Fail) -> None:
         if not isinstance(fail.error, GoneError):
             raise fail.error
         client.alive = False
         client.step += 1
         self.stop_awaiting(client)
 
-    def _set_timer(self, client: Client, timer: SetTimer) -> None:
+    def _set_timer(self, client: SimulatedWorker, timer: SetTimer) -> None:
         over = self.agenda.now + timer.seconds
         self.agenda.at(over, client.number, self._to_worker, client.number, Timer(timer.key))
 
     # Arrivals.
 
-    def _queue_at_server(self, server: Server, event: Received) -> None:
+    def _queue_at_server(self, server: SimulatedServer, event: Received) -> None:
         """A message first waits until the server has worked through those before it, and through itself."""
         message, seconds = event.message, self._handling
         if type(message) is Push:
@@ -368,7 +368,7 @@ class World:
         else:
             self.to_worker(number, event)
 
-    def at_server(self, server: Server, event: Event) -> None:
+    def at_server(self, server: SimulatedServer, event: Event) -> None:
         shard, now = server.shard, self.agenda.now
         effects = shard.handle(event, now)
         if self.recording:
@@ -395,14 +395,14 @@ class World:
         moved = coordinator.moved
         effects = coordinator.handle(event, self.agenda.now)
         if coordinator.moved != moved:
-            self._weigh(cut_of(coordinator.view.holders).holder)
+            self._weigh(bucket_map_of(coordinator.view.holders).holder)
         self.perform(COORDINATOR, effects)
         if type(event) is Received and type(event.message) is Settled:
             self._end_if_all_done()
 
     # The end.
 
-    def members(self) -> list[Client]:
+    def members(self) -> list[SimulatedWorker]:
         """The workers that have done all their iterations and are still members."""
         named = {(member.worker, member.incarnation) for member in self.coordinator.view.members}
         return [
@@ -438,7 +438,7 @@ class World:
             if client.alive and client.node.is_waiting:
                 raise Stalled(f"worker {client.number} could not send what it had held back, and still waits")
 
-    def _let_go(self, client: Client, _: None) -> None:
+    def _let_go(self, client: SimulatedWorker, _: None) -> None:
         if client.node.phase is Phase.RUNNING:
             self.accidents.leave(client)
 

@@ -9,7 +9,7 @@ import numpy as np
 from syncline.draw import Draw
 from syncline.spec import parse, write
 from syncline.sync import Release, SyncModel, applies_at_close
-from syncline.testing.table import Table
+from syncline.testing.table import ChoiceTable
 
 WORKERS = 4
 ITERATIONS = 12
@@ -34,10 +34,10 @@ def check_sync_model(model: SyncModel, *, bound: int | None = None, schedules: i
     _check_pure(model)
 
 
-def _tables(model: SyncModel, schedules: int) -> Iterator[tuple[Table, int | None]]:
+def _tables(model: SyncModel, schedules: int) -> Iterator[tuple[ChoiceTable, int | None]]:
     for seed in range(schedules):
         for release in Release:
-            yield Table(model, release, WORKERS, ITERATIONS, Draw(seed)), (seed if seed % 2 else None)
+            yield ChoiceTable(model, release, WORKERS, ITERATIONS, Draw(seed)), (seed if seed % 2 else None)
 
 
 def _check_value(model: SyncModel) -> None:
@@ -48,14 +48,14 @@ def _check_value(model: SyncModel) -> None:
     assert parse("sync", text) == model, f"{text!r} does not read back as {model!r}; is it a frozen dataclass?"
 
 
-def _check_progress(table: Table, what: str) -> None:
+def _check_progress(table: ChoiceTable, what: str) -> None:
     stuck = {worker: i for worker, i in table.waiting.items() if worker in table.next}
     assert not stuck, f"{what}: these workers wait forever, at these iterations: {stuck}; V is {table.bucket_v}"
     unfinished = {worker: i for worker, i in table.next.items() if i < table.iterations}
     assert not unfinished, f"{what}: these workers did not finish: {unfinished}"
 
 
-def _check_exactly_once(table: Table, what: str) -> None:
+def _check_exactly_once(table: ChoiceTable, what: str) -> None:
     assert table.params.max(initial=0) <= 1, f"{what}: an update was applied twice"
     applied = {(int(c) // table.iterations, int(c) % table.iterations) for c in np.flatnonzero(table.params)}
     closed = {(worker, i) for worker, i in table.taken if i < table.bucket_v or not applies_at_close(table.model)}
@@ -65,13 +65,13 @@ def _check_exactly_once(table: Table, what: str) -> None:
     )
 
 
-def _check_bound(table: Table, bound: int, what: str) -> None:
+def _check_bound(table: ChoiceTable, bound: int, what: str) -> None:
     for worker, i, v in table.answered:
         assert i < v + bound, f"{what}: worker {worker} was answered for iteration {i} when V was {v}"
 
 
 def _check_pure(model: SyncModel) -> None:
-    first, second = (Table(model, Release.LAZY, WORKERS, ITERATIONS, Draw(7)) for _ in range(2))
+    first, second = (ChoiceTable(model, Release.LAZY, WORKERS, ITERATIONS, Draw(7)) for _ in range(2))
     first.run()
     second.run()
     assert first.answered == second.answered, f"{write(model)}: the same schedule gave other answers the second time"

@@ -11,8 +11,8 @@ from syncline.draw import Draw
 from syncline.effects import Effect, Received, Send
 from syncline.layout import Bucket, Values
 from syncline.messages import COORDINATOR, Member, Params, Push, Taken, View, worker_id
-from syncline.nodes.shard import Shard
-from syncline.nodes.terms import Terms
+from syncline.nodes.server.shard import Shard
+from syncline.nodes.server.shard_terms import ShardTerms
 from syncline.rules import Memory
 from syncline.sync import Release, SyncModel
 
@@ -36,7 +36,7 @@ class Count:
 
 
 @dataclass
-class Table:
+class ChoiceTable:
     """One shard with one bucket, some workers, and what became of their pushes."""
 
     model: SyncModel
@@ -55,7 +55,7 @@ class Table:
 
     def __post_init__(self) -> None:
         self._view = View(0, tuple(Member(worker, 0, 0) for worker in range(self.workers)), ((BUCKET,),))
-        terms = Terms(self.model, Count(), Dense(), self.draw, self.release)
+        terms = ShardTerms(self.model, Count(), Dense(), self.draw, self.release)
         self.params = np.zeros(self.workers * self.iterations, np.float32)
         self.shard = Shard(0, {BUCKET: self.params}, terms, self._view)
         self.next = dict.fromkeys(range(self.workers), 0)

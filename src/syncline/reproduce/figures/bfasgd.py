@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from syncline.reproduce.figure import Figure, Result, Results, Run, Verdict
+from syncline.reproduce.figure import Figure, FigureRun, Result, Results, Verdict
 from syncline.reproduce.figures.fasgd import FASGD, POINTS, Size, cost, experiment
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ def _gate(push: float, fetch: float, on_skip: str = "accumulate") -> str:
     return f"bandwidth:push={push:g},fetch={fetch:g},on_skip={on_skip}"
 
 
-def _runs(gates: Sequence[str], quick: bool) -> list[Run]:
+def _runs(gates: Sequence[str], quick: bool) -> list[FigureRun]:
     size = QUICK if quick else SIZE
-    return [Run(gate, experiment(size, FASGD, 0, gate=gate), POINTS) for gate in dict.fromkeys(gates)]
+    return [FigureRun(gate, experiment(size, FASGD, 0, gate=gate), POINTS) for gate in dict.fromkeys(gates)]
 
 
 def _shares(result: Result) -> tuple[float, float]:

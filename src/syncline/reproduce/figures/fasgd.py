@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from syncline.reproduce.figure import Figure, Result, Results, Run, Verdict
+from syncline.reproduce.figure import Figure, FigureRun, Result, Results, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -59,11 +59,11 @@ def _name(size: Size, rule: str, seed: int) -> str:
     return f"{size[0]} clients of batch {size[1]}, {rule}, seed {seed}"
 
 
-def _runs(sizes: Sequence[Size], quick: bool) -> list[Run]:
+def _runs(sizes: Sequence[Size], quick: bool) -> list[FigureRun]:
     if quick:
         sizes = [(clients, batch, 2_000) for clients, batch, _ in sizes if clients <= 2_000]
     return [
-        Run(_name(size, rule, seed), experiment(size, rule, seed), POINTS)
+        FigureRun(_name(size, rule, seed), experiment(size, rule, seed), POINTS)
         for size in sizes
         for rule in (FASGD, SASGD)
         for seed in (SEEDS[:1] if quick else SEEDS)

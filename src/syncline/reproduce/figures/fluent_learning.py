@@ -11,7 +11,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from syncline.recipes import RECIPES
-from syncline.reproduce.figure import Figure, Result, Results, Run, Verdict
+from syncline.reproduce.figure import Figure, FigureRun, Result, Results, Verdict
 from syncline.reproduce.figures.fluent_cluster import ANEW, COLOURS, RELEASES, STRAGGLERS, machines, per_100
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ def _run(
     quick: bool,
     recipe: str = "mnist-mlp",
     cost: str | None = None,
-) -> Run:
+) -> FigureRun:
     there = machines(stragglers, workers)
     if quick:  # a message takes as long as that of the larger network
         there["network"]["bandwidth"] = f"{GIGABIT * RECIPES[QUICK].values / RECIPES[recipe].values:.3f}kbit"
     if cost is not None:
         there["network"]["delay_cost"] = cost
-    return Run(
+    return FigureRun(
         name,
         {
             "iterations": 60 if quick else 300,
@@ -77,7 +77,7 @@ SIZES = (64, 128)
 MODELS = ("bsp", "ssp:3", "asp", "pssp:s=3,p=0.1", "pssp:s=3,p=0.3", "pssp:s=3,p=0.5")
 
 
-def _accuracy_runs(quick: bool) -> list[Run]:
+def _accuracy_runs(quick: bool) -> list[FigureRun]:
     return [
         _run(f"{workers} workers, {model}", workers, {"sync": model, "servers": servers}, ANEW, quick)
         for workers, servers in zip(SIZES, (1, 8), strict=True)
@@ -118,7 +118,7 @@ def _case(stragglers: str, servers: int, cost: str) -> str:
     return f"{stragglers}, {servers} server{'s' * (servers > 1)}, {cost}"
 
 
-def _lazy_runs(quick: bool) -> list[Run]:
+def _lazy_runs(quick: bool) -> list[FigureRun]:
     return [
         _run(
             f"{_case(stragglers, servers, cost)}, {release}",
@@ -190,7 +190,7 @@ def _cells() -> list[tuple[str, str, str]]:
     ]
 
 
-def _table_runs(quick: bool) -> list[Run]:
+def _table_runs(quick: bool) -> list[FigureRun]:
     return [
         _run(
             ", ".join(cell),

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from syncline.layout import Table
-from syncline.reproduce.figure import Figure, Results, Run, Verdict
+from syncline.reproduce.figure import Figure, FigureRun, Results, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -40,9 +40,9 @@ def _name(workers: int, system: str) -> str:
     return f"{workers} workers, {system}"
 
 
-def _runs(quick: bool) -> list[Run]:
+def _runs(quick: bool) -> list[FigureRun]:
     return [
-        Run(
+        FigureRun(
             _name(workers, system),
             {
                 "iterations": 5 if quick else 50,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from syncline.reproduce.figure import Figure, Results, Run, Verdict
+from syncline.reproduce.figure import Figure, FigureRun, Results, Verdict
 from syncline.reproduce.figures.fluent_cluster import COLOURS, RELEASES, STAY, STRAGGLERS, machines, per_100
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ def _name(stragglers: str, release: str, model: str) -> str:
     return f"{stragglers}, {release}, {model}"
 
 
-def _runs(quick: bool) -> list[Run]:
+def _runs(quick: bool) -> list[FigureRun]:
     return [
-        Run(
+        FigureRun(
             _name(stragglers, release, model),
             {
                 "iterations": 100 if quick else 1000,

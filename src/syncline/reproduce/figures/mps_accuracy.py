@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from syncline.recipes import RECIPES
 from syncline.recipes.layer_lists import LAYER_LISTS
 from syncline.recipes.layer_shares import STEP_SECONDS
-from syncline.reproduce.figure import Figure, Result, Results, Run, Verdict
+from syncline.reproduce.figure import Figure, FigureRun, Result, Results, Verdict
 from syncline.reproduce.figures.mps_cluster import HOSTS, JITTER
 from syncline.reproduce.figures.mps_combination import PLAIN, TECHNIQUES, TOGETHER
 
@@ -23,11 +23,11 @@ TARGET = 0.98
 """Of the best accuracy of the plain run: the time to it is compared."""
 
 
-def _runs(quick: bool) -> list[Run]:
+def _runs(quick: bool) -> list[FigureRun]:
     recipe = "digits-mlp" if quick else "mnist-cnn"
     rate = GIGABIT * RECIPES[recipe].values / LAYER_LISTS["resnet56"]().size
     return [
-        Run(
+        FigureRun(
             technique,
             {
                 "iterations": 400 if quick else 2000,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from syncline.recipes.layer_shares import STEP_SECONDS
-from syncline.reproduce.figure import Results, Run
+from syncline.reproduce.figure import FigureRun, Results
 
 MODELS = tuple(STEP_SECONDS)
 HOSTS = 4
@@ -24,9 +24,9 @@ JITTER = 0.05
 """By how much a step's time varies: the sigma of a lognormal."""
 
 
-def run(name: str, model: str, strategy: Mapping[str, Any], quick: bool, hosts: int = HOSTS) -> Run:
+def run(name: str, model: str, strategy: Mapping[str, Any], quick: bool, hosts: int = HOSTS) -> FigureRun:
     """A run of one of the models."""
-    return Run(
+    return FigureRun(
         name,
         {
             "iterations": 12 if quick else 40,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from syncline.reproduce.figure import Figure, Results, Run, Verdict
+from syncline.reproduce.figure import Figure, FigureRun, Results, Verdict
 from syncline.reproduce.figures.mps_cluster import COLOURS, HOSTS, MODELS, run, speedup
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def _name(model: str, technique: str, hosts: int = HOSTS) -> str:
     return f"{model}, {technique}, {hosts} machines"
 
 
-def _runs(quick: bool) -> list[Run]:
+def _runs(quick: bool) -> list[FigureRun]:
     bars = [
         run(_name(model, technique), model, {"placement": "balanced", **settings}, quick)
         for model in MODELS

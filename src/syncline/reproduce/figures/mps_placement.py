@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.placement import checked
 from syncline.recipes.layer_lists import LAYER_LISTS
-from syncline.reproduce.figure import Figure, Results, Run, Verdict
+from syncline.reproduce.figure import Figure, FigureRun, Results, Verdict
 from syncline.reproduce.figures.mps_cluster import COLOURS, HOSTS, MODELS, run, speedup
 from syncline.spec import parse
 
@@ -18,7 +18,7 @@ PLACEMENTS = ("uniform", "roundrobin", "balanced", "elastic")
 WHOLE_TABLES = ("roundrobin", "balanced")
 
 
-def _runs(quick: bool) -> list[Run]:
+def _runs(quick: bool) -> list[FigureRun]:
     return [
         run(f"{model}, {placement}", model, {"placement": placement, "overlap": "backward"}, quick)
         for model in MODELS

@@ -1,0 +1,74 @@
+"""How a training run stands, read off the pulses of its workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from syncline.engines.net.control import Pulse
+
+
+@dataclass(frozen=True)
+class WorkerProgress:
+    """Where one worker is."""
+
+    pulse: Pulse
+    at: float
+    """When that was heard."""
+    rate: float
+    """Iterations a second, lately."""
+
+    @property
+    def waited_share(self) -> float:
+        spent = self.pulse.computed + self.pulse.waited
+        return self.pulse.waited / spent if spent else 0.0
+
+    @property
+    def step_seconds(self) -> float:
+        """What an iteration takes, with all waiting."""
+        return (self.pulse.computed + self.pulse.waited) / max(1, self.pulse.iteration)
+
+    @property
+    def compute_seconds(self) -> float:
+        """What it computes for, in an iteration."""
+        return self.pulse.computed / max(1, self.pulse.iteration)
+
+
+class ProgressBoard:
+    """The latest of every worker; when another model's turn has come, all begin anew."""
+
+    def __init__(self) -> None:
+        self.model = ""
+        self.places: dict[int, WorkerProgress] = {}
+        self.quality: tuple[float, float] | None = None
+        """Loss and accuracy, when somebody last looked."""
+
+    def heard(self, pulse: Pulse, now: float) -> None:
+        if pulse.model != self.model:
+            self.model, self.places, self.quality = pulse.model, {}, None
+        if pulse.loss is not None and pulse.accuracy is not None:
+            self.quality = pulse.loss, pulse.accuracy
+        before = self.places.get(pulse.worker)
+        if before is None or pulse.computed >= before.pulse.computed:  # less: a word on the model's quality alone
+            self.places[pulse.worker] = WorkerProgress(pulse, now, _rate(pulse, now, before))
+
+    def slowest(self) -> tuple[int, str] | None:
+        """Which worker takes longest for an iteration, and why; nobody, while there is no telling.
+
+        Those who are kept in step all take equally long: then it is the one that computes longest.
+        """
+        longest = max((place.step_seconds for place in self.places.values()), default=0.0)
+        last = [(each, worker) for worker, each in self.places.items() if each.step_seconds >= 0.9 * longest]
+        if len(self.places) < 2 or not longest:
+            return None
+        place, worker = max(last, key=lambda pair: (pair[0].compute_seconds, pair[1]))
+        return worker, "waits for others" if place.waited_share > 0.5 else "computes longest"
+
+
+def _rate(pulse: Pulse, now: float, before: WorkerProgress | None) -> float:
+    """Iterations a second since the last time; the first time, since the beginning."""
+    if before is None:
+        spent = pulse.computed + pulse.waited
+        return pulse.iteration / spent if spent else 0.0
+    if now - before.at < 0.1:
+        return before.rate
+    return (pulse.iteration - before.pulse.iteration) / (now - before.at)

@@ -1,0 +1,1 @@
+"""The coordinator process: who takes part in a run, and who is alive."""

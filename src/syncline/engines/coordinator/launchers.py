@@ -1,0 +1,57 @@
+"""The launchers of a run, as the coordinator knows them: what they are told, and what the first one has started."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+
+from syncline.engines.coordinator.participant import Participant
+from syncline.engines.net.connection import Connection
+from syncline.engines.net.control import Hello, Seen
+from syncline.engines.net.frames import Frame
+from syncline.engines.process import outlive_parent
+
+
+class Launchers:
+    """The launcher, and those of other hosts whose workers have joined; `expected`: so many workers are its own."""
+
+    def __init__(self, out: Callable[[Connection, Frame], None], expected: int) -> None:
+        self._out = out
+        self._expected = expected
+        self.launcher: Connection | None = None
+        self.all: dict[Connection, Hello] = {}
+        self.groups: set[int] = set()
+        """The process groups that the launcher has started."""
+
+    def enter(self, wire: Connection, hello: Hello) -> None:
+        self.all[wire] = hello
+        if hello.role == "launcher":
+            self.launcher = wire
+            outlive_parent()
+
+    def tell_launcher(self, message: Frame) -> None:
+        if self.launcher is not None:
+            self._out(self.launcher, message)
+
+    def tell(self, peer: Participant, what: str, usage: bool = False) -> None:
+        """Have launchers say what has become of a worker or server."""
+        ours = peer.id.number < self._expected
+        for agent in self.all:
+            mine = ours == (agent is self.launcher)
+            self._out(agent, Seen(peer.id.role, peer.id.number, peer.incarnation, what, usage and mine))
+
+    def tell_name(self, peer: Participant) -> None:
+        """The launcher of a worker or server that joins learns which number it was given."""
+        joined = Seen(peer.id.role, peer.id.number, peer.incarnation, "joined", pid=peer.hello.pid)
+        for agent, hello in self.all.items():
+            if agent is not self.launcher and hello.host == peer.hello.host:
+                self._out(agent, joined)
+
+    def kill_groups(self) -> None:
+        """The launcher is gone: nobody else is left to end what it has started."""
+        for group in self.groups:
+            with suppress(OSError):
+                if os.getpgid(group) == group:
+                    os.killpg(group, signal.SIGKILL)

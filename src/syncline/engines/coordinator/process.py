@@ -1,0 +1,372 @@
+"""The coordinator process: whoever takes part in a run is known here, and it watches who lives.
+
+    python -m syncline.engines.coordinator WORKERS SERVERS SETTINGS
+
+1. A connection is about one model at most (trained_model.py); whoever trains several opens several.
+2. A worker whose connection ends without a word is lost at once: the kernel ends it when the process dies. So is one
+   whose process has ended, by its launcher's word; one whose host acknowledges nothing any more; and one that is
+   stopped (SIGSTOP) for longer than the patience. One that computes, however long, is not.
+3. A server that is lost or stopped ends the run, unless nobody needs it any more; so does the loss of the launcher, and
+   then everything is killed that the launcher has started.
+4. Told to stop, it lets those who have joined finish, and those who still read; then it stops the servers.
+5. A server that joins is given a number, and a part of every model (trained_model.py). One that is asked to leave is
+   let go once it holds nothing of any model; the last one cannot. A server that holds nothing may go without a word.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from math import inf
+from time import monotonic
+
+from msgspec.structs import replace
+
+from syncline.engines.coordinator.all_gather import AllGather
+from syncline.engines.coordinator.bucket_size import fitting
+from syncline.engines.coordinator.launchers import Launchers
+from syncline.engines.coordinator.liveness import Liveness
+from syncline.engines.coordinator.participant import Participant
+from syncline.engines.coordinator.roster import Refusal, Roster, RosterEntry
+from syncline.engines.coordinator.server_departures import ServerDepartures
+from syncline.engines.coordinator.trained_model import OVER
+from syncline.engines.coordinator.trained_models import TrainedModels
+from syncline.engines.net.connection import Connection
+from syncline.engines.net.control import (
+    Abort,
+    Declare,
+    Ended,
+    Figures,
+    Frozen,
+    Hello,
+    Pulse,
+    Reached,
+    Refused,
+    Seated,
+    Seen,
+    Share,
+    Started,
+    Stop,
+    Welcome,
+    Withdraw,
+)
+from syncline.engines.net.event_loop import BACKLOG, EventLoop
+from syncline.engines.net.frames import DECLARATION, STRANGER, Frame
+from syncline.engines.net.refusals import RefusalLog
+from syncline.engines.net.wiring import Wiring, listen
+from syncline.engines.process import run
+from syncline.engines.process_state import patience
+from syncline.errors import PeerError
+from syncline.messages import JoinRequest, LeaveNotice, Report, Settled
+
+TICK = 0.5
+"""Seconds between two looks at who is stopped or silent."""
+
+GRACE = 5.0
+"""Seconds that servers have to end."""
+
+
+class CoordinatorProcess:
+    """Everyone who takes part, and the models that they train."""
+
+    def __init__(self, workers: int, servers: int, layers: Mapping[str, Mapping[str, str]], wiring: Wiring) -> None:
+        """`layers`: the user's settings by where they were said, the strongest first."""
+        self.over = False
+        self.expected = workers
+        self.count = servers
+        self.layers = layers
+        self._wiring = wiring
+        self._loop = EventLoop(self)
+        self._refusals = RefusalLog("coordinator")
+        self._roster = Roster(workers, servers, wiring)
+        self._servers, self._workers, self._peers = self._roster.servers, self._roster.workers, self._roster.peers
+        self._models = TrainedModels(self, self._servers)
+        self._launchers = Launchers(self.out, workers)
+        self.tell = self._launchers.tell
+        self.departures = ServerDepartures(self._servers, self._models.all, servers, self.out, self.tell)
+        self._stopping = False
+        self._aborted: str | None = None
+        self._servers_told = False
+        self._until = inf
+        """When servers that were told to end are no longer waited for."""
+        self._all_gather = AllGather(self.out)
+        self._liveness = Liveness(patience(os.environ))
+        self._never: set[int] = set()
+        """Those who will not be there when a model begins."""
+
+    def run(self) -> int:
+        port = int(os.environ.get("SYNCLINE_PORT", "0"))
+        unix, tcp = listen(self._loop, self._wiring, port)
+        print(unix, tcp or "-", flush=True)
+        look = monotonic() + TICK
+        while not self.over:
+            self._loop.turn(max(look - monotonic(), 0.0))
+            if monotonic() >= look:
+                look = monotonic() + TICK
+                self._watch()
+                self._stop_if_idle()
+        self._last_words()
+        self._loop.close()
+        return 0
+
+    def _last_words(self) -> None:
+        """Let the launcher hear all that was said to it, if it listens."""
+        until = monotonic() + GRACE
+        launcher = self._launchers.launcher
+        while launcher is not None and launcher.waiting and monotonic() < until:
+            self._loop.turn(0.1)
+
+    # Frames.
+
+    def sink(self, wire: Connection, message: Frame, size: int) -> memoryview:
+        raise PeerError(f"{type(message).__name__} with a payload; the coordinator takes none")
+
+    def frame(self, wire: Connection, message: Frame, payload: memoryview | None) -> None:
+        if wire is self._launchers.launcher:
+            self._from_launcher(message)
+        elif wire in self._launchers.all:
+            self._from_agent(message)
+        elif wire not in self._peers:
+            self._greet(wire, message)
+        elif self._peers[wire].id.role == "server":
+            self._from_server(self._peers[wire], message)
+        else:
+            self._from_worker(self._peers[wire], message)
+
+    def closed(self, wire: Connection, reason: str) -> None:
+        self._liveness.forget(wire)
+        peer = self._peers.pop(wire, None)
+        if self._launchers.all.pop(wire, None) is not None:
+            if wire is self._launchers.launcher:
+                self.abort("the launcher is gone")
+                self.over = True
+                self._launchers.kill_groups()
+        elif peer is None:
+            if reason:
+                self._refusals.sent_away(reason)
+        elif peer.id.role == "server":
+            self._server_closed(peer, reason)
+        else:
+            self._worker_closed(peer, reason)
+            self._stop_if_idle()
+
+    def _from_launcher(self, message: Frame) -> None:
+        if isinstance(message, Stop):
+            self._stopping = True
+            self._stop_if_idle()
+        elif isinstance(message, Abort):
+            self.abort(message.reason)
+        elif isinstance(message, Started):
+            self._launchers.groups.add(message.pid)
+        elif isinstance(message, Seen):
+            self._process_ended(message)
+        else:
+            raise PeerError(f"{type(message).__name__} from the launcher")
+
+    def _from_agent(self, message: Frame) -> None:
+        if isinstance(message, Started):
+            return  # its processes are its own affair
+        if not isinstance(message, Frozen):
+            raise PeerError(f"{type(message).__name__} from an agent")
+        for _, entry in self._liveness.reported(self._workers, message):
+            self._frozen(entry)
+        for number, _ in self._liveness.reported(self._servers, message):
+            self._server_frozen(number)
+
+    def _from_server(self, peer: Participant, message: Frame) -> None:
+        if isinstance(message, Report | Seated | Settled | Reached) and peer.trained is not None:
+            peer.trained.from_server(peer, message)
+        elif isinstance(message, Withdraw):
+            if not self._stopping and not self._models.over:  # else it will be let go
+                self.departures.withdraw(peer.id.number)
+        elif isinstance(message, Figures):
+            self._launchers.tell_launcher(message)
+        elif isinstance(message, Abort):
+            self.abort(message.reason)
+        else:
+            raise PeerError(f"{type(message).__name__} from a server")
+
+    def _from_worker(self, peer: Participant, message: Frame) -> None:
+        if isinstance(message, Declare):
+            self._models.declare(peer, message, self._stopping)
+        elif isinstance(message, Seated | JoinRequest | LeaveNotice) and peer.trained is not None:
+            peer.trained.from_worker(peer, message)
+            self._meet()
+        elif isinstance(message, Reached) and peer.trained is not None:
+            peer.trained.changes.reached(peer, message)
+        elif isinstance(message, Share):
+            self._all_gather.say(peer, message)
+            self._meet()
+        elif isinstance(message, Pulse):
+            launcher = self._launchers.launcher
+            if launcher is not None and not launcher.backlog:  # one that is not read is not worth keeping
+                self.out(launcher, replace(message, worker=peer.id.number))
+        else:
+            raise PeerError(f"{type(message).__name__} from a worker")
+
+    def out(self, wire: Connection, message: Frame) -> None:
+        if wire.fileno() < 0:
+            return
+        if wire.backlog > BACKLOG:
+            wire.cut()  # it does not read; it is found gone at the next look
+            return
+        try:
+            wire.send(message)
+        except OSError:
+            return  # it is gone; its end is read as such
+        self._loop.write(wire)
+
+    # Who comes.
+
+    def _greet(self, wire: Connection, message: Frame) -> None:
+        if not isinstance(message, Hello):
+            raise PeerError("the first frame must say who this is")
+        try:
+            self._roster.check(message)
+            self._admit(wire, message)
+        except Refusal as refusal:
+            wire.send(Refused(str(refusal)))
+            raise PeerError(str(refusal)) from None
+
+    def _admit(self, wire: Connection, hello: Hello) -> None:
+        role = hello.role
+        over = OVER if self._models.over or self._stopping else self._aborted
+        if over is not None and (role in ("worker", "agent") or not hello.run):
+            raise Refusal(over)
+        if role == "launcher" and self._launchers.launcher is not None:
+            raise Refusal("there is a launcher already")
+        number, incarnation = -1, 0
+        if role == "server":
+            peer = self._roster.admit_server(wire, hello)
+            number = peer.id.number
+        elif role == "worker":
+            peer = self._roster.admit_worker(wire, hello)
+            number, incarnation = peer.id.number, peer.incarnation
+            self._never.discard(number)
+            self._launchers.tell_name(peer)
+        else:
+            self._launchers.enter(wire, hello)
+        self._loop.known(wire, DECLARATION if role == "worker" else STRANGER)
+        if role != "server" or not hello.run:
+            self.out(wire, Welcome(self._wiring.run, number, incarnation, self.expected))
+        if role == "server":
+            if not hello.run:
+                self._launchers.tell_name(self._peers[wire])
+                self.tell(self._peers[wire], "has come")
+            self._models.assign_servers()
+
+    def fitting(self, values: int, said: Iterable[Mapping[str, str]]) -> dict[str, str]:
+        return fitting(self._wiring, values, said)
+
+    def first_servers(self) -> Collection[int]:
+        return self._roster.first_servers()
+
+    def absent(self) -> Collection[int]:
+        return self._never
+
+    def count_out(self, number: int) -> None:
+        self._never.add(number)
+        if not self._models.begun and self._never.issuperset({*range(self.expected), *self._workers}):
+            self.abort("every worker is gone before the run began")
+        self._models.begin_if_ready()
+
+    def _meet(self) -> None:
+        """Let those hear each other who have something to say, once nobody is missing."""
+        if self._all_gather.said:
+            self._all_gather.end_if_all(self._roster.participants())
+
+    # Life and death.
+
+    def _watch(self) -> None:
+        now = monotonic()
+        for _, entry in self._liveness.stopped(self._workers, now):
+            self._frozen(entry)
+        for number, _ in self._liveness.stopped(self._servers, now):
+            self._server_frozen(number)
+        for wire in self._liveness.silent([*self._peers, *self._launchers.all], now):
+            self._loop.lose(wire, "its host acknowledges nothing any more")
+        self.departures.settled()
+        self._meet()
+
+    def _frozen(self, entry: RosterEntry) -> None:
+        """A worker is stopped: it is lost as a member, and learns so when it wakes up."""
+        what = f"stopped for more than {self._liveness.patience:g} s"
+        for peer in list(entry.peers):
+            if peer.trained is None or not peer.trained.begun or peer.left is not None:
+                self.out(peer.wire, Refused(f"worker {peer.id.number} was {what}"))
+                self._loop.lose(peer.wire, what)
+            else:
+                peer.trained.lose(peer, what)
+
+    def _server_frozen(self, number: int) -> None:
+        if self._aborted is None and self.departures.needs(number):
+            self.abort(f"server{number} is stopped for more than {self._liveness.patience:g} s")
+
+    def _process_ended(self, seen: Seen) -> None:
+        """A process that the launcher has started is over, whoever may still hold its connections."""
+        self._launchers.groups.discard(seen.pid)
+        entry = self._workers.get(seen.number)
+        if entry is not None and self._liveness.is_here(entry, seen.pid):
+            for peer in list(entry.peers):
+                self._loop.lose(peer.wire, f"its process {seen.what}")
+        elif seen.number not in self._roster.ever:  # it never came
+            self.count_out(seen.number)
+
+    def _worker_closed(self, peer: Participant, reason: str) -> None:
+        number, entry = peer.id.number, self._roster.strike(peer)
+        if peer.trained is not None:
+            entry.began |= peer.trained.begun
+            peer.trained.closed(peer, reason)
+            self._models.forget_if_empty(peer.trained)
+        if not entry.peers:
+            if not entry.began and (number < self.expected or not self._models.begun):
+                self.tell(peer, f"gone before the run began{reason and ': ' + reason}")
+            self.count_out(number)
+            self._all_gather.leave(number)
+        self._meet()
+
+    def _server_closed(self, peer: Participant, reason: str) -> None:
+        entry = self._roster.strike(peer)
+        what = f"its connection ended{reason and ': ' + reason}"
+        if self._stopping:
+            self.over = not self._servers
+        elif entry.released or not self.departures.needs(peer.id.number):
+            self.departures.gone(entry, peer, what)
+        elif not self._models.over or self._roster.has_readers(monotonic()):
+            self.abort(f"{peer.id} is gone: {what}")
+        elif not entry.peers:
+            self.tell(peer, f"{what}, when all was done")
+
+    # How it ends.
+
+    def _stop_if_idle(self) -> None:
+        """Stop the servers once nobody needs them, and go when they are gone."""
+        if not self._stopping:
+            return
+        if self._servers_told:
+            self.over |= monotonic() > self._until
+        elif not any(trained.members for trained in self._models.all.values()) and not self._roster.has_readers(
+            monotonic()
+        ):
+            self._servers_told = True
+            self._until = monotonic() + GRACE
+            for entry in self._servers.values():
+                self.out(entry.peers[0].wire, Stop())
+            self.over = not self._servers
+
+    def ended(self) -> None:
+        """A model has ended; if it was the last, the launcher need not fear for the servers any more."""
+        if self._models.over:
+            self._launchers.tell_launcher(Ended())
+
+    def abort(self, reason: str) -> None:
+        self._aborted = self._aborted or reason
+        for wire in (*(peer.wire for peer in self._peers.values() if peer.id.role == "worker"), *self._launchers.all):
+            self.out(wire, Abort(reason))
+
+
+def main() -> int:
+    workers, servers, layers = sys.argv[1:]
+    return run(CoordinatorProcess(int(workers), int(servers), json.loads(layers), Wiring.read(os.environ)).run)

@@ -1,0 +1,154 @@
+"""The register of a run: which servers and workers are there, in which incarnation, on which connections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hmac import compare_digest
+from itertools import count
+
+from syncline.engines.coordinator.participant import Participant
+from syncline.engines.net.connection import Connection
+from syncline.engines.net.control import PROTOCOL, Hello
+from syncline.engines.net.wiring import Wiring
+from syncline.messages import server_id, worker_id
+
+MOST_WORKERS = 1 << 16
+"""Whoever was ever there has a number of its own."""
+
+MOST_SERVERS = 1 << 12
+"""So many may come and go."""
+
+MOST_CONNECTIONS = 64
+"""Of one process: one for each model that it trains."""
+
+
+READING = 600.0
+"""Seconds that a worker which has left may read the final parameters, if others have to wait for it."""
+
+
+class Refusal(Exception):
+    """Why somebody cannot take part."""
+
+
+@dataclass(eq=False, slots=True)
+class RosterEntry:
+    """A server or worker process; `peers` are its connections."""
+
+    hello: Hello
+    incarnation: int = 0
+    peers: list[Participant] = field(default_factory=list)
+    asked: int = 0
+    """How many further connections it was asked for."""
+    began: bool = False
+    """Something that it trains has begun."""
+    leaving: bool = False
+    """A server that was asked to leave."""
+    released: bool = False
+    """A server that holds nothing any more, and may go."""
+
+
+class Roster:
+    """Who is there. `expected`: so many workers start the run; `count`: so many servers."""
+
+    def __init__(self, expected: int, count: int, wiring: Wiring) -> None:
+        self.servers: dict[int, RosterEntry] = {}
+        self.workers: dict[int, RosterEntry] = {}
+        self.peers: dict[Connection, Participant] = {}
+        self.ever: dict[int, int] = {}
+        """The latest incarnation of every worker that was ever there."""
+        self.left: set[int] = set()
+        """The servers that were there and are not any more."""
+        self._expected = expected
+        self._count = count
+        self._wiring = wiring
+
+    def check(self, hello: Hello) -> None:
+        """Does whoever says this know which run it means, and how to speak to it?"""
+        if hello.protocol != PROTOCOL:
+            raise Refusal(
+                f"this run speaks protocol {PROTOCOL}, and you speak {hello.protocol}; install the same version"
+            )
+        joins = hello.role in ("worker", "agent", "server") and not hello.run
+        if joins and not self._wiring.listen:
+            raise Refusal("this run takes nobody in; start it with --listen")
+        if not joins and not compare_digest(hello.run.encode(), self._wiring.run.encode()):
+            raise Refusal("this is another run")
+        if joins and hello.number >= 0:
+            raise Refusal("whoever joins is given a number here; ask for none")
+        if hello.role not in ("launcher", "agent", "server", "worker"):
+            raise Refusal(f"{hello.role!r} has no part in a run")
+
+    def admit_server(self, wire: Connection, hello: Hello) -> Participant:
+        """A server, which is given a number if it joins, or one more connection of it."""
+        number = hello.number
+        if not hello.run:
+            number = next(each for each in count(self._count) if each not in self.servers and each not in self.left)
+            if number >= MOST_SERVERS:
+                raise Refusal(f"{MOST_SERVERS:,} servers have been there; there is no number left")
+        entry = self.servers.get(number)
+        expected = (number < self._count or hello.again or not hello.run) and number not in self.left
+        same = entry is None or (entry.hello.host, entry.hello.pid) == (hello.host, hello.pid)
+        if number < 0 or not expected or (entry is not None) != hello.again or not same:
+            raise Refusal(f"there is no room for server {number}")
+        if entry is None:
+            entry = self.servers[number] = RosterEntry(hello)
+        entry.asked -= hello.again
+        return self._enter(entry, Participant(server_id(number), hello, wire))
+
+    def admit_worker(self, wire: Connection, hello: Hello) -> Participant:
+        """A worker, which is given a number and an incarnation unless it has them, or one more connection of it."""
+        number = hello.number
+        if number < 0:
+            number = next(each for each in count(self._expected) if each not in self.ever)
+        entry = self.workers.get(number)
+        if hello.again:
+            if entry is None or entry.incarnation != hello.incarnation:
+                raise Refusal(f"worker {number} is gone")
+            if (entry.hello.host, entry.hello.pid) != (hello.host, hello.pid):
+                raise Refusal(f"worker {number} is another process")
+            if len(entry.peers) >= MOST_CONNECTIONS:
+                raise Refusal(f"worker {number} has {MOST_CONNECTIONS} connections; there can be no more")
+        elif entry is not None:
+            raise Refusal(f"worker {number} is there already")
+        elif number >= MOST_WORKERS:
+            raise Refusal(f"{MOST_WORKERS:,} workers have been there; there is no number left")
+        if entry is None:
+            self.ever[number] = self.ever.get(number, -1) + 1
+            entry = self.workers[number] = RosterEntry(hello, self.ever[number])
+        return self._enter(entry, Participant(worker_id(number), hello, wire, entry.incarnation))
+
+    def _enter(self, entry: RosterEntry, peer: Participant) -> Participant:
+        entry.peers.append(peer)
+        self.peers[peer.wire] = peer
+        return peer
+
+    def strike(self, peer: Participant) -> RosterEntry:
+        """A connection has ended; with its last one a process is gone. Whose it was."""
+        group = self.servers if peer.id.role == "server" else self.workers
+        entry = group[peer.id.number]
+        entry.peers.remove(peer)
+        if not entry.peers:
+            del group[peer.id.number]
+            if peer.id.role == "server":
+                self.left.add(peer.id.number)
+        return entry
+
+    def participants(self) -> set[int]:
+        """The workers that are members of something, or about to be, from the start."""
+        return {number for number, entry in self.workers.items() if self._takes_part(entry)}
+
+    def _takes_part(self, entry: RosterEntry) -> bool:
+        all_trained = [peer.trained for peer in entry.peers if peer.trained is not None and peer.left is None]
+        if any(trained.begun for trained in all_trained):
+            return any(peer.trained is not None and peer.trained.is_member(peer) for peer in entry.peers)
+        return entry.hello.number in range(self._expected) and all(peer.left is None for peer in entry.peers)
+
+    def has_readers(self, now: float) -> bool:
+        """Is there a worker that has left, and may still read the final parameters?"""
+        peers = (peer for entry in self.workers.values() for peer in entry.peers)
+        return any(peer.left is not None and now < peer.left + READING for peer in peers)
+
+    def first_servers(self) -> set[int]:
+        """The servers that the run was started with, as far as they have not left, nor are about to."""
+        going = {number for number, entry in self.servers.items() if entry.leaving}
+        return set(range(self._count)) - self.left - going

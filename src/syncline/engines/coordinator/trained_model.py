@@ -1,0 +1,285 @@
+"""One model of a run as the coordinator sees it: who trains it, how it begins, and its views.
+
+1. It begins when every server has a connection for it and every worker that is expected has declared it, or is known
+   not to come.
+2. Servers are told first; once all of them know what is trained, workers are told where to find them.
+3. All start together: nobody goes before everyone holds the first parameters, which are the leader's. If the leader is
+   lost before that, the run is.
+4. When the last member has left nothing changes any more: all are told, and may read the final parameters. If something
+   moves just then, they are told when it has moved.
+5. Servers come and go meanwhile (server_changes.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from secrets import token_hex
+from time import monotonic
+
+from msgspec.structs import replace
+
+from syncline.effects import Effect, Event, Lost, Received, Send
+from syncline.engines.coordinator.participant import Participant, RunContext
+from syncline.engines.coordinator.server_changes import ServerChanges
+from syncline.engines.net.control import (
+    Begin,
+    Declare,
+    Declared,
+    Ended,
+    Go,
+    Reached,
+    Refused,
+    Seated,
+    layout_of,
+)
+from syncline.errors import PeerError, UsageError
+from syncline.messages import JoinRequest, LeaveNotice, Member, Report, Settled, View
+from syncline.nodes.server.bucket_map import Holders
+from syncline.nodes.server.coordinator import Coordinator
+from syncline.placement import checked
+from syncline.strategies.server.strategy import Mode
+from syncline.strategies.settings import contradiction, settle, strategy_of
+
+OVER = "this run is over"
+
+MOST_BUCKETS = 1 << 20
+"""A view with more would not fit into a frame."""
+
+FAR = 1 << 62
+"""No round has such a number."""
+
+
+class TrainedModel:
+    """One model: its servers, its workers, and the node that makes its views."""
+
+    def __init__(self, name: str, run: RunContext) -> None:
+        self.name = name
+        self.servers: dict[int, Participant] = {}
+        self.workers: dict[int, Participant] = {}
+        self.changes = ServerChanges(run, self.servers, self.workers)
+        """The servers that come and go."""
+        self.ended = False
+        self._run = run
+        self._declared: dict[int, Declare] = {}
+        self._node: Coordinator | None = None
+        self._begun: Begin | None = None
+        self._wishes: dict[str, str] = {}
+        """What the leader's program asks for."""
+        self._unready: set[Participant] = set()
+        """The servers that do not know yet what is trained."""
+        self._told: list[tuple[Participant, Begin]] = []
+        """Workers that are told as soon as all servers know."""
+        self._standing: set[Participant] = set()
+        """Those who start together and do not hold the first parameters yet."""
+        self._all_told = False
+
+    @property
+    def begun(self) -> bool:
+        return self._begun is not None
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return () if self._node is None else self._node.view.members
+
+    # What comes in.
+
+    def from_server(self, peer: Participant, message: Report | Seated | Settled | Reached) -> None:
+        if isinstance(message, Seated):
+            if peer in self._unready:
+                self._unready.discard(peer)
+                self._tell_if_ready()
+            else:
+                self.changes.introduce(peer)
+        elif isinstance(message, Reached):
+            self.changes.reached(peer, message)
+        elif isinstance(message, Settled):
+            self._handle(Received(peer.id, message))
+            self._run.departures.settled()
+        elif not 0 <= message.largest < FAR:
+            raise PeerError(f"a report of {message.largest} rounds")
+        else:
+            self._handle(Received(peer.id, message))
+
+    def from_worker(self, peer: Participant, message: Seated | JoinRequest | LeaveNotice) -> None:
+        if isinstance(message, Seated):
+            self._sit(peer)
+            return
+        if message.incarnation != peer.incarnation:
+            raise PeerError(f"{type(message).__name__} of incarnation {message.incarnation}")
+        if self.ended and isinstance(message, JoinRequest):
+            self.refuse(peer, OVER, usage=False)
+            return
+        self._handle(Received(peer.id, message))
+        if isinstance(message, LeaveNotice):
+            peer.left = monotonic()
+
+    def closed(self, peer: Participant, reason: str) -> None:
+        """A worker's connection has ended."""
+        if self.workers.get(peer.id.number) is peer:
+            del self.workers[peer.id.number]
+            self._declared.pop(peer.id.number, None)
+        self.changes.excuse(peer)
+        if peer.left is None and self._node is not None:
+            self.lose(peer, f"its connection ended{reason and ': ' + reason}")
+
+    def lose(self, peer: Participant, what: str) -> None:
+        """This worker takes no further part."""
+        if self._node is None or not self.is_member(peer):
+            return
+        self._run.tell(peer, what)
+        self._handle(Lost(peer.id.number, peer.incarnation))
+        if peer in self._standing and self._begun is not None and peer.id.number == self._begun.leader:
+            self._run.abort(f"{peer.id}, whose parameters all start with, is gone before the others had them: {what}")
+        self._sit(peer)
+
+    def is_member(self, peer: Participant) -> bool:
+        who = (peer.id.number, peer.incarnation)
+        return any((member.worker, member.incarnation) == who for member in self.members)
+
+    def is_known_to_joiners(self, number: int) -> bool:
+        """May somebody still look for this server, who was told of a view and is no member yet?"""
+        return number in self.servers and any(
+            peer.left is None and not self.is_member(peer) for peer in self.workers.values()
+        )
+
+    # The beginning.
+
+    def declare(self, peer: Participant, declare: Declare) -> None:
+        """A worker says what it trains."""
+        if self.ended:
+            self.refuse(peer, OVER, usage=False)
+            return
+        layout = layout_of(declare.tables)
+        first = self._begun or next(iter(self._declared.values()), None)
+        difference = None if first is None else layout.difference(layout_of(first.tables))
+        if difference is not None:
+            self.refuse(peer, f"worker {peer.id.number} trains another model: {difference}")
+            return
+        self.workers[peer.id.number] = peer
+        self._declared[peer.id.number] = declare
+        if self._begun is None:
+            self.begin_if_ready()
+        elif self._begun.settings["mode"] == Mode.GRADIENTS.value:
+            self.refuse(peer, "a joiner would need the others' optimizer state; take mode 'changes' or a rule")
+        else:
+            begun = self._begun
+            try:
+                self._check_wishes(peer, {**begun.settings, **self._wishes})
+            except UsageError as error:
+                self.refuse(peer, str(error))
+                return
+            view = self._view()
+            again = replace(begun, view=view, servers=self.changes.places(view), leader=-1)
+            self._told.append((peer, again))
+            self._tell_if_ready()
+            self.changes.mention(peer)
+
+    def _view(self) -> View:
+        assert self._node is not None
+        return self._node.view
+
+    def refuse(self, peer: Participant, reason: str, usage: bool = True) -> None:
+        self._declared.pop(peer.id.number, None)
+        self._run.out(peer.wire, Refused(reason, usage))
+        self._run.tell(peer, f"refused: {reason}", usage)
+        self._run.count_out(peer.id.number)
+
+    def begin_if_ready(self) -> None:
+        """Begin, if everyone is there who will come."""
+        ready = [self.workers[number] for number in sorted(self._declared)]
+        first = self._run.first_servers()
+        if self._begun is not None or not self.servers or not ready or not set(first).issubset(self.servers):
+            return
+        if not {*self._run.absent(), *self._declared}.issuperset(range(self._run.expected)):
+            return
+        try:
+            self._begin(ready)
+        except UsageError as error:
+            self._declared.clear()
+            for peer in ready:
+                self.refuse(peer, str(error))
+
+    def _begin(self, ready: list[Participant]) -> None:
+        run, leader = self._run, ready[0]
+        declared = self._declared[leader.id.number]
+        layers = {**run.layers, "the program": declared.wishes if leader.hello.run else {}}
+        layers["the lane"] = run.fitting(layout_of(declared.tables).size // len(self._first()), layers.values())
+        found = settle(layers, run.count, run.expected)
+        words = {key: word for key, (word, _) in found.items()}
+        origins = {key: origin for key, (_, origin) in found.items()}
+        self._wishes = dict(declared.wishes)
+        for peer in ready:
+            self._check_wishes(peer, {**words, **self._wishes})
+        members = tuple(Member(peer.id.number, peer.incarnation, 0) for peer in ready)
+        view = View(0, members, self._holders(declared.tables, words))
+        places = self.changes.places(view)
+        self._begun = Begin(declared.tables, words, view, places, leader.id.number, self.name, origins)
+        secret = replace(self._begun, word=token_hex(16))
+        self._node = self.changes.begin(secret, self._handle, lambda: not self._standing and not self.ended)
+        self._standing = set(ready)
+        self._told = [(peer, self._begun) for peer in ready]
+        self._unready = {self.servers[number] for number, held in enumerate(view.holders) if held}
+        for server in self._unready:
+            run.out(server.wire, secret)
+        for number in self.servers:
+            self.changes.invite(number)
+
+    def _check_wishes(self, peer: Participant, words: Mapping[str, str]) -> None:
+        """Refuse a worker whose program asks for something else than the leader's; who asks for nothing takes that."""
+        said = [key for layer in self._run.layers.values() for key in layer]
+        wishes = self._declared[peer.id.number].wishes
+        key = contradiction(wishes, words, said)
+        if key is not None:
+            others = (
+                f"worker {peer.id.number} asks for {wishes[key]}, and the run has {words.get(key, 'no such thing')}"
+            )
+            raise UsageError(key, f"{others}; all workers must ask for the same")
+
+    def _holders(self, tables: tuple[Declared, ...], words: Mapping[str, str]) -> Holders:
+        """Which server holds which buckets: those that were there from the start; the others are admitted later."""
+        layout, strategy = layout_of(tables), strategy_of(words, self._run.count)
+        if layout.size > MOST_BUCKETS * strategy.bucket_values:
+            raise UsageError("bucket", f"{words['bucket']} makes more than {MOST_BUCKETS:,} of this model")
+        numbers = self._first()
+        ranges = dict(zip(numbers, checked(strategy.placement, layout, len(numbers)), strict=True))
+        return tuple(strategy.buckets(layout, ranges.get(number, ())) for number in range(numbers[-1] + 1))
+
+    def _first(self) -> list[int]:
+        """The servers that hold something from the beginning."""
+        return sorted(self._run.first_servers()) or sorted(self.servers)
+
+    def _tell_if_ready(self) -> None:
+        if not self._unready:
+            told, self._told = self._told, []
+            for peer, begin in told:
+                self._run.out(peer.wire, begin)
+
+    def _sit(self, peer: Participant) -> None:
+        if peer in self._standing:
+            self._standing.discard(peer)
+            if not self._standing:
+                for each in self.workers.values():
+                    self._run.out(each.wire, Go())
+                self.changes.arrange()
+
+    # The node.
+
+    def _handle(self, event: Event) -> None:
+        if self._node is None:
+            raise PeerError("nothing has begun yet")
+        self._perform(self._node.handle(event, monotonic()))
+        self.ended |= not self._node.view.members
+        if self.ended and not self._all_told and not self._node.moving:
+            self._all_told = True
+            for peer in self.workers.values():
+                self._run.out(peer.wire, self._node.view)  # whoever has left was told of no view since
+                self._run.out(peer.wire, Ended())
+            self._run.ended()
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if type(effect) is Send:
+                group = self.servers if effect.to.role == "server" else self.workers
+                peer = group.get(effect.to.number)
+                if peer is not None:
+                    self._run.out(peer.wire, effect.message)

@@ -1,0 +1,79 @@
+"""The models of a run: a connection is about one of them, and every server has a connection for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from syncline.engines.coordinator.participant import Participant, RunContext
+from syncline.engines.coordinator.roster import RosterEntry
+from syncline.engines.coordinator.trained_model import OVER, TrainedModel
+from syncline.engines.net.control import Another, Declare
+from syncline.errors import PeerError
+
+MOST_MODELS = 64
+
+
+class TrainedModels:
+    """All that is trained, by name; `servers`: those that are there."""
+
+    def __init__(self, run: RunContext, servers: Mapping[int, RosterEntry]) -> None:
+        self._run = run
+        self._servers = servers
+        self.all: dict[str, TrainedModel] = {}
+
+    @property
+    def over(self) -> bool:
+        """Has everything ended that was ever trained here?"""
+        return bool(self.all) and all(trained.ended for trained in self.all.values())
+
+    @property
+    def begun(self) -> bool:
+        return any(trained.begun for trained in self.all.values())
+
+    @property
+    def trained(self) -> bool:
+        """Is somebody a member of one of them?"""
+        return any(trained.members for trained in self.all.values())
+
+    def begin_if_ready(self) -> None:
+        for trained in self.all.values():
+            trained.begin_if_ready()
+
+    def declare(self, peer: Participant, declare: Declare, stopping: bool) -> None:
+        """A worker says what it trains; `stopping`: it is too late for that."""
+        if peer.trained is not None:
+            raise PeerError("a connection is about one model")
+        trained = self.all.get(declare.model)
+        if trained is None:
+            if len(self.all) == MOST_MODELS:
+                raise PeerError(f"more than {MOST_MODELS} models")
+            trained = self.all[declare.model] = TrainedModel(declare.model, self._run)
+        peer.trained = trained
+        if stopping:
+            trained.refuse(peer, OVER, usage=False)
+            return
+        trained.declare(peer, declare)
+        self.assign_servers()
+
+    def assign_servers(self) -> None:
+        """Give every model a connection of each server; ask for another where there is none left."""
+        for number, entry in list(self._servers.items()):
+            if entry.leaving:
+                continue
+            free = [peer for peer in entry.peers if peer.trained is None]
+            lacking = [each for each in self.all.values() if number not in each.servers]
+            for peer, trained in zip(free, lacking, strict=False):
+                peer.trained = trained
+                trained.servers[number] = peer
+                trained.changes.invite(number)
+            while entry.asked < len(lacking) - len(free):
+                entry.asked += 1
+                self._run.out(entry.peers[0].wire, Another())
+        self.begin_if_ready()
+
+    def forget_if_empty(self, trained: TrainedModel) -> None:
+        """What nobody trains, and nobody has trained, is no model of this run."""
+        if not trained.begun and not trained.workers:
+            self.all.pop(trained.name, None)
+            for server in trained.servers.values():
+                server.trained = None

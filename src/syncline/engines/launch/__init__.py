@@ -1,0 +1,1 @@
+"""The launcher: what is to be started, starting it, and what becomes of it."""

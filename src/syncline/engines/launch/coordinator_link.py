@@ -1,0 +1,62 @@
+"""A launcher's connection to the coordinator: of its own run, or of the one that its workers join."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from syncline.engines.net.connection import Connection
+from syncline.engines.net.control import Abort, Frozen, Hello, Seen, Started, Stop
+from syncline.engines.net.frames import Frame
+from syncline.engines.net.wiring import Wiring, connect_coordinator
+from syncline.errors import PeerError, RunError
+
+
+class CoordinatorLink:
+    """What is said to the coordinator, and what comes back."""
+
+    def __init__(self, wire: Connection, wiring: Wiring) -> None:
+        self._wire = wire
+        self.wiring = wiring
+        """The wiring that has led there."""
+        self.gone = False
+        wire.trust()
+
+    def fileno(self) -> int:
+        return self._wire.fileno()
+
+    def tell(self, message: Abort | Seen | Started | Frozen | Stop) -> None:
+        """Say something; that nobody hears it is found out elsewhere."""
+        if not self.gone:
+            with suppress(OSError):
+                self._wire.send(message)
+
+    def hear(self) -> list[Frame]:
+        """What has arrived."""
+        found: list[Frame] = []
+        try:
+            if not self.gone:
+                for message, _ in self._wire.receive(_no_payload):
+                    found.append(message)  # one by one: those before the end of the stream count
+        except (EOFError, OSError, PeerError):
+            self.gone = True
+        return found
+
+    def close(self) -> None:
+        self._wire.close()
+
+
+def reach(places: tuple[str, ...], wiring: Wiring, hello: Hello) -> CoordinatorLink:
+    """Connect to the coordinator at the first of these places where it answers."""
+    problems = []
+    for place in places:
+        here = replace(wiring, coordinator=place)
+        try:
+            return CoordinatorLink(connect_coordinator(here, hello), here)
+        except RunError as error:
+            problems.append(str(error))
+    raise RunError("; ".join(problems))
+
+
+def _no_payload(message: Frame, size: int) -> memoryview:
+    raise PeerError(f"{type(message).__name__} with a payload of {size:,} bytes")

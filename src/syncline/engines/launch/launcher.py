@@ -1,0 +1,388 @@
+"""The launcher: starts a coordinator, servers and workers, says what becomes of each, and leaves nothing behind.
+
+1. Every child is killed by the kernel when the launcher dies, however it dies. What a child has started, and not sent
+   into a session of its own, is killed when the child ends, or, if the launcher was killed, by the coordinator.
+2. A worker that dies by a signal is one line; the run goes on. A worker that fails (an exit code above 0), or is
+   refused because it asks for nonsense, ends the run, and so does a server that is lost (outcome.py). Workers that have
+   joined another run fail alone.
+3. The run has ended well if a worker has, none has failed, and no server was lost while it was needed.
+4. A worker that has been stopped for longer than the patience counts as dead: the end of the run does not wait for it.
+5. Whoever is to end is told so by the coordinator, then by SIGTERM, then killed, with time to heed each.
+6. Servers that have joined another run stay until it ends. If this launcher is asked to end before, or a worker of its
+   own fails, they leave: they are asked by SIGTERM, and waited for until the others have taken over. A second interrupt
+   does not wait, and costs that run what they hold.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from time import monotonic
+
+from syncline.engines.launch.child import Child, inherited
+from syncline.engines.launch.children import Children
+from syncline.engines.launch.coordinator_link import CoordinatorLink, reach
+from syncline.engines.launch.outcome import RunOutcome, without
+from syncline.engines.launch.plan import Plan
+from syncline.engines.net import addresses, keys
+from syncline.engines.net.control import (
+    Abort,
+    Ended,
+    Figures,
+    Frozen,
+    Hello,
+    Pulse,
+    Refused,
+    Seen,
+    Started,
+    Stop,
+    Welcome,
+)
+from syncline.engines.net.frames import Frame
+from syncline.engines.net.wiring import CONNECT_SECONDS, Wiring
+from syncline.engines.process import here, lean, say, share_of_cores
+from syncline.engines.process_state import Stopped, host, patience, state_of
+from syncline.errors import RunError, SynclineError, UsageError
+
+GRACE = 5.0
+"""Seconds that a process has to end by itself after it was told to."""
+
+LAST_GRACE = 2.0
+"""Seconds that it has after SIGTERM."""
+
+HOLD = 1.0
+"""Seconds that a lost worker's process has to end, and so to tell why."""
+
+Line = Callable[[str, str], None]
+"""What is done with a line that a process has written: (name, text)."""
+
+Beat = Callable[[Pulse], None]
+"""What is done when a worker says how far it is."""
+
+
+class Launcher:
+    """One run on this host, from start to end."""
+
+    def __init__(self, plan: Plan, line: Line | None = None, beat: Beat | None = None) -> None:
+        self._plan = plan
+        self._line = line or (lambda name, text: say(f"[{name}] {text}"))
+        self._beat = beat
+        self._patience = patience(os.environ)
+        self._children = Children(self._say, plan.log_dir)
+        self._link: CoordinatorLink | None = None
+        self.coordinator: Child | None = None
+        self.servers: list[Child] = []
+        self.workers: list[Child] = []
+        self.figures: list[Figures] = []
+        self.address = ""
+        self.failure: SynclineError | None = None
+        """Why the run has not ended well, when it is over."""
+        self._outcome = RunOutcome(plan.joins)
+        self._hurry = False
+        self._welcome = False
+        self._named = False
+        """Workers that have joined another run have its numbers."""
+        self._began = monotonic()
+        self._stopped = Stopped()
+        self._look = 0.0
+
+    # The start.
+
+    def start(self) -> None:
+        """Start everything."""
+        self.open()
+        extra = {"PYTHONUNBUFFERED": "1", **self._threads()}
+        for number in range(self._plan.workers):
+            wiring = replace(self.wiring, worker="" if self._plan.joins else str(number), folder=here())
+            child = self._spawn(f"w{number}", list(self._plan.command), wiring=wiring, unless=extra)
+            self.workers.append(child)
+
+    def open(self) -> None:
+        """Start all but the workers, or find the run that they join."""
+        plan = self._plan
+        self.wiring = replace(plan.wiring, run="" if plan.joins else secrets.token_hex(16))
+        if not plan.joins:
+            self._start_coordinator()
+        self._attend()
+        for number in range(plan.servers):
+            command = [sys.executable, "-m", "syncline.engines.server", *([] if plan.joins else [str(number)])]
+            self.servers.append(self._spawn(f"server{number}", command, lean()))
+
+    def _start_coordinator(self) -> None:
+        plan = self._plan
+        words = [str(plan.workers), str(plan.servers), json.dumps(plan.layers)]
+        command = [sys.executable, "-m", "syncline.engines.coordinator", *words]
+        self.coordinator = self._spawn("coordinator", command, {**lean(), "SYNCLINE_PORT": str(plan.port)})
+        assert self.coordinator.process.stdout is not None
+        said = self.coordinator.process.stdout.readline().decode().split()
+        if len(said) != 2:
+            raise RunError("the coordinator did not start")
+        self.wiring = replace(self.wiring, coordinator=said[0])
+        self.address = said[1].strip("-")
+
+    def _attend(self) -> None:
+        """Connect to the coordinator, as the launcher of its run or as the agent of those who join it."""
+        role = "agent" if self._plan.joins else "launcher"
+        hello = Hello(self.wiring.run, role, pid=os.getpid(), host=host())
+        link = reach(self._plan.places or (self.wiring.coordinator,), self.wiring, hello)
+        self._link, self.wiring = link, link.wiring
+        self._children.watch(link.fileno(), self._hear)
+        until = monotonic() + CONNECT_SECONDS
+        while not self._welcome:
+            self._turn(0.1)
+            if self._outcome.over is not None:
+                raise RunError(self._outcome.over)
+            if link.gone:
+                raise RunError(f"{self.wiring.coordinator} has closed the connection; {keys.CLOSED}")
+            if monotonic() > until:
+                raise RunError(f"{self.wiring.coordinator} does not answer as a coordinator would")
+
+    def _spawn(
+        self,
+        name: str,
+        command: list[str],
+        extra: Mapping[str, str] | None = None,
+        wiring: Wiring | None = None,
+        unless: Mapping[str, str] | None = None,
+    ) -> Child:
+        """Start a process; `unless`: variables for it, unless the user has set them."""
+        outside = inherited(unless or {}, os.environ, self._plan.environment)
+        environment = {**outside, **(extra or {}), **(wiring or self.wiring).environment()}
+        child = self._children.start(name, command, environment, answers=name == "coordinator")
+        if not self._plan.joins:
+            self._tell(Started(child.pid))
+        return child
+
+    def _threads(self) -> dict[str, str]:
+        """Workers share the cores, unless the user has other plans."""
+        share = share_of_cores(self._plan.workers, {**os.environ, **self._plan.environment})
+        for variable, threads in share.items():
+            self._line("syncline", f"{variable}={threads} for each worker; set it yourself to choose another")
+        return share
+
+    def reachable(self) -> str:
+        """Where workers of other hosts can join."""
+        address = addresses.parse(self.address, "--listen")
+        return str(addresses.Address(addresses.own_address_for(address.host), address.port))
+
+    # The run.
+
+    def wait(self) -> int:
+        """Let it run to its end; the exit code, and `failure` says why it is not 0."""
+        while self._outcome.over is None and any(self._runs(worker) for worker in self.workers):
+            self._turn(0.2)
+        if self._plan.joins:
+            self._serve_on()
+        elif self._outcome.over is None and any(worker.code == 0 for worker in self.workers):
+            self._collect()
+        if self._outcome.over is not None:
+            self._drain(GRACE)
+            self._signal(signal.SIGTERM)
+            self._drain(LAST_GRACE)
+        if self._nobody_came():
+            self._note("no worker connected: the program has ended without taking part in the run")
+            return 0
+        self.failure = self._outcome.judge(self.workers, self.coordinator)
+        return 0 if self.failure is None else 2 if isinstance(self.failure, UsageError) else 1
+
+    def _serve_on(self) -> None:
+        """Servers that have joined stay until the run ends, unless one of ours has failed."""
+        if self._outcome.failed:
+            self._leave()
+        while self._outcome.over is None and any(server.code is None for server in self.servers):
+            self._turn(0.2)
+
+    def _leave(self) -> None:
+        """Let the servers that have joined hand over what they hold, and wait until they have."""
+        for server in self.servers:
+            server.signal(signal.SIGTERM)
+        if any(server.code is None for server in self.servers):
+            self._note("the servers hand over what they hold; interrupt again to end at once, at the cost of the run")
+        while not self._hurry and not self._gone() and any(server.code is None for server in self.servers):
+            self._turn(0.1)
+
+    def _gone(self) -> bool:
+        """Has the run ended that was joined?"""
+        return self._link is None or self._link.gone
+
+    def serve(self, wanted: Callable[[], bool]) -> None:
+        """For workers that somebody else has started: go on for as long as this holds, then let everything end."""
+        while self._outcome.over is None and wanted():
+            self._turn(0.2)
+        if self._outcome.over is None:
+            self._collect()
+
+    def _nobody_came(self) -> bool:
+        return not self.figures and self._outcome.nobody_came(self.workers, self.servers)
+
+    def _runs(self, worker: Child) -> bool:
+        """Has this worker not ended, nor been stopped for longer than the patience?"""
+        if worker.code is not None:
+            return False
+        stopped = self._stopped.seconds(worker.pid, monotonic()) > self._patience
+        worker.frozen |= stopped
+        return not stopped
+
+    def _turn(self, seconds: float) -> None:
+        self._children.turn(seconds)
+        for child in self._children.ended():
+            self._ended(child)
+        self._tell_seen()
+        if self._plan.joins and monotonic() > self._look:
+            self._look = monotonic() + 0.5
+            self._watch()
+
+    def _watch(self) -> None:
+        """Tell the coordinator, which is on another host, of workers and servers that are stopped."""
+        for child in (*self.workers, *self.servers):
+            seconds = self._stopped.seconds(child.pid, monotonic())
+            if seconds:
+                self._tell(Frozen(host(), child.pid, seconds))
+
+    def _hear(self) -> None:
+        link = self._link
+        if link is None or link.gone:
+            return
+        for message in link.hear():
+            self._heard(message)
+        if link.gone:
+            self._children.forget(link.fileno())
+            link.close()
+
+    def _heard(self, message: Frame) -> None:
+        match message:
+            case Abort(reason) | Refused(reason):
+                self._outcome.heard(reason)
+            case Figures():
+                self.figures.append(message)
+            case Seen():
+                self._saw(message)
+            case Pulse() if self._beat is not None:
+                self._beat(message)
+            case Ended():
+                self._outcome.done = True
+            case Welcome():
+                self._welcome = True
+
+    def _saw(self, seen: Seen) -> None:
+        """The coordinator has lost a worker; if it is one of ours, wait: how its process ends tells more."""
+        if seen.usage:
+            self._outcome.refused = self._outcome.refused or seen
+            if not self._plan.joins:
+                self._fail(f"{seen.role} {seen.number} was {seen.what}")
+        if seen.usage or self._outcome.over is not None:
+            return
+        if seen.pid:
+            self._name(seen)
+            return
+        ours = [each for each in self.workers if (seen.role, each.name) == ("worker", f"w{seen.number}")]
+        child = ours[0] if ours and (self._named or not self._plan.joins) else None
+        what = f"{seen.role} {seen.number}: {seen.what}"
+        if child is None:
+            self._note(what)
+        elif child.code is None and state_of(child.pid) in ("T", "t"):
+            child.frozen = True
+            self._note(what)
+        elif not child.code:
+            child.seen = monotonic(), what
+
+    def _name(self, seen: Seen) -> None:
+        """One of ours has joined the run, and has a number there."""
+        for child in self.workers:
+            if child.pid == seen.pid:
+                child.name = f"w{seen.number}"
+                self._named = True
+        for child in self.servers:
+            if child.pid == seen.pid:
+                child.name = f"server{seen.number}"
+
+    def _tell_seen(self) -> None:
+        for child in self.workers:
+            if child.seen is not None and (child.code == 0 or monotonic() > child.seen[0] + HOLD):
+                self._note(child.seen[1])
+                child.seen = None
+
+    def _say(self, child: Child, text: str) -> None:
+        """A line that a process has written; servers that nobody needed have nothing to say."""
+        if child in self.workers or not self._nobody_came():
+            self._line(child.name, text)
+
+    def _ended(self, child: Child) -> None:
+        """A process is over: what does that mean for the run?"""
+        worker = child in self.workers
+        if worker and not self._plan.joins:
+            self._tell(Seen("worker", self.workers.index(child), 0, child.end.partition(" ")[2], pid=child.pid))
+        if not child.code:
+            return
+        self._hear()
+        child.seen = None
+        outcome, fatal = self._outcome, self._outcome.is_fatal(child, worker)
+        cause = f"{child.end} after {self._seconds()}"
+        if outcome.over is not None:
+            if fatal and child.code < 0 and not outcome.known:  # the coordinator knows that it is lost, but not how
+                self._fail(cause)
+        elif fatal and not self._plan.joins:
+            self._fail(without(self.coordinator) or cause)
+        else:
+            self._note(child.end)
+            outcome.failed = outcome.failed or (cause if fatal else None)
+
+    def _fail(self, reason: str) -> None:
+        """The run is over, and everyone is told."""
+        self._outcome.found(reason)
+        self._tell(Abort(reason))
+
+    def _seconds(self) -> str:
+        return f"{monotonic() - self._began:.1f} s"
+
+    def _note(self, text: str) -> None:
+        self._line("syncline", f"{self._seconds()}: {text}")
+
+    def _tell(self, message: Abort | Seen | Started | Frozen | Stop) -> None:
+        if self._link is not None:
+            self._link.tell(message)
+
+    def _collect(self) -> None:
+        """Ask for the servers' figures, and let everything end by itself: the coordinator knows for whom to wait."""
+        self._tell(Stop())
+        assert self._link is not None
+        while self._outcome.over is None and not self._link.gone:
+            self._turn(0.05)
+        until = monotonic() + GRACE
+        while self._outcome.over is None and monotonic() < until and any(child.code is None for child in self.servers):
+            self._turn(0.05)
+
+    # The end.
+
+    def _drain(self, seconds: float) -> None:
+        """Give the workers so long to end."""
+        until = monotonic() + seconds
+        while monotonic() < until and not self._hurry and any(self._runs(worker) for worker in self.workers):
+            self._turn(0.1)
+
+    def _signal(self, number: int) -> None:
+        for worker in self.workers:
+            worker.signal(number)
+
+    def interrupt(self, number: int = signal.SIGINT) -> None:
+        """Ask the workers to end, and wait for a moment."""
+        self._outcome.found("interrupted")
+        self._signal(signal.SIGTERM if number == signal.SIGHUP else number)
+        self._drain(GRACE)
+        if self._plan.joins:
+            self._leave()
+
+    def hurry(self) -> None:
+        """Wait for nobody any more."""
+        self._hurry = True
+
+    def stop(self) -> None:
+        """End every process that is left, and everything it has started."""
+        self._children.stop()
+        if self._link is not None:
+            self._link.close()

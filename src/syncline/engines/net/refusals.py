@@ -1,0 +1,31 @@
+"""A word about those who were sent away: one by one at first, then only how many there were."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from syncline.engines.process import say
+
+ONE_BY_ONE = 8
+PAUSE = 60.0
+"""Seconds between two words, once there are many."""
+
+
+class RefusalLog:
+    """Counts those who knocked in vain: whoever scans a port must not fill the user's terminal."""
+
+    def __init__(self, who: str) -> None:
+        self._who = who
+        self._count = 0
+        self._unsaid = 0
+        self._next = 0.0
+
+    def sent_away(self, reason: str) -> None:
+        self._count += 1
+        self._unsaid += 1
+        if self._count > ONE_BY_ONE and monotonic() < self._next:
+            return
+        more = f" (and {self._unsaid - 1} more)" if self._unsaid > 1 else ""
+        say(f"{self._who}: sent a stranger away: {reason}{more}")
+        self._unsaid = 0
+        self._next = monotonic() + PAUSE

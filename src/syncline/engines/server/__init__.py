@@ -1,0 +1,1 @@
+"""The server process: the shards of every model of a run."""

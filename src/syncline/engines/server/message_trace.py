@@ -1,0 +1,50 @@
+"""What a server saw, as a file: a line for every message, in the order in which its shard handled them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TextIO
+from urllib.parse import quote
+
+from syncline.effects import Event, Received, Send
+from syncline.layout import Payload
+from syncline.messages import Message, NodeId, Push
+
+HEADER = "time,from,to,kind,progress,bytes,start,stop,version,v\n"
+
+
+class MessageTrace:
+    """Writes the trace of a shard to DIRECTORY/server0.csv, or server0.NAME.csv for a model with a name of its own."""
+
+    def __init__(self, directory: str, node: NodeId, model: str) -> None:
+        self._node = node
+        self._file: TextIO | None = None
+        self.on = bool(directory)
+        if directory:
+            name = f"{node}.csv" if model == "model" else f"{node}.{quote(model, safe='')}.csv"
+            self._file = (Path(directory) / name).open("w", buffering=1 << 20)
+            self._file.write(HEADER)
+
+    def event(self, event: Event, now: float) -> None:
+        if type(event) is Received:
+            self._line(now, event.source, self._node, event.message, _bytes(event.payload))
+
+    def effect(self, send: Send, now: float) -> None:
+        self._line(now, self._node, send.to, send.message, _bytes(send.payload))
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _line(self, now: float, source: NodeId, to: NodeId, message: Message, size: int) -> None:
+        assert self._file is not None
+        bucket = getattr(message, "bucket", None)
+        start, stop = ("", "") if bucket is None else (bucket.start, bucket.stop)
+        version = message.read if type(message) is Push else getattr(message, "version", "")
+        kind = message.__struct_config__.tag
+        progress, v = getattr(message, "progress", -1), getattr(message, "v", "")
+        self._file.write(f"{now!r},{source},{to},{kind},{progress},{size},{start},{stop},{version},{v}\n")
+
+
+def _bytes(payload: Payload | None) -> int:
+    return 0 if payload is None else payload.nbytes

@@ -1,0 +1,319 @@
+"""A server process: a shard of every model of the run, behind sockets. It never imports torch.
+
+    python -m syncline.engines.server [NUMBER]      wiring comes in the environment (see wiring.py)
+
+1. It connects to the coordinator, says where it listens, and is told what is trained (`Begin`); for every further model
+   it is asked to open another connection (`Another`). A connection is about one model (held_model.py).
+2. When the coordinator is gone it goes on until a membership must change; then it tells its workers why not.
+3. Without a number it joins a run that is under way: it listens at the address that leads to the coordinator, is given
+   a number, makes sure that it reaches the other servers, and is handed its part by them.
+4. Asked to end (SIGTERM), it asks the coordinator to be relieved. It ends when it holds nothing any more and no member
+   is connected to it. If nobody can take over, it says so and stays.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from dataclasses import replace
+from hmac import compare_digest
+
+from syncline.engines.net import addresses
+from syncline.engines.net.connection import Connection
+from syncline.engines.net.control import (
+    PROTOCOL,
+    Abort,
+    Another,
+    Begin,
+    Hello,
+    Reach,
+    Reached,
+    Refused,
+    Released,
+    Seated,
+    Stop,
+    Welcome,
+    Withdraw,
+)
+from syncline.engines.net.event_loop import EventLoop
+from syncline.engines.net.frames import HANDOVER, STRANGER, Frame
+from syncline.engines.net.lanes import call_server
+from syncline.engines.net.refusals import RefusalLog
+from syncline.engines.net.shared_memory import LaneMemory, map_segment
+from syncline.engines.net.wiring import Wiring, connect_coordinator, listen
+from syncline.engines.process import run, say
+from syncline.engines.process_state import host
+from syncline.engines.server.held_model import HeldModel, WorkerPeer
+from syncline.engines.server.message_trace import MessageTrace
+from syncline.errors import PeerError, RunError, SynclineError
+from syncline.messages import View, server_id, worker_id
+
+
+class ServerProcess:
+    """The models that this server has a part of, and the coordinator."""
+
+    def __init__(self, number: int, wiring: Wiring) -> None:
+        """`number`: -1 if it joins, and is given one."""
+        self.number = number
+        self.id = server_id(number)
+        self.over = False
+        self._joins = number < 0
+        self._released = False
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._wiring = wiring
+        self._loop = EventLoop(self)
+        self._refusals = RefusalLog("server" if self._joins else str(self.id))
+        self._coordinator: dict[Connection, HeldModel | None] = {}
+        """The connections to the coordinator, and which model each is about."""
+        self._models: dict[str, HeldModel] = {}
+        self._peers: dict[Connection, tuple[HeldModel, WorkerPeer]] = {}
+        self._takers: dict[Connection, tuple[HeldModel, int]] = {}
+        """Servers that have called, to be handed what is theirs."""
+        self._givers: dict[Connection, tuple[HeldModel, int]] = {}
+        """Servers that this one has called."""
+
+    def run(self) -> int:
+        """Serve until told to stop; the exit code."""
+        self._loop.watch(self._bell, self._asked_to_leave)
+        signal.signal(signal.SIGTERM, lambda *_: os.eventfd_write(self._bell, 1))
+        if self._joins:
+            there = addresses.parse(self._wiring.coordinator, "--join")
+            self._wiring = replace(self._wiring, listen=addresses.route_to(there.host))
+        self._unix, self._tcp = listen(self._loop, self._wiring)
+        self._connect(again=False)
+        while not self.over:
+            self._loop.turn(60.0)
+        self._loop.close()
+        return 0
+
+    def _connect(self, again: bool) -> None:
+        """Open a connection to the coordinator."""
+        hello = Hello(
+            self._wiring.run,
+            "server",
+            self.number,
+            pid=os.getpid(),
+            host=host(),
+            unix=self._unix,
+            tcp=self._tcp,
+            again=again,
+        )
+        wire = connect_coordinator(self._wiring, hello)
+        wire.trust()
+        self._coordinator[wire] = None
+        self._loop.add(wire)
+
+    # Frames.
+
+    def sink(self, wire: Connection, message: Frame, size: int) -> memoryview:
+        if wire in self._givers:
+            held, number = self._givers[wire]
+            return held.handover_sink(number, message, size)
+        if wire not in self._peers:
+            raise PeerError(f"{type(message).__name__} with a payload")
+        held, peer = self._peers[wire]
+        return held.sink(peer, message, size)
+
+    def frame(self, wire: Connection, message: Frame, payload: memoryview | None) -> None:
+        known = self._peers.get(wire)
+        if known is not None:
+            known[0].frame(known[1], message, payload is not None)
+        elif wire in self._coordinator:
+            self._from_coordinator(wire, message)
+        elif wire in self._givers:
+            held, number = self._givers[wire]
+            self._from_giver(held, number, message, payload)
+        elif wire in self._takers:
+            held, number = self._takers[wire]
+            held.ask(number, wire, message)
+        else:
+            self._greet(wire, message)
+
+    def closed(self, wire: Connection, reason: str) -> None:
+        if wire in self._coordinator:
+            self._coordinator_lost(wire)
+        elif wire in self._peers:
+            self._worker_lost(wire, reason)
+            self._go_if_free()
+        elif wire in self._givers:
+            held, number = self._givers.pop(wire)
+            held.giver_lost(number, reason)
+        elif wire in self._takers:
+            held, number = self._takers.pop(wire)
+            held.taker_lost(number, wire)
+        elif reason:
+            self._refusals.sent_away(reason)
+
+    def _from_coordinator(self, wire: Connection, message: Frame) -> None:
+        held = self._coordinator[wire]
+        if isinstance(message, Begin) and held is None:
+            trace = MessageTrace(self._wiring.trace, self.id, message.model)
+            held = HeldModel(self.id, message, wire, trace, self._out, self._loop.lose, self._call)
+            self._coordinator[wire] = self._models[message.model] = held
+            if message.leader < 0:
+                self._call_all(held)
+            self._out(wire, Seated())
+        elif isinstance(message, View) and held is not None:
+            self._see(held, message)
+        elif isinstance(message, Reach) and held is not None:
+            self._reach(held, message)
+        elif isinstance(message, Another):
+            self._connect(again=True)
+        elif isinstance(message, Stop):
+            self._finish(wire)
+        elif isinstance(message, Released):
+            self._released = True
+            self._go_if_free()
+        elif isinstance(message, Welcome) and self.number < 0:
+            self.number, self.id = message.worker, server_id(message.worker)
+            self._wiring = replace(self._wiring, run=message.run)
+        elif isinstance(message, Refused):
+            raise RunError(f"this run does not take {'it' if self.number < 0 else self.id}: {message.reason}")
+        else:
+            raise PeerError(f"{type(message).__name__} from the coordinator")
+
+    def _see(self, held: HeldModel, view: View) -> None:
+        try:
+            held.see(view)
+        except RunError as error:  # a server that has something for this one cannot be reached
+            self._out(held.coordinator, Abort(f"{self.id}: {error}"))
+        if self._released:
+            self._go_if_free()
+
+    def _greet(self, wire: Connection, message: Frame) -> None:
+        if not isinstance(message, Hello) or message.role not in ("worker", "server"):
+            raise PeerError("the first frame must say which worker this is")
+        reason = self._why_not(message)
+        if reason is not None:
+            wire.send(Refused(reason))
+            raise PeerError(reason)
+        held = self._models[message.model]
+        if message.role == "server":
+            self._loop.known(wire, STRANGER)
+            self._takers[wire] = (held, message.number)
+            return
+        size, shared = held.layout.size, bool(wire.fds)
+        memory = map_segment(wire.fds[0], size) if shared else LaneMemory(size)
+        peer = WorkerPeer(worker_id(message.number), message.incarnation, wire, memory, shared)
+        self._loop.known(wire, STRANGER)
+        self._peers[wire] = (held, peer)
+        held.enter(peer)
+
+    def _why_not(self, hello: Hello) -> str | None:
+        if hello.protocol != PROTOCOL:
+            return f"this server speaks protocol {PROTOCOL}, and you speak {hello.protocol}; install the same version"
+        if hello.run != self._wiring.run:
+            return "this server belongs to another run"
+        held = self._models.get(hello.model)
+        if held is None:
+            return f"there is no model {hello.model!r} here" if self._models else "nothing has begun yet"
+        if hello.role == "server":
+            if not compare_digest(hello.word.encode(), held.word.encode()):
+                return f"server {hello.number} does not know what servers know"
+            return None
+        if (hello.number, hello.incarnation) in held.workers or hello.number < 0:
+            return f"worker {hello.number} is there already"
+        return None
+
+    def _out(
+        self, wire: Connection, message: Frame, payload: memoryview | None = None, *, lasting: bool = False
+    ) -> None:
+        if wire.fileno() < 0:
+            return
+        try:
+            wire.send(message, payload, lasting=lasting)
+        except OSError:
+            return  # it is gone; its end is read as such
+        if wire.waiting:
+            self._loop.write(wire)
+
+    # Other servers, coming, and going.
+
+    def _call(self, held: HeldModel, number: int) -> Connection:
+        """Open a connection to another server."""
+        wire, shaken = call_server(number, held.places[number], self._wiring)
+        wire.trust(HANDOVER)
+        self._givers[wire] = (held, number)
+        held.givers[number] = wire
+        hello = Hello(
+            self._wiring.run, "server", self.number, pid=os.getpid(), host=host(), model=held.name, word=held.word
+        )
+        self._out(wire, hello)
+        self._loop.call(wire, shaken)
+        return wire
+
+    def _call_all(self, held: HeldModel) -> None:
+        """This server has come later: it can only take a part if it reaches those that have one."""
+        for number, place in list(held.places.items()):
+            if place.host and number != self.number:
+                self._call(held, number)
+
+    def _reach(self, held: HeldModel, reach: Reach) -> None:
+        """Another server has come."""
+        held.places[reach.server] = reach.place
+        problem = ""
+        try:
+            self._call(held, reach.server)
+        except SynclineError as error:
+            problem = str(error)[:1000]
+        self._out(held.coordinator, Reached(reach.server, problem))
+
+    def _from_giver(self, held: HeldModel, number: int, message: Frame, payload: memoryview | None) -> None:
+        if isinstance(message, Refused):
+            raise PeerError(f"it refuses this server: {message.reason}")
+        held.take_over(number, message, payload)
+
+    def _asked_to_leave(self) -> None:
+        """SIGTERM."""
+        os.eventfd_read(self._bell)
+        if self._coordinator and self.number >= 0:
+            self._out(next(iter(self._coordinator)), Withdraw())
+        else:
+            self._orphaned(f"{self.id} was asked to leave")
+            self.over = True
+
+    def _go_if_free(self) -> None:
+        """Once nothing is held here: go, when no member is connected any more."""
+        if not self._released or self.over:
+            return
+        for wire, (held, peer) in list(self._peers.items()):
+            if not held.may_ask(peer):
+                del self._peers[wire]
+                held.workers.pop(peer.who, None)
+                self._loop.drop(wire)
+        if not self._peers and self._coordinator:
+            self._finish(next(iter(self._coordinator)))
+
+    # Losses.
+
+    def _worker_lost(self, wire: Connection, reason: str) -> None:
+        held, peer = self._peers.pop(wire)
+        if reason:
+            say(f"{self.id}: dropped {peer.id}: {reason}")
+        held.workers.pop(peer.who, None)
+        if held.coordinator.fileno() < 0 and not self.over and held.is_member(peer):
+            self._orphaned(f"{peer.id} is gone")
+
+    def _coordinator_lost(self, wire: Connection) -> None:
+        """No shard needs it until its membership must change; without a worker there is nothing to do."""
+        self._coordinator.pop(wire)
+        if not any(held.is_open and held.workers for held in self._models.values()):
+            self.over = True
+
+    def _orphaned(self, what: str) -> None:
+        reason = f"{what}, so the membership must change, but the coordinator is dead"
+        for wire in self._peers:
+            self._out(wire, Abort(reason))
+        self.over = not self._peers
+
+    def _finish(self, wire: Connection) -> None:
+        for held in self._models.values():
+            figures = held.finish()
+            if figures is not None:
+                self._out(wire, figures)
+        self.over = True
+
+
+def main() -> int:
+    return run(ServerProcess(int(sys.argv[1]) if len(sys.argv) > 1 else -1, Wiring.read(os.environ)).run)

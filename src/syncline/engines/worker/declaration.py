@@ -1,0 +1,93 @@
+"""What a program declares, checked before anything of it is sent: tables with names and numbers, settings in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from syncline.engines.net.control import MOST_VALUES, Declare, declared
+from syncline.engines.net.frames import DECLARATION, PREFIX, pack
+from syncline.errors import UsageError
+from syncline.layout import Layout, Values
+from syncline.placement import placement_of
+from syncline.spec import parse, write
+from syncline.strategies.settings import KEYS
+
+LONGEST_NAME = 4096
+"""Characters."""
+
+MOST_SIDES = 32
+"""How many dimensions a table may have."""
+
+_NUMBERS = "biuf"
+"""What numpy calls booleans, whole numbers and real ones."""
+
+
+def in_float32(arrays: Mapping[str, npt.ArrayLike]) -> dict[str, Values]:
+    """The arrays in float32, if they can be tables."""
+    if not isinstance(arrays, Mapping):
+        raise UsageError("tables", f"are a dict of names and arrays, not a {type(arrays).__name__}")
+    found = {_name(name): _values(name, array) for name, array in arrays.items()}
+    if not sum(each.size for each in found.values()):
+        raise UsageError("tables", "hold no values; give at least one array")
+    return found
+
+
+def declaration(layout: Layout, wishes: Mapping[str, object], model: str) -> Declare:
+    """The message that declares these tables, and the settings that the program asks for."""
+    if layout.size > MOST_VALUES:
+        raise UsageError("tables", f"hold {layout.size:,} values; at most {MOST_VALUES:,}")
+    declare = Declare(declared(layout), {key: _word(key, wish) for key, wish in wishes.items()}, model)
+    size = len(pack(declare)) - PREFIX.size
+    if size > DECLARATION:
+        problem = (
+            f"{len(layout.tables):,} names and shapes take {size:,} bytes, and at most {DECLARATION:,} can be sent"
+        )
+        raise UsageError("tables", f"{problem}; join small tables, or shorten their names")
+    return declare
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str):
+        raise UsageError("tables", f"{name!r} is no name; a name is a text")
+    if len(name) > LONGEST_NAME:
+        problem = f"the name {name[:20]!r}... has {len(name):,} characters; at most {LONGEST_NAME:,}"
+        raise UsageError("tables", problem)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise UsageError("tables", f"the name {name!r} cannot be written in UTF-8") from None
+    return name
+
+
+def _values(name: str, array: npt.ArrayLike) -> Values:
+    try:
+        found = np.asarray(array)
+    except (ValueError, TypeError, RuntimeError) as error:  # the last: a tensor that says why it is none
+        raise UsageError("tables", f"{name!r} is no array: {error}") from None
+    if found.dtype.kind not in _NUMBERS:
+        raise UsageError("tables", f"{name!r} is an array of {found.dtype}; a table holds real numbers")
+    if found.ndim > MOST_SIDES or max(found.shape, default=0) > MOST_VALUES:
+        raise UsageError("tables", f"{name!r} has the shape {found.shape}; at most {MOST_SIDES} sides can be sent")
+    return found.astype(np.float32, copy=False)
+
+
+def _word(key: str, wish: object) -> str:
+    if key not in KEYS:
+        raise UsageError(key, f"is no setting; there are {', '.join(KEYS)}")
+    if key == "placement" and not isinstance(wish, str):
+        return _placement(wish)
+    if isinstance(wish, bool) or not isinstance(wish, str | int | np.integer):
+        raise UsageError(key, f"{wish!r} is no word; write it as on the command line, e.g. sync='ssp:3' or seed=7")
+    return str(wish)
+
+
+def _placement(wish: object) -> str:
+    """A placement as its text: the coordinator is another process, which reads it back."""
+    part = placement_of(wish)
+    word = write(part)
+    if parse("placement", word) != part:
+        raise UsageError("placement", f"{wish!r} cannot be sent as a word: {word!r} is not it; make it a dataclass")
+    return word

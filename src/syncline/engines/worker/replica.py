@@ -1,0 +1,336 @@
+"""One model as a worker holds it: tables in the lane's memory, updates that leave bucket by bucket, and iterations.
+
+replica.declare(arrays, wishes)      all start with the leader's values
+replica.update(name, values)         leaves as soon as its bucket is whole
+replica.clock()                      this iteration's updates are in
+replica.sync()                       wait as the sync model says
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from syncline.effects import Event, Fetch, Ready
+from syncline.engines.net.control import Begin, Declare
+from syncline.engines.net.shared_memory import LaneMemory
+from syncline.engines.worker.declaration import declaration, in_float32
+from syncline.errors import NotFinite, SynclineError, UsageError
+from syncline.gates import Always
+from syncline.layout import Bucket, Layout, Table, Values, is_finite
+from syncline.strategies.server.strategy import Mode, ServerStrategy
+
+
+class ReplicaLink(Protocol):
+    """The way from a worker to the shards of one model, and back."""
+
+    memory: LaneMemory
+    buckets: tuple[Bucket, ...]
+    strategy: ServerStrategy
+
+    @property
+    def error(self) -> SynclineError | None: ...
+
+    following: int | None
+    fresh: set[Bucket]
+    members: tuple[int, ...]
+    v: int
+
+    def begin(self, declare: Declare) -> Begin: ...
+
+    def join(self) -> None: ...
+
+    def seed(self) -> None: ...
+
+    def remind(self, name: str) -> None: ...
+
+    def recall(self, name: str) -> None: ...
+
+    @property
+    def residuals(self) -> dict[Bucket, dict[str, Values]]: ...
+
+    def go_on_from(self, iteration: int) -> None: ...
+
+    def sit(self) -> None: ...
+
+    def handle(self, event: Event) -> None: ...
+
+    def unfetched(self, ready: Ready) -> list[Bucket]: ...
+
+    def wait(self, done: Callable[[], bool]) -> None: ...
+
+    def leave(self) -> None: ...
+
+    def read_final(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Replica:
+    """The tables of one model."""
+
+    def __init__(self, name: str, rank: int, link: ReplicaLink) -> None:
+        self.name = name
+        self.rank = rank
+        self.iteration = 0
+        """The iteration that the next updates belong to."""
+        self.earlier = 0
+        """The iterations of the run that this one goes on with."""
+        self.arrays: dict[str, Values] = {}
+        """What comes back, table by table."""
+        self.settings: dict[str, str] = {}
+        self.origins: dict[str, str] = {}
+        self.leader = -1
+        """The worker whose values all started with; -1: this one joined later."""
+        self.link = link
+        self._tables: dict[str, Table] = {}
+        self._given: set[str] = set()
+        self._pushed: set[Bucket] = set()
+        self._lr: float | None = None
+        self._clocked = False
+        self._closed = False
+
+    @property
+    def mode(self) -> Mode:
+        return self.link.strategy.mode
+
+    @property
+    def strategy(self) -> ServerStrategy:
+        return self.link.strategy
+
+    @property
+    def staleness(self) -> int:
+        """How many iterations this worker is ahead of the slowest, as the last answer knew it."""
+        return max(0, self.iteration - self.link.v)
+
+    # The start.
+
+    def declare(
+        self,
+        arrays: Mapping[str, npt.ArrayLike],
+        wishes: Mapping[str, object],
+        memory: Mapping[str, Values] | None = None,
+    ) -> dict[str, Values]:
+        """Say what is trained, and take the leader's values; the arrays that come back are the lane's own memory.
+
+        `memory`: what the servers' rule remembered (`recall`), to go on with.
+        """
+        self._check_open()
+        if self._tables:
+            raise UsageError("tables", "are declared already; one declaration holds them all")
+        values = in_float32(arrays)
+        layout = Layout.of((name, each.shape) for name, each in values.items())
+        begin = self.link.begin(declaration(layout, wishes, self.name))
+        self.settings, self.origins, self.leader = dict(begin.settings), dict(begin.origins), begin.leader
+        self._tables = {table.name: table for table in layout.tables}
+        self._over = {table.name: self._buckets_of(table) for table in layout.tables}
+        self._in = {bucket: self._tables_in(bucket) for bucket in self.link.buckets}
+        self.arrays = {name: self._view(self.link.memory.params, name) for name in self._tables}
+        self._first_values(values, memory or {})
+        return dict(self.arrays)
+
+    def _first_values(self, values: Mapping[str, Values], memory: Mapping[str, Values]) -> None:
+        """All take the leader's values; a joiner takes those of the iteration before its first."""
+        link = self.link
+        if self.leader < 0:
+            link.join()
+        else:
+            if self.leader == self.rank:
+                for name, vector in memory.items():
+                    link.memory.updates[:] = self._checked(name, vector)
+                    link.remind(name)
+                for name, each in values.items():
+                    self._view(link.memory.updates, name)[...] = each
+                link.seed()
+            link.handle(Fetch(-1))
+        link.wait(lambda: link.following is not None)
+        if self.leader >= 0:
+            link.sit()
+        self._next()
+
+    def _checked(self, name: str, vector: Values) -> Values:
+        known = self._remembered()
+        if name not in known or vector.shape != self.link.memory.updates.shape:
+            raise UsageError("memory", f"{name!r} of {vector.size:,} values is not what this rule remembers")
+        return vector
+
+    def _remembered(self) -> list[str]:
+        return list(self.strategy.rule.start(np.zeros(0, np.float32)))
+
+    def recall(self) -> dict[str, Values]:
+        """What the servers' rule remembers, each name as one flat array; between iterations."""
+        self._check_declared()
+        if self._clocked:
+            self.sync()
+        found = {}
+        for name in self._remembered():
+            self.link.recall(name)
+            found[name] = self.link.memory.updates.copy()
+        return found
+
+    def residuals(self) -> dict[str, Values]:
+        """What this worker's codec keeps for the next update, each name as one flat array."""
+        self._check_declared()
+        found: dict[str, Values] = {}
+        for bucket, memory in self.link.residuals.items():
+            for name, values in memory.items():
+                whole = found.setdefault(name, np.zeros_like(self.link.memory.updates))
+                whole[bucket.start : bucket.stop] = values
+        return found
+
+    def go_on_with(self, residuals: Mapping[str, Values], earlier: int) -> None:
+        """Let the codec go on with what `residuals` gave after so many iterations."""
+        self.earlier = earlier
+        self.link.go_on_from(earlier)
+        for bucket, memory in self.link.residuals.items():
+            for name, values in memory.items():
+                if name in residuals:
+                    values[:] = residuals[name][bucket.start : bucket.stop]
+
+    def _buckets_of(self, table: Table) -> tuple[Bucket, ...]:
+        return tuple(each for each in self.link.buckets if each.start < table.stop and table.start < each.stop)
+
+    def _tables_in(self, bucket: Bucket) -> frozenset[str]:
+        return frozenset(name for name, over in self._over.items() if bucket in over)
+
+    def _view(self, vector: Values, name: str) -> Values:
+        table = self._tables[name]
+        return vector[table.start : table.stop].reshape(table.shape)
+
+    # Iterations.
+
+    def places(self) -> dict[str, Values]:
+        """Where the update of each table is written before `give(name)`; never while it is on its way."""
+        return {name: self._view(self.link.memory.updates, name) for name in self._tables}
+
+    def buffer(self, name: str) -> Values:
+        """The memory of a table's update, to be written in place before `update(name)`; ask anew each iteration."""
+        self._turn_to("buffer", name)
+        return self._view(self.link.memory.updates, name)
+
+    def update(self, name: str, values: npt.ArrayLike | None = None) -> None:
+        """Hand in this iteration's update of a table; without values, what is in its `buffer`.
+
+        `NotFinite`: it holds NaN or infinity. Nothing of it has left, and the table may be given another one.
+        """
+        self._turn_to("update", name)
+        if values is not None:
+            self._view(self.link.memory.updates, name)[...] = values
+        self._check_finite(name)
+        self.give(name)
+
+    def give(self, name: str, lr: float | None = None) -> None:
+        """Send what lies in this table's place, which is finite; `lr` goes along."""
+        self._lr = lr
+        self._given.add(name)
+        for bucket in self._over[name]:
+            if bucket not in self._pushed and self._in[bucket] <= self._given:
+                self._push(bucket, True)
+
+    def _turn_to(self, call: str, name: str) -> None:
+        """See to it that the memory of a table's update may be written."""
+        self._check_table(call, name)
+        if self._clocked:
+            self.sync()
+        elif name in self._given:
+            raise UsageError(call, f"table {name!r} has its update of this iteration; call clock() first")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("session", "is closed; nothing can be done with it any more")
+
+    def _check_declared(self) -> None:
+        self._check_open()
+        if not self._tables:
+            raise UsageError("session", "has no tables; declare tables first: session.tables({name: array})")
+
+    def _check_table(self, call: str, name: str) -> None:
+        self._check_declared()
+        if name not in self._tables:
+            raise UsageError(call, f"there is no table {name!r}; there are {', '.join(self._tables)}")
+
+    def _check_finite(self, name: str) -> None:
+        """In mode `gradients` NaN harms no server, and all see it alike."""
+        table = self._tables[name]
+        if self.mode is Mode.GRADIENTS:
+            return
+        if not is_finite(self.link.memory.updates[table.start : table.stop]):
+            raise NotFinite(self.rank, self.iteration, name)
+
+    def _push(self, bucket: Bucket, full: bool) -> None:
+        self._pushed.add(bucket)
+        memory = self.link.memory
+        update = memory.update(bucket) if full else None
+        params = None if self.mode is Mode.GRADIENTS else memory.param(bucket)
+        ready = Ready(bucket, update, self._lr, params)
+        if full and self.mode is Mode.CHANGES and type(self.strategy.gate) is not Always:
+            for piece in self.link.unfetched(ready):
+                np.add(memory.param(piece), memory.update(piece), memory.param(piece))
+        self.link.handle(ready)
+
+    def clock(self) -> None:
+        """This iteration's updates are in; tables without one count as not changed. The next iteration begins."""
+        self._check_declared()
+        if self._clocked:
+            self.sync()
+        for bucket in self.link.buckets:
+            if bucket not in self._pushed:
+                missing = self._in[bucket] - self._given
+                full = missing != self._in[bucket]
+                if full:
+                    self._clear(bucket, missing)
+                self._push(bucket, full)
+        self._clocked = True
+
+    def _clear(self, bucket: Bucket, missing: frozenset[str]) -> None:
+        for name in missing:
+            table = self._tables[name]
+            self.link.memory.updates[max(table.start, bucket.start) : min(table.stop, bucket.stop)] = 0
+
+    def sync(self, name: str | None = None) -> Values | None:
+        """Wait until a table, or everything, is as fresh as the sync model asks for; the table's array."""
+        if name is None:
+            self._check_declared()
+        else:
+            self._check_table("sync", name)
+        link = self.link
+        if self._clocked:
+            if name is None:
+                link.wait(lambda: link.following is not None)
+            else:
+                wanted = set(self._over[name])
+                link.wait(lambda: wanted <= link.fresh)
+            if link.following is not None:
+                self._next()
+        return None if name is None else self.arrays[name]
+
+    def _next(self) -> None:
+        link = self.link
+        assert link.following is not None
+        self.iteration, link.following = link.following, None
+        link.fresh.clear()
+        self._given.clear()
+        self._pushed.clear()
+        self._clocked = False
+
+    # The end.
+
+    def leave(self) -> None:
+        """Leave at once; the others go on without this worker."""
+        if not self._closed and self._tables and self.link.error is None:
+            if self._clocked:
+                self.sync()
+            self.link.leave()
+
+    def read_final(self) -> None:
+        """After `leave`: wait until all have left, and take the final parameters, which are the same for everyone."""
+        if not self._closed and self._tables and self.link.error is None and self.mode is not Mode.GRADIENTS:
+            self.link.read_final()
+
+    def cut(self) -> None:
+        """No further call is possible."""
+        self._closed = True
+        self.link.close()

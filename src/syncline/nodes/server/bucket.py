@@ -1,0 +1,347 @@
+"""One bucket as its shard holds it: the law of push, close and pull.
+
+1. A push is judged in this order (view, member and moved come before, in the shard): repeat, too late, take.
+2. Take: keep the update or apply it, note the worker in `pushed[i]`; then, while the push condition holds for V: close
+   V, V += 1, answer every pull parked under the round that closed.
+3. Then the pull for i: if the pull condition holds, answer; else park it, `lazy` under i, `soft` under V.
+4. At the close: a round's kept updates are summed in worker order, divided by their number (empty ones included), and
+   the rule is applied once. If all were empty, nothing is applied.
+5. On arrival: the rule is applied per push; a change is divided by the number of live workers, a gradient is not.
+6. Too late: under a model that applies at the close, an update for i < V is dropped, counted and answered at once.
+7. A repeat of a parked push stays parked; of an answered one, it is answered again. Nothing is applied twice.
+8. Nothing closes while no member lives, nor later than a joiner's limit.
+9. An update is the worker's memory until its push is answered: what is kept beyond that is copied first.
+   Where the gate has the last update applied again, each worker's last one is kept: it counts as that worker's update
+   in the place of one that was skipped, on arrival or at the close, as stale as it is by then. Whoever has joined, or
+   has come back, has none: nothing is applied.
+10. An answer carries the parameters themselves. If they change again in the same `handle`, it gets a copy first.
+11. After a change of model a worker may be further ahead than the new one allows: `soft` then parks its next pull under
+    the first round whose close satisfies its condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+import numpy as np
+
+from syncline.effects import Effect, Send
+from syncline.layout import Bucket, Payload, Values
+from syncline.messages import Gone, Member, Params, Pull, Push, Skipped, Taken, Wants
+from syncline.nodes.server.bucket_state import BucketState
+from syncline.nodes.server.kept_updates import KeptUpdates, LastUpdates, WaitingUpdate, Who
+from syncline.nodes.server.paces import Paces
+from syncline.nodes.server.parked_pulls import ParkedPulls, ParkedRequest
+from syncline.nodes.server.reply_codec import ReplyWriter, teller
+from syncline.nodes.server.rule_application import RuleApplication
+from syncline.nodes.server.shard_terms import ShardTerms
+from syncline.nodes.server.update_writer import bucket_codec, encoded_bytes
+from syncline.sync import Release
+
+_LAZY, _SOFT, _PARAMS = Release.LAZY, Release.SOFT, Wants.PARAMS  # enums are slow to look up, and every message asks
+
+
+class HeldBucket:
+    """Parameters, version, V, who pushed what, and the parking lot. To its sync model it is the `State`."""
+
+    def __init__(self, name: Bucket, params: Values, terms: ShardTerms) -> None:
+        self.name = name
+        self.codec = terms.codec if terms.plain else bucket_codec(terms.codec, terms.layout, name)
+        self.optimised = RuleApplication(params, self.codec, terms)
+        self.params = params
+        self.memory = self.optimised.memory
+        self.version = 0
+        self.v = 0
+        self.bound = 0
+        self.missing = 0
+        self._terms = terms
+        self._pushed: dict[int, set[Who]] = {}
+        self._seen: dict[int, Push] = {}
+        """The last push of each worker that was judged, to know a repeat."""
+        self._late: dict[int, Push] = {}
+        """The last one of each worker that was too late."""
+        self._pulled: dict[int, tuple[int, int]] = {}
+        """(incarnation, progress) of each worker's last pull without a push that was answered."""
+        self._kept = KeptUpdates()
+        self._last = LastUpdates()
+        self._lot = ParkedPulls()
+        self._paces = Paces()
+        self._round_applied = -1
+        self._unruly = -1
+        """Up to this iteration a worker may be further ahead than the model allows, by grace of an earlier one."""
+        self._judged: ParkedRequest | None = None
+        self._lent_to: list[Effect] | None = None
+        """The effects of the `handle` in which the parameters were last sent."""
+        self.teller = teller(terms.reply, terms.layout, name, terms.draw, terms.keeps)
+        self._set_first_bound()
+        self._count_missing()
+
+    # What the sync model sees, beside v, bound and missing.
+
+    @property
+    def members(self) -> Mapping[int, Member]:
+        return self._terms.members
+
+    @property
+    def fastest(self) -> int:
+        return max(self._last_pushed(), default=-1)
+
+    @property
+    def slowest(self) -> int:
+        return min(self._last_pushed(), default=-1)
+
+    @property
+    def significance(self) -> float:
+        size = float(np.linalg.norm(self.params))
+        if not size:
+            return 1.0
+        payload = self._judged.payload if self._judged else None
+        if payload is None:
+            return 0.0
+        return float(np.linalg.norm(self.optimised.decoded(payload))) / size
+
+    def pushed(self, i: int) -> Collection[Who]:
+        return self._pushed.get(i, ())
+
+    def step_seconds(self) -> Collection[float]:
+        return self._paces.means(self._terms.members)
+
+    def _last_pushed(self) -> Iterator[int]:
+        for worker, member in self._terms.members.items():
+            seen = self._seen.get(worker)
+            known = seen is not None and seen.incarnation == member.incarnation
+            yield seen.progress if seen and known else (member.first or 0) - 1
+
+    # Push and pull.
+
+    def push(self, arrived: ParkedRequest, push: Push, now: float, out: list[Effect]) -> bool | None:
+        """Judge a member's push; True: taken, False: too late, None: a repeat."""
+        worker, i = arrived.source.number, push.progress
+        seen = self._seen.get(worker)
+        if seen is not None and seen.incarnation == push.incarnation and i <= seen.progress:
+            if not self._lot.holds(worker, i):
+                self._answer(arrived, now, out, late=i == seen.progress and self._late.get(worker) is seen)
+            return None
+        self._seen[worker] = push
+        terms = self._terms
+        if terms.at_close and i < self.v:
+            self._late[worker] = push
+            self._answer(arrived, now, out, late=True)
+            return False
+        if terms.adaptive:
+            self._paces.pushed(worker, now)
+        self._take(worker, push, arrived.payload, out)
+        self.advance(now, out)
+        self._pull(arrived, now, out)
+        return True
+
+    def pull(self, arrived: ParkedRequest, pull: Pull, now: float, out: list[Effect]) -> None:
+        """Judge a member's pull without a push: a joiner's first, or anybody's last."""
+        source = arrived.source
+        seen = self._seen.get(source.number)
+        long_ago = seen is not None and seen.incarnation == pull.incarnation and pull.progress < seen.progress
+        if long_ago or self._pulled.get(source.number) == (pull.incarnation, pull.progress):
+            self._answer(arrived, now, out)
+        elif not self._lot.holds(source.number, pull.progress):
+            self._pull(arrived, now, out)
+
+    def _take(self, worker: int, push: Push, payload: Payload | None, out: list[Effect]) -> None:
+        who, i, read, terms = (worker, push.incarnation), push.progress, push.read, self._terms
+        if push.empty:
+            payload = None
+        if terms.reapplies:
+            payload, read = self._or_last(who, push, payload)
+        if terms.at_close:
+            self._kept.keep(i, who, WaitingUpdate(payload, push.lr, read, owned=terms.reapplies))
+        elif payload is not None:
+            self._apply([payload], terms.share, self.version - read, push.lr, out)
+        if i >= self.v:
+            there = self._pushed.get(i)
+            if there is None:
+                there = self._pushed[i] = set()
+            there.add(who)
+            if i == self.v and (terms.members[worker].first or 0) <= i:
+                self.missing -= 1
+
+    def _or_last(self, who: Who, push: Push, payload: Payload | None) -> tuple[Payload | None, int]:
+        """A copy of this update, or the last one if that is to be applied again; and the version it was read at."""
+        if payload is not None:
+            return self._last.keep(who, payload, push.read, anew=self._terms.at_close), push.read
+        last = self._last.of(who) if push.skipped is Skipped.AGAIN else None
+        return (None, push.read) if last is None else (last.payload, last.read)
+
+    def _pull(self, arrived: ParkedRequest, now: float, out: list[Effect]) -> None:
+        terms, self._judged = self._terms, arrived
+        message = arrived.message
+        if terms.model.may_answer(self, arrived.source.number, message.progress, terms.draw):
+            self._answer(arrived, now, out)
+        elif terms.release is _SOFT and type(message) is Push and message.progress > self._unruly:
+            self._lot.park(arrived, self.v)
+        else:
+            self._lot.park(arrived, self._release_round(arrived))
+
+    def _may_answer(self, arrived: ParkedRequest) -> bool:
+        terms, self._judged = self._terms, arrived
+        return terms.model.may_answer(self, arrived.source.number, arrived.message.progress, terms.draw)
+
+    def _answer(self, parked: ParkedRequest, now: float, out: list[Effect], late: bool = False) -> None:
+        message, source, terms = parked.message, parked.source, self._terms
+        i, incarnation, fetch = message.progress, message.incarnation, True
+        if self._kept.by_round:
+            self._kept.own(i, (source.number, incarnation))
+        if type(message) is Push:
+            fetch = message.wants is _PARAMS
+        else:
+            self._pulled[source.number] = (incarnation, i)
+        mean = (self.optimised.mean,) if terms.reports else ()
+        if fetch and (terms.keeps or self._round_applied == i):
+            if self.teller is not None:
+                self._tell(self.teller, parked, late, mean, out)
+            else:
+                params = Params(terms.view, incarnation, i, self.name, self.version, self.v, late, mean)
+                self._lent_to = out
+                out.append(Send(source, params, self.params))
+        else:
+            taken = Taken(terms.view, incarnation, i, self.name, self.version, self.v, late, mean)
+            out.append(Send(source, taken))
+        if terms.adaptive:
+            self._paces.answered(source.number, now)
+
+    def _tell(
+        self, teller: ReplyWriter, parked: ParkedRequest, late: bool, mean: tuple[float, ...], out: list[Effect]
+    ) -> None:
+        """Answer with what has changed since what the worker holds."""
+        message, to = parked.message, parked.source
+        holds = message.holds if type(message) is Push else None
+        payload, serial = teller.tell(to.number, message.incarnation, holds, self.params, self.version)
+        who, where = (self._terms.view, message.incarnation, message.progress), (self.name, self.version, self.v)
+        out.append(Send(to, Params(*who, *where, late, mean, encoded_bytes(payload), serial), payload))
+
+    # Rounds.
+
+    def advance(self, now: float, out: list[Effect]) -> None:
+        """Close rounds while the push condition holds, and answer what was parked under them."""
+        terms = self._terms
+        while (
+            (self.missing == 0 or self.v in self._pushed)
+            and terms.members
+            and terms.model.may_close(self)
+            and self.v <= terms.limit
+        ):
+            closed = self.v
+            self._apply_round(closed, out)
+            self._pushed.pop(closed, None)
+            self.v = closed + 1
+            self._count_missing()
+            if terms.adaptive:
+                self.bound = terms.adaptive.next_bound(self)
+            for parked in self._lot.release(closed):
+                self._answer(parked, now, out)
+
+    def _apply_round(self, i: int, out: list[Effect]) -> None:
+        """Apply what is kept of round i as one update."""
+        kept = self._kept.take(i)
+        updates = [each.payload for each in kept if each.payload is not None]
+        if updates:
+            lr = next((each.lr for each in kept if each.lr is not None), None)
+            oldest = min(each.read for each in kept if each.payload is not None)
+            self._apply(updates, np.array(len(kept), np.float32), self.version - oldest, lr, out)
+            self._round_applied = i
+
+    def _apply(
+        self, updates: list[Payload], share: Values, staleness: int, lr: float | None, out: list[Effect]
+    ) -> None:
+        if self._lent_to is out:
+            self._call_in(out)
+        self.optimised.apply(updates, share, staleness, lr)
+        self.version += 1
+
+    def _call_in(self, out: list[Effect]) -> None:
+        """Give the answers of this `handle` a copy of the parameters, which are about to change."""
+        copy = self.params.copy()
+        for place, effect in enumerate(out):
+            if type(effect) is Send and effect.payload is self.params:
+                out[place] = Send(effect.to, effect.message, copy)
+        self._lent_to = None
+
+    def _count_missing(self) -> None:
+        terms, there = self._terms, self._pushed.get(self.v, ())
+        if self.v >= terms.last_first:
+            self.missing = len(terms.present.difference(there))
+        else:
+            self.missing = sum(
+                (member.first or 0) <= self.v and (worker, member.incarnation) not in there
+                for worker, member in terms.members.items()
+            )
+
+    # Changes of the membership and of the model.
+
+    def remove(self, worker: int, out: list[Effect]) -> None:
+        """A member is gone: own what is kept of it, answer what is parked."""
+        self._kept.own_all(worker)
+        self._last.forget(worker)
+        if self.teller is not None:
+            self.teller.forget(worker)
+        self._paces.forget(worker)
+        parked = self._lot.withdraw(worker)
+        if parked is not None:
+            gone = Gone(self._terms.view, parked.message.incarnation, parked.message.progress, self.name)
+            out.append(Send(parked.source, gone))
+
+    def members_changed(self, now: float, out: list[Effect]) -> None:
+        """Count anew who is missing; nobody waits for the dead."""
+        self._count_missing()
+        self.advance(now, out)
+
+    def model_changed(self, now: float, out: list[Effect]) -> None:
+        """Settle what the old model kept, then close, then judge each parked pull once by the new model."""
+        if not self._terms.at_close:
+            for i in self._kept.rounds():
+                self._apply_round(i, out)
+        self._set_first_bound()
+        self._paces = Paces()
+        self._unruly = self.fastest + 1
+        waiting = self._lot.empty()
+        self.advance(now, out)
+        for parked in waiting:
+            if self._may_answer(parked):
+                self._answer(parked, now, out)
+            else:
+                self._lot.park(parked, self._release_round(parked))
+
+    def _release_round(self, parked: ParkedRequest) -> int:
+        """Under which round a pull is parked that came by no push, or that outlives a change of model.
+
+        `lazy`: its own. `soft`: the first whose close satisfies its condition.
+        """
+        last = max(parked.message.progress, self.v)
+        if self._terms.release is _LAZY:
+            return last
+        here = self.v
+        try:
+            for under in range(here, last):
+                self.v = under + 1
+                if self._may_answer(parked):
+                    return under
+            return last
+        finally:
+            self.v = here
+
+    def _set_first_bound(self) -> None:
+        if self._terms.adaptive:
+            self.bound = self._terms.adaptive.first_bound()
+
+    # Moves.
+
+    def known(self) -> BucketState:
+        """All that goes along with the arrays when the bucket moves."""
+        counts = (self.version, self.v, self.bound, self._round_applied, self._unruly)
+        workers = (self._pushed, self._seen, self._late, self._pulled)
+        return BucketState(*counts, *workers, self._kept, self._last, self._lot, self._paces)
+
+    def go_on_from(self, known: BucketState) -> None:
+        """Know what the last holder knew."""
+        self.version, self.v, self.bound, self._round_applied, self._unruly = known[:5]
+        self._pushed, self._seen, self._late, self._pulled = known[5:9]
+        self._kept, self._last, self._lot, self._paces = known[9:]
+        self._count_missing()

@@ -1,0 +1,62 @@
+"""The buckets of a view in order: which of them lie in a range.
+
+A move cuts buckets and never joins two, so what was one bucket in an earlier view is a row of them in a later one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
+from functools import lru_cache
+
+from syncline.layout import Bucket
+from syncline.messages import NodeId, server_id
+
+Holders = tuple[tuple[Bucket, ...], ...]
+"""By server number."""
+
+
+class BucketMap:
+    """Who holds which bucket in a view."""
+
+    __slots__ = ("_order", "_starts", "holder", "size")
+
+    def __init__(self, holders: Holders) -> None:
+        self.holder: Mapping[Bucket, NodeId] = {
+            bucket: server_id(number) for number, held in enumerate(holders) for bucket in held
+        }
+        self.size = sum(bucket.size for bucket in self.holder)
+        """How many values there are."""
+        self._order = sorted(self.holder)
+        self._starts = [bucket.start for bucket in self._order]
+
+    def inside(self, whole: Bucket) -> list[Bucket]:
+        """The buckets that lie in this range, in order."""
+        first = bisect_left(self._starts, whole.start)
+        last = bisect_left(self._starts, whole.stop, first)
+        if last > first and self._order[last - 1].stop > whole.stop:
+            last -= 1
+        return self._order[first:last]
+
+    def around(self, piece: Bucket) -> Bucket | None:
+        """The bucket that this range lies in, if it lies in one."""
+        place = bisect_right(self._starts, piece.start) - 1
+        if place < 0 or self._order[place].stop < piece.stop:
+            return None
+        return self._order[place]
+
+    def holder_of(self, piece: Bucket) -> NodeId | None:
+        """Who holds the bucket that this range lies in."""
+        around = self.around(piece)
+        return None if around is None else self.holder[around]
+
+    def is_row(self, whole: Bucket) -> bool:
+        """Is this range a row of whole buckets, as a bucket of an earlier view is?"""
+        row = self.inside(whole)
+        return bool(row) and row[0].start == whole.start and row[-1].stop == whole.stop
+
+
+@lru_cache(maxsize=4)
+def bucket_map_of(holders: Holders) -> BucketMap:
+    """One for all nodes of a process that share a view."""
+    return BucketMap(holders)

@@ -1,0 +1,136 @@
+"""A bucket, or a piece of one, as it travels to the server that holds it next.
+
+1. Everything goes along: parameters, version, V, the rule's memory, kept and last updates, who has pushed, known
+   repeats, parked pulls, the bound and the paces of a model that adapts. A piece gets all of it, cut to its range.
+2. Kept updates are copied: the memory of their workers is free from here on as far as the old holder is concerned.
+3. So does what the codec of replies has kept of the last mean; which replies workers hold is forgotten
+   (reply_codec.py).
+4. A parked pull goes without its update, which was taken: as far as a model asks how significant it is, it is not.
+5. The step that a worker is in the middle of is not measured: the clocks of two servers are two clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from msgspec.structs import replace
+
+from syncline.effects import Received
+from syncline.layout import Bucket, Payload
+from syncline.messages import Handover, KeptUpdate, LastUpdate, ParkedPull, Push, worker_id
+from syncline.nodes.server.bucket import HeldBucket
+from syncline.nodes.server.bucket_state import BucketState
+from syncline.nodes.server.kept_updates import KeptUpdates, LastUpdates, WaitingUpdate
+from syncline.nodes.server.paces import Paces
+from syncline.nodes.server.parked_pulls import ParkedPulls
+from syncline.nodes.server.shard_terms import ShardTerms
+from syncline.nodes.server.update_writer import decoded
+from syncline.spec import write
+
+ALIGN = 8
+"""Bytes: every array in a payload starts at a multiple of this."""
+
+
+def in_force(terms: ShardTerms) -> str:
+    """The sync model and the release as a text, to see whether two servers have the same."""
+    return f"{write(terms.model)} {terms.release}"
+
+
+def pack(bucket: HeldBucket, piece: Bucket, terms: ShardTerms) -> tuple[Handover, Payload]:
+    """All that is known of this piece of the bucket."""
+    where = terms.within(bucket.name, piece)
+    known, kept = bucket.known(), bucket.known().kept.everything()
+    residual = {} if bucket.teller is None else bucket.teller.residual
+    arrays = [bucket.params[where], *(each[where] for each in (*bucket.memory.values(), *residual.values()))]
+    arrays += [_cut(bucket, each.payload, piece, where) for _, _, each in kept if each.payload is not None]
+    last = known.last.everything()
+    arrays += [_cut(bucket, each.payload, piece, where) for _, each in last]
+    message = Handover(
+        terms.view,
+        piece,
+        known.version,
+        known.v,
+        in_force(terms),
+        known.bound,
+        known.applied,
+        known.unruly,
+        tuple((i, tuple(sorted(there))) for i, there in known.pushed.items()),
+        tuple(
+            (worker, each.incarnation, each.progress, known.late.get(worker) is each)
+            for worker, each in known.seen.items()
+        ),
+        tuple((worker, *pulled) for worker, pulled in known.pulled.items()),
+        tuple((worker, tuple(steps)) for worker, steps in known.paces.steps().items()),
+        tuple(
+            ParkedPull(parked.source.number, under, replace(parked.message, bucket=piece))
+            for under, parked in known.lot.everything()
+        ),
+        tuple(KeptUpdate(i, *who, each.read, each.lr, each.payload is None) for i, who, each in kept),
+        tuple(bucket.memory),
+        tuple((array.dtype.str, array.size) for array in arrays),
+        tuple(LastUpdate(worker, each.incarnation, each.read) for worker, each in last),
+        tuple(residual),
+    )
+    return message, _joined(arrays)
+
+
+def _cut(bucket: HeldBucket, payload: Payload, piece: Bucket, where: slice) -> Payload:
+    """A kept update: as it is, or a piece of its values, since what a codec has written cannot be cut."""
+    if piece == bucket.name:
+        return payload
+    return decoded(bucket.codec, payload, np.empty_like(bucket.params))[where]
+
+
+def unpack(message: Handover, payload: Payload, terms: ShardTerms) -> HeldBucket:
+    """The bucket as its new holder has it, before anything is judged there."""
+    arrays = iter(parted(payload, message.arrays))
+    bucket = HeldBucket(message.bucket, next(arrays), terms)
+    for name in message.memory:
+        bucket.optimised.remember(name, next(arrays))
+    residual = {name: next(arrays) for name in message.residual}
+    if bucket.teller is not None:
+        for name, values in bucket.teller.residual.items():
+            values[:] = residual.get(name, 0)
+    bucket.go_on_from(_known(message, arrays, terms))
+    return bucket
+
+
+def _known(message: Handover, updates: Iterator[Payload], terms: ShardTerms) -> BucketState:
+    """What the last holder knew; `updates`: kept and last ones, the bucket's own from here on."""
+    kept, last, lot, paces = KeptUpdates(), LastUpdates(), ParkedPulls(), Paces()
+    for each in message.kept:
+        update = WaitingUpdate(None if each.empty else next(updates), each.lr, each.read, owned=True)
+        kept.keep(each.i, (each.worker, each.incarnation), update)
+    for sent in message.last:
+        last.keep((sent.worker, sent.incarnation), next(updates), sent.read, anew=True)
+    seen = {worker: Push(message.view, incarnation, i, message.bucket, 0) for worker, incarnation, i, _ in message.seen}
+    late = {worker: seen[worker] for worker, _, _, late in message.seen if late}
+    for worker, steps in message.steps:
+        member, pushed_last = terms.members.get(worker), seen.get(worker)
+        if member is not None and pushed_last is not None and member.incarnation == pushed_last.incarnation:
+            paces.recall(worker, steps)
+    for parked in message.parked:
+        lot.park(Received(worker_id(parked.worker), parked.request), parked.under)  # type: ignore[arg-type]
+    counts = (message.version, message.v, message.bound, message.applied, message.unruly)
+    pushed = {i: set(there) for i, there in message.pushed}
+    pulled = {worker: (incarnation, progress) for worker, incarnation, progress in message.pulled}
+    return BucketState(*counts, pushed, seen, late, pulled, kept, last, lot, paces)
+
+
+def _joined(arrays: Iterable[Payload]) -> Payload:
+    parts = []
+    for array in arrays:
+        flat = np.ascontiguousarray(array).view(np.uint8)
+        parts += [flat, np.zeros(-flat.size % ALIGN, np.uint8)]
+    return np.concatenate(parts)
+
+
+def parted(payload: Payload, arrays: Sequence[tuple[str, int]]) -> list[Payload]:
+    """Copies of the arrays: what came in is not ours to keep."""
+    found, start = [], 0
+    for kind, count in arrays:
+        stop = start + count * np.dtype(kind).itemsize
+        found.append(payload[start:stop].view(kind).copy())
+        start = stop + -stop % ALIGN
+    return found

@@ -1,0 +1,156 @@
+"""Parameters as changes: a shard sends what has changed since what a worker is known to hold.
+
+1. Replies to one worker about one bucket are numbered. A push says which of them the worker holds; if that is not the
+   last one that was sent, or there was none, the parameters go whole.
+2. What was lost in writing a change is part of the next one, since that is counted from what the worker really has:
+   both sides add the same bytes to the same values.
+3. Workers that hold the same get the same: a change between two versions is written once for all of them.
+4. In mode `gradients` a reply is the mean of one round, the same for all; what was lost of it is added to the next,
+   also if the bucket moves in between.
+5. A bucket that has moved here, or was cut, starts anew: what workers hold is not known, so the parameters go whole
+   once. Its numbers start above those that workers have from elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from syncline.codecs import Codec, Memory
+from syncline.draw import Draw
+from syncline.layout import Bucket, Layout, Payload, Values
+from syncline.messages import Member, Params
+from syncline.nodes.server.update_writer import bucket_codec, is_plain
+
+
+class _Known(NamedTuple):
+    """What a worker holds if it has the reply with this number."""
+
+    incarnation: int
+    serial: int
+    values: Values
+
+
+class ReplyWriter:
+    """One bucket's replies, on its server."""
+
+    def __init__(self, codec: Codec, bucket: Bucket, draw: Draw, keeps: bool) -> None:
+        """`keeps`: what is sent are parameters; else the mean of a round."""
+        self._codec = codec
+        self._bucket = bucket
+        self._draw = draw
+        self._keeps = keeps
+        self._memory = codec.memory(bucket.size)
+        self._known: dict[int, _Known] = {}
+        self._version = -1
+        self._whole: Values | None = None
+        self._changes: dict[int, tuple[Values, Payload, Values]] = {}
+        """To the present version, by what is held (which is kept alive): what is sent, and what is held then."""
+
+    def all_hold(self, members: Iterable[Member], params: Values) -> None:
+        """These workers hold the parameters as they are, without a message."""
+        values = params.copy()
+        self._known = {member.worker: _Known(member.incarnation, 0, values) for member in members}
+
+    @property
+    def residual(self) -> Memory:
+        """What was lost of the last mean and is to be part of the next: all that must move along with the bucket."""
+        return {} if self._keeps else self._memory
+
+    def forget(self, worker: int) -> None:
+        self._known.pop(worker, None)
+
+    def tell(
+        self, worker: int, incarnation: int, holds: int | None, params: Values, version: int
+    ) -> tuple[Payload, int]:
+        """What this worker is sent, and the number of the reply; `holds`: of the one it has; None: it wants all."""
+        if version != self._version:
+            self._version, self._whole = version, None
+            self._changes.clear()
+        known = self._known.get(worker)
+        if holds is not None and not self._keeps:
+            return self._mean(params), 0
+        if known is None or (known.incarnation, known.serial) != (incarnation, holds):
+            payload = values = self._copy(params)
+        else:
+            payload, values = self._change(known.values, params)
+        serial = 1 + max(known.serial if known is not None else 0, holds or 0)
+        self._known[worker] = _Known(incarnation, serial, values)
+        return payload, serial
+
+    def _copy(self, params: Values) -> Values:
+        if self._whole is None:
+            self._whole = params.copy()
+        return self._whole
+
+    def _mean(self, params: Values) -> Payload:
+        found = self._changes.get(0)
+        if found is None:
+            found = self._changes[0] = (params, self._write(params), params)
+        return found[1]
+
+    def _change(self, held: Values, params: Values) -> tuple[Payload, Values]:
+        found = self._changes.get(id(held))
+        if found is None:
+            self._memory = self._codec.memory(self._bucket.size)
+            payload = self._write(params - held)
+            if payload.nbytes >= params.nbytes:
+                payload = after = self._copy(params)
+            else:
+                after = held.copy()
+                self._codec.add_into(payload, after)
+            found = self._changes[id(held)] = (held, payload, after)
+        return found[1], found[2]
+
+    def _write(self, values: Values) -> Payload:
+        out = np.empty(self._codec.size(values.size), np.uint8)
+        chance = lambda: self._draw.generator("reply", self._bucket.start, self._version)  # noqa: E731
+        return self._codec.encode(values, self._memory, out, chance)
+
+
+def teller(codec: Codec | None, layout: Layout | None, bucket: Bucket, draw: Draw, keeps: bool) -> ReplyWriter | None:
+    """Of this bucket; None if its parameters go whole."""
+    chosen = None if codec is None else bucket_codec(codec, layout, bucket)
+    return None if chosen is None or is_plain(chosen) else ReplyWriter(chosen, bucket, draw, keeps)
+
+
+class ReplyReader:
+    """All replies to one worker."""
+
+    def __init__(self, codec: Codec, layout: Layout, keeps: bool, first: Mapping[Bucket, Values]) -> None:
+        """`first`: what it holds before the first reply, if that came without a message."""
+        self._codec = codec
+        self._layout = layout
+        self._keeps = keeps
+        self._held = dict(first)
+        self._serials: dict[Bucket, int] = {}
+        self._codecs: dict[Bucket, Codec] = {}
+
+    def codec_of(self, bucket: Bucket) -> Codec:
+        """What writes the replies about this bucket."""
+        found = self._codecs.get(bucket)
+        if found is None:
+            found = self._codecs[bucket] = bucket_codec(self._codec, self._layout, bucket)
+        return found
+
+    def holds(self, bucket: Bucket) -> int:
+        """The number of the last reply about this bucket."""
+        return self._serials.get(bucket, 0)
+
+    def hear(self, answer: Params, payload: Payload) -> Values:
+        """The parameters, or the round's mean, that this reply brings."""
+        bucket = answer.bucket
+        self._serials[bucket] = answer.serial
+        if payload.dtype != np.uint8:
+            if self._keeps:
+                self._held[bucket] = payload.copy()
+            return payload
+        codec = self.codec_of(bucket)
+        if not self._keeps:
+            return codec.decode(payload, np.empty(bucket.size, np.float32))
+        values = self._held[bucket].copy()
+        codec.add_into(payload, values)
+        self._held[bucket] = values
+        return values

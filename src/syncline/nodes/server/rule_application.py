@@ -1,0 +1,111 @@
+"""The parameters of a bucket and what their rule remembers: updates are summed, divided and applied, block by block."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from syncline.codecs import Codec
+from syncline.layout import Payload, Values
+from syncline.nodes.server.shard_terms import BLOCK, WHOLE, ShardTerms
+from syncline.nodes.server.update_writer import decoded
+from syncline.rules import Memory
+
+_add, _divide, _sum = np.add, np.divide, np.add.reduce  # a name in numpy is slow to look up
+
+
+class Block(NamedTuple):
+    """What is worked on at a time."""
+
+    where: slice
+    """Of the bucket's arrays."""
+    params: Values
+    memory: Memory
+    out: Values
+    """Where its updates are summed."""
+    work: Values
+    """What the rule works in."""
+
+
+class RuleApplication:
+    """Parameters, memory, and the mean that the rule reports."""
+
+    __slots__ = ("_blocks", "_codec", "_scratch", "_single", "_terms", "mean", "memory", "params")
+
+    def __init__(self, params: Values, codec: Codec, terms: ShardTerms) -> None:
+        self.params = params
+        self.memory = terms.rule.start(params)
+        self.mean = 0.0
+        """Of what the rule reports, if a gate asks for it."""
+        self._codec = codec
+        self._terms = terms
+        self._scratch = np.empty_like(params)
+        self._blocks = [self._block(start) for start in range(0, params.size, BLOCK)]
+        self._single = len(self._blocks) == 1
+        self.measure()
+
+    def _block(self, start: int) -> Block:
+        where = slice(start, min(start + BLOCK, self.params.size))
+        size = where.stop - start
+        memory = {name: each[where] for name, each in self.memory.items()}
+        return Block(where, self.params[where], memory, self._scratch[:size], self._terms.work[:size])
+
+    def decoded(self, payload: Payload) -> Values:
+        """The values of an update, to be read at once."""
+        return decoded(self._codec, payload, self._scratch)
+
+    def remember(self, name: str, values: Values) -> None:
+        """Go on with what the rule remembered elsewhere by this name."""
+        self.memory[name][:] = values
+        self.measure()
+
+    def measure(self) -> None:
+        """Take the mean that the rule reports from its memory, as every update does in passing."""
+        name = self._terms.reports
+        if name:
+            self.mean = sum(float(_sum(each.memory[name])) for each in self._blocks) / self.params.size
+
+    def apply(self, updates: list[Payload], share: Values, staleness: int, lr: float | None) -> None:
+        """Sum the updates, divide, and apply the rule once."""
+        terms, total = self._terms, 0.0
+        whole = None if terms.plain else self._summed_whole(updates, share)
+        if whole is self.params:
+            return
+        name, rule = terms.reports, terms.rule
+        for block in self._blocks:
+            if whole is not None:
+                update = whole[block.where]
+            elif self._single:
+                update = self._summed(block, updates, share)
+            else:
+                update = self._summed(block, [payload[block.where] for payload in updates], share)
+            if update is not block.params:
+                rule.apply(block.params, update, block.memory, staleness, lr, block.work)
+            if name:
+                total += float(_sum(block.memory[name]))
+        if name:
+            self.mean = total / self.params.size
+
+    def _summed(self, block: Block, updates: list[Payload], share: Values) -> Values:
+        """The updates of one block, which are the values themselves."""
+        out = block.out if self._terms.keeps else block.params
+        update: Values = updates[0]
+        for payload in updates[1:]:
+            update = _add(update, payload, out)
+        return update if share is WHOLE else _divide(update, share, out)
+
+    def _summed_whole(self, updates: list[Payload], share: Values) -> Values:
+        """The updates of the bucket, as a codec has written them: no piece of one can be read by itself."""
+        out = self._scratch if self._terms.keeps else self.params
+        update = decoded(self._codec, updates[0], out)
+        if len(updates) > 1:
+            if update is not out:
+                np.copyto(out, update)
+                update = out
+            for payload in updates[1:]:
+                if payload.dtype == np.uint8:
+                    self._codec.add_into(payload, out)
+                else:
+                    _add(out, payload, out)
+        return update if share is WHOLE else _divide(update, share, out)

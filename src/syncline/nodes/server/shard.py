@@ -1,0 +1,234 @@
+"""The shard: the buckets of one server, behind one door.
+
+1. A message with a newer view than the shard's waits for that view; an older one is judged by the shard's own.
+2. A push or pull from a non-member (unknown, removed, or of another incarnation) is answered `Gone`; if its bucket is
+   held elsewhere, that names none.
+3. One for a bucket that is held elsewhere, or is cut, is answered `Moved`; one for a bucket that is to come waits.
+4. The rest is the bucket's law (bucket.py). Each bucket synchronises by itself.
+5. A new view: those who are gone are removed, what is held elsewhere from now on is handed over, then the push
+   conditions are evaluated again at once.
+6. A view with a joiner whose first iteration is not named: once all that the shard is to hold is there, it reports its
+   largest V, and closes no later round until a view names it.
+7. A bucket that was handed over is judged by the members and the model that are in force here: who is gone is answered
+   `Gone`, another model is a change of model. Then what has waited for it is judged.
+8. Once all is there that a view with another placement gives to it, the shard tells the coordinator that it is settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+
+from syncline.effects import Change, Effect, Event, Received, Send
+from syncline.errors import PeerError
+from syncline.layout import Bucket, Values
+from syncline.messages import (
+    COORDINATOR,
+    Gone,
+    Handover,
+    Moved,
+    Pull,
+    Push,
+    Report,
+    Settled,
+    Skipped,
+    View,
+    Wants,
+    server_id,
+)
+from syncline.nodes.server.bucket import HeldBucket
+from syncline.nodes.server.bucket_map import bucket_map_of
+from syncline.nodes.server.handover import in_force, pack, unpack
+from syncline.nodes.server.shard_terms import ShardTerms
+
+_NOTHING, _TAKEN = Skipped.NOTHING, Wants.TAKEN  # a member of an enum is slow to look up
+
+
+class Tally:
+    """Updates taken and dropped, each counted once per (worker, iteration); dropped, if it was in any bucket.
+
+    Updates and fetches that a gate has skipped are counted bucket by bucket.
+    """
+
+    def __init__(self) -> None:
+        self.updates = 0
+        self.dropped = 0
+        self.pushes_skipped = 0
+        self.fetches_skipped = 0
+        self._counted: dict[int, Push] = {}
+        self._dropped: dict[int, Push] = {}
+
+    def take(self, worker: int, push: Push) -> None:
+        last = self._counted.get(worker)
+        if last is None or last.progress != push.progress or last.incarnation != push.incarnation:
+            self._counted[worker] = push
+            self.updates += 1
+
+    def drop(self, worker: int, push: Push) -> None:
+        if not _of_one_update(self._dropped.get(worker), push):
+            self._dropped[worker] = push
+            self.dropped += 1
+            self.updates -= _of_one_update(self._counted.get(worker), push)
+            self._counted[worker] = push
+
+    def skip(self, push: Push) -> None:
+        self.pushes_skipped += push.skipped is not _NOTHING
+        self.fetches_skipped += push.wants is _TAKEN
+
+
+def _of_one_update(last: Push | None, push: Push) -> bool:
+    """Are these of the same incarnation and iteration of a worker?"""
+    return last is not None and (last.incarnation, last.progress) == (push.incarnation, push.progress)
+
+
+class Shard:
+    """One server's part of the model; a node."""
+
+    def __init__(self, number: int, pieces: Mapping[Bucket, Values], terms: ShardTerms, view: View) -> None:
+        """`pieces` are written in place; `terms` is this shard's own."""
+        self.number = number
+        self.terms = terms
+        self.tally = Tally()
+        self._deferred: list[Received] = []
+        self._due: dict[Bucket, list[Received]] = {}
+        """What is to come from other servers, and the requests that wait for it."""
+        self._settled = True
+        self._set_members(view)
+        self._holders = view.holders
+        self.buckets = {name: HeldBucket(name, params, terms) for name, params in pieces.items()}
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        out: list[Effect] = []
+        if type(event) is Received:
+            message = event.message
+            if type(message) is Push or type(message) is Pull:
+                self._request(event, message, now, out)
+            elif type(message) is View:
+                self._adopt(message, now, out)
+            elif type(message) is Handover:
+                self._take_over(event, message, now, out)
+                self._settle(out)
+            else:
+                raise PeerError(f"server {self.number} got {message} from {event.source}")
+        elif type(event) is Change:
+            self.terms.change(event.model, event.release)
+            for bucket in self.buckets.values():
+                bucket.model_changed(now, out)
+        else:
+            raise PeerError(f"server {self.number} cannot handle {event}")
+        return out
+
+    def _request(self, event: Received, message: Push | Pull, now: float, out: list[Effect]) -> None:
+        terms, source = self.terms, event.source
+        if message.view > terms.view:
+            self._deferred.append(event)
+            return
+        member = terms.members.get(source.number)
+        if member is None or member.incarnation != message.incarnation:
+            out.append(Send(source, self._gone(message)))
+            return
+        bucket = self.buckets.get(message.bucket)
+        if bucket is None:
+            self._not_here(event, message, out)
+        elif type(message) is not Push:
+            bucket.pull(event, message, now, out)  # type: ignore[arg-type]
+        else:
+            taken = bucket.push(event, message, now, out)  # type: ignore[arg-type]
+            if taken:
+                self.tally.take(source.number, message)
+            elif taken is False:
+                self.tally.drop(source.number, message)
+            if terms.gated and taken is not None:
+                self.tally.skip(message)
+
+    def _gone(self, message: Push | Pull) -> Gone:
+        """Whoever does not hold a bucket cannot answer for it: its new holder may still read the update."""
+        if message.bucket in self.buckets or message.bucket in self._due:
+            return Gone(self.terms.view, message.incarnation, message.progress, message.bucket)
+        return Gone(self.terms.view, message.incarnation)
+
+    def _not_here(self, event: Received, message: Push | Pull, out: list[Effect]) -> None:
+        if message.bucket in self._due:
+            self._due[message.bucket].append(event)
+        else:
+            moved = Moved(self.terms.view, message.incarnation, message.progress, message.bucket)
+            out.append(Send(event.source, moved))
+
+    # Views.
+
+    def _adopt(self, view: View, now: float, out: list[Effect]) -> None:
+        if view.view <= self.terms.view:
+            return
+        before = self.terms.members
+        self._set_members(view)
+        for worker, member in before.items():
+            after = self.terms.members.get(worker)
+            if after is None or after.incarnation != member.incarnation:
+                for bucket in self.buckets.values():
+                    bucket.remove(worker, out)
+        if view.holders != self._holders:
+            self._hand_over(view, out)
+        self._heed_joiners(out)
+        for bucket in self.buckets.values():
+            bucket.members_changed(now, out)
+        waiting, self._deferred = self._deferred, []
+        for event in waiting:
+            if type(event.message) is Handover:
+                self._take_over(event, event.message, now, out)
+            else:
+                self._request(event, event.message, now, out)  # type: ignore[arg-type]
+        self._settle(out)
+
+    def _set_members(self, view: View) -> None:
+        self.terms.adopt(view)
+        self._joiners = any(member.first is None for member in view.members)
+
+    def _heed_joiners(self, out: list[Effect]) -> None:
+        self.terms.limit = inf
+        if self._joiners and not self._due:
+            largest = max((bucket.v for bucket in self.buckets.values()), default=0)
+            self.terms.limit = largest
+            out.append(Send(COORDINATOR, Report(self.terms.view, largest)))
+
+    # Moves.
+
+    def _hand_over(self, view: View, out: list[Effect]) -> None:
+        """Send away what others hold from now on, and cut what they hold a part of."""
+        self._holders, self._settled = view.holders, False
+        cut, me = bucket_map_of(view.holders), server_id(self.number)
+        for name in [name for name in self.buckets if cut.holder.get(name) != me]:
+            whole = self.buckets.pop(name)
+            for piece in cut.inside(name):
+                message, payload = pack(whole, piece, self.terms)
+                if cut.holder[piece] == me:
+                    self.buckets[piece] = unpack(message, payload, self.terms)
+                else:
+                    out.append(Send(cut.holder[piece], message, payload))
+        mine = view.holders[self.number] if self.number < len(view.holders) else ()
+        self._due = {name: self._due.get(name, []) for name in mine if name not in self.buckets}
+
+    def _take_over(self, event: Received, message: Handover, now: float, out: list[Effect]) -> None:
+        if message.view > self.terms.view:
+            self._deferred.append(event)
+            return
+        if message.bucket not in self._due or event.payload is None:
+            raise PeerError(f"server {self.number} got {message.bucket} from {event.source}, which it does not await")
+        bucket = self.buckets[message.bucket] = unpack(message, event.payload, self.terms)
+        for parked in message.parked:
+            member = self.terms.members.get(parked.worker)
+            if member is None or member.incarnation != parked.request.incarnation:
+                bucket.remove(parked.worker, out)
+        if message.model == in_force(self.terms):
+            bucket.members_changed(now, out)
+        else:
+            bucket.model_changed(now, out)
+        waiting = self._due.pop(message.bucket)
+        for each in waiting:
+            self._request(each, each.message, now, out)  # type: ignore[arg-type]
+        if not self._due:
+            self._heed_joiners(out)
+
+    def _settle(self, out: list[Effect]) -> None:
+        if not self._settled and not self._due:
+            self._settled = True
+            out.append(Send(COORDINATOR, Settled(self.terms.view)))

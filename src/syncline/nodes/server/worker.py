@@ -1,0 +1,468 @@
+"""The worker of the server strategy: one message up and one down, bucket by bucket.
+
+1. A finished bucket leaves at once: gate, codec, `Push`. A gate skips bytes, never permission: a skipped push goes
+   empty and its update is added to the next one, or the last one is applied again (worker_gate.py); a skipped fetch
+   asks for `Taken`.
+2. One answer per push is delivered; repeats, and answers to an earlier incarnation, are not.
+3. When every bucket is answered the iteration is whole. The next is i + 1; if a bucket was too late, it is the least V
+   that the buckets reported, but at least i + 1.
+4. A joiner asks the coordinator, waits for the view that names its first iteration f, and starts by pulling f - 1.
+5. A worker leaves only after all its pushes are answered. If it is asked to in the middle of an update, or holds
+   something back, the buckets that it has not pushed yet go with what was held back of them, or empty: nothing is lost,
+   and nobody waits for them.
+6. A worker that learns that it is no member any more fails, and sends nothing further.
+7. With `patience`, an unanswered push is sent again; its shard takes it once.
+8. A view with another placement: from then on everything is named as that view cuts it. A push or pull that is under
+   way stands for each piece of its bucket that is not answered: whoever holds a piece answers for it, the old holder
+   for all of them, or it says `Moved`, and what is not answered is sent on, piece by piece.
+9. The application may go on in buckets of an earlier view: an update of one is an update of each of its pieces.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from msgspec.structs import replace
+
+from syncline.codecs import Dense, Memory
+from syncline.effects import (
+    Deliver,
+    Depart,
+    Effect,
+    Enter,
+    Event,
+    Fail,
+    Fetch,
+    Ready,
+    Received,
+    Send,
+    SetTimer,
+    Timer,
+)
+from syncline.errors import GoneError, NotFinite, PeerError
+from syncline.gates import Always
+from syncline.layout import Bucket, Payload, Values, is_finite
+from syncline.messages import (
+    ANSWERS,
+    COORDINATOR,
+    Answer,
+    Gone,
+    JoinRequest,
+    LeaveNotice,
+    Member,
+    Moved,
+    NodeId,
+    Params,
+    Pull,
+    Push,
+    Skipped,
+    Taken,
+    View,
+    Wants,
+)
+from syncline.nodes.server.bucket_map import bucket_map_of
+from syncline.nodes.server.reply_codec import ReplyReader
+from syncline.nodes.server.update_writer import Writers, check_written, encoded_bytes, is_plain
+from syncline.nodes.server.worker_gate import WorkerGate
+from syncline.nodes.server.worker_parts import WorkerParts
+
+
+class Phase(Enum):
+    JOINING = auto()
+    RUNNING = auto()
+    LEAVING = auto()
+    GONE = auto()
+
+
+JOINING, RUNNING, LEAVING, GONE = Phase  # a member of an enum is slow to look up, and every message asks
+_PARAMS, _NOTHING = Wants.PARAMS, Skipped.NOTHING
+
+
+class Worker:
+    """One member of the server strategy; a node."""
+
+    __slots__ = (
+        "_awaited",
+        "_cut",
+        "_deferred",
+        "_gating",
+        "_hearer",
+        "_holder",
+        "_least_v",
+        "_left",
+        "_lr",
+        "_parts",
+        "_read",
+        "_sent",
+        "_view",
+        "_was_late",
+        "_writers",
+        "earlier",
+        "incarnation",
+        "number",
+        "phase",
+        "progress",
+    )
+    _left: int
+    """Values of the present iteration that are not answered yet."""
+    _least_v: int | None
+    """The least V that the buckets of the present iteration have reported, so far."""
+    _was_late: bool
+
+    def __init__(self, number: int, incarnation: int, parts: WorkerParts, view: View) -> None:
+        """`view`: the one that counts when the worker starts; it joins unless it is named there."""
+        self.number = number
+        self.incarnation = incarnation
+        self.progress = 0
+        self.earlier = 0
+        """The iterations of a run that this one goes on with: what the codec draws goes on too."""
+        self.phase = JOINING
+        self._parts = parts
+        self._gating: WorkerGate | None = None
+        if type(parts.gate) is not Always:
+            self._gating = WorkerGate(number, parts.gate, parts.layout, parts.draw, parts.weight)
+        self._writers = None if is_plain(parts.codec) else Writers(parts.codec, parts.layout, parts.within)
+        """What writes the updates; None: they are sent as they are."""
+        self._hearer = (
+            None
+            if parts.reply is None
+            else ReplyReader(parts.reply, parts.layout, not parts.of_means, parts.first or {})
+        )
+        self._awaited: dict[Bucket, Send] = {}
+        """What each bucket waits for; after a cut, the message may still name the bucket that it is a piece of."""
+        self._deferred: list[Received] = []
+        self._read: dict[Bucket, int] = {}
+        self._lr: float | None = None
+        self._sent: set[Bucket] = set()
+        """The buckets of the present iteration that are pushed, or pulled."""
+        self._view = view.view
+        self._cut = bucket_map_of(view.holders)
+        self._holder = self._cut.holder
+        if self._gating is not None:
+            self._gating.name(self._holder)
+        self._begin(0)
+        me = self._member(view)
+        if me is not None and me.first is not None:
+            self.phase = RUNNING
+            self._begin(me.first)
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        out: list[Effect] = []
+        if self.phase is GONE:
+            return out
+        if type(event) is Received:
+            self._receive(event, out)
+        elif type(event) is Ready:
+            self._push(event, out)
+        else:
+            self._obey(event, out)
+        return out
+
+    @property
+    def is_waiting(self) -> bool:
+        """Is there a push or pull that is not answered yet?"""
+        return bool(self._awaited)
+
+    @property
+    def holds_back(self) -> bool:
+        """Is there an update that its gate has not let go?"""
+        return self._gating is not None and bool(self._gating.held)
+
+    def awaits(self, answer: Params) -> bool:
+        """Is this the answer that one of its buckets waits for? Then the parameters may go where they belong."""
+        name = answer.bucket
+        awaited = [self._awaited.get(piece) for piece in ((name,) if name in self._holder else self._pieces(name))]
+        return answer.incarnation == self.incarnation and any(
+            each is not None and answer.progress == each.message.progress  # type: ignore[union-attr]
+            for each in awaited
+        )
+
+    def _pieces(self, name: Bucket) -> list[Bucket]:
+        """What an answer under this name is about: its pieces, or, if its view is a later one, what it is cut from."""
+        around = self._cut.around(name)
+        return self._cut.inside(name) or ([] if around is None else [around])
+
+    def awaited(self) -> list[tuple[Bucket, NodeId, Push | Pull]]:
+        """What waits for an answer: each piece, whom it was asked of, and in which words."""
+        return [(piece, send.to, send.message) for piece, send in self._awaited.items()]  # type: ignore[misc]
+
+    def _obey(self, event: Event, out: list[Effect]) -> None:
+        match event:
+            case Fetch(progress):
+                self._fetch(progress, out)
+            case Enter():
+                out.append(Send(COORDINATOR, JoinRequest(self._view, self.incarnation)))
+            case Depart():
+                self._depart(out)
+            case Timer(("resend", progress)):
+                self._resend(progress, out)
+            case _:
+                raise PeerError(f"worker {self.number} cannot handle {event}")
+
+    # Up.
+
+    def _push(self, ready: Ready, out: list[Effect]) -> None:
+        bucket, update = ready.bucket, ready.payload
+        parts, i = self._parts, self.progress
+        if bucket not in self._holder:
+            self._push_pieces(ready, out)
+            return
+        if self.phase is not RUNNING or bucket in self._awaited:
+            raise PeerError(f"worker {self.number}: an update of {bucket} before the last one was answered")
+        if parts.finite and update is not None and not is_finite(update):
+            table = parts.layout.first_not_finite(bucket, update)
+            assert table is not None
+            out.append(Fail(NotFinite(self.number, i, table.name)))
+            return
+        read, skipped, wants = self._read.get(bucket, 0), _NOTHING, _PARAMS
+        if self._gating is not None:
+            update, read, skipped, fetches = self._gating.judge(i, ready, read)
+            wants = _PARAMS if fetches else Wants.TAKEN
+        self._lr = ready.lr
+        push = Push(self._view, self.incarnation, i, bucket, read, wants, ready.lr, update is None, 0, 0, skipped)
+        if self._writers is None and self._hearer is None:
+            self._send(bucket, push, update, out)
+        else:
+            self._send_written(push, update, out)
+
+    def unfetched(self, ready: Ready) -> list[Bucket]:
+        """The pieces of this bucket whose answers will bring no parameters, if this is handed in."""
+        if self._gating is None:
+            return []
+        whole = ready.bucket in self._holder
+        pieces = [ready] if whole else [self._piece_ready(ready, each) for each in self._cut.inside(ready.bucket)]
+        return [each.bucket for each in pieces if not self._gating.fetches(self.progress, each)]
+
+    def _send_written(self, push: Push, update: Values | None, out: list[Effect]) -> None:
+        """Send a push whose update is written by a codec, or whose answer will be a change."""
+        bucket, payload = push.bucket, update
+        if update is not None and self._writers is not None:
+            keys = (self.number, self.earlier + push.progress, bucket.start)
+            payload = self._writers.write(bucket, update, lambda: self._parts.draw.generator("codec", *keys))
+        holds = 0 if self._hearer is None else self._hearer.holds(bucket)
+        self._send(bucket, replace(push, size=encoded_bytes(payload), holds=holds), payload, out)
+
+    def check_reply(self, bucket: Bucket, payload: Payload) -> None:
+        """Raise PeerError unless these bytes, which came in, are a reply about this bucket."""
+        check_written(Dense() if self._hearer is None else self._hearer.codec_of(bucket), payload, bucket.size)
+
+    @property
+    def memories(self) -> dict[Bucket, Memory]:
+        """What the codec keeps of each bucket for the next update; what is written there counts."""
+        return {} if self._writers is None else self._writers.memories(self._holder)
+
+    def _push_pieces(self, ready: Ready, out: list[Effect]) -> None:
+        """An update of a bucket that is cut by now."""
+        pieces = self._cut.inside(ready.bucket)
+        if not pieces:
+            raise PeerError(f"worker {self.number}: {ready.bucket} is no bucket of view {self._view}")
+        for piece in pieces:
+            self._push(self._piece_ready(ready, piece), out)
+
+    def _piece_ready(self, ready: Ready, piece: Bucket) -> Ready:
+        where = self._parts.within(ready.bucket, piece)
+        update, params = (None if each is None else each[where] for each in (ready.payload, ready.params))
+        return Ready(piece, update, ready.lr, params)
+
+    def _fetch(self, progress: int, out: list[Effect]) -> None:
+        for bucket in self._holder:
+            self._send(bucket, Pull(self._view, self.incarnation, progress, bucket), None, out)
+
+    def _send(self, bucket: Bucket, message: Push | Pull, payload: Payload | None, out: list[Effect]) -> None:
+        if self._parts.patience is not None and not self._awaited:
+            out.append(SetTimer(("resend", message.progress), self._parts.patience))
+        send = Send(self._holder[bucket], message, payload)
+        self._awaited[bucket] = send
+        self._sent.add(bucket)
+        out.append(send)
+
+    def _resend(self, progress: object, out: list[Effect]) -> None:
+        again = [send for send in self._awaited.values() if send.message.progress == progress]  # type: ignore[union-attr]
+        if again and self._parts.patience is not None:
+            out.extend(dict.fromkeys(again))
+            out.append(SetTimer(("resend", progress), self._parts.patience))
+
+    # Down.
+
+    def _receive(self, event: Received, out: list[Effect]) -> None:
+        kind = type(event.message)
+        if kind is View:
+            self._adopt(event.message, out)  # type: ignore[arg-type]
+            return
+        answer: Answer = event.message  # type: ignore[assignment]
+        if kind is not Params and kind not in ANSWERS:
+            raise PeerError(f"worker {self.number} got {answer} from {event.source}")
+        if answer.incarnation != self.incarnation:
+            return
+        if kind is Gone:
+            self._fail(out)
+            return
+        awaited = self._awaited.get(answer.bucket)
+        if awaited is None:
+            self._receive_cut(event, answer, out)  # type: ignore[arg-type]
+            return
+        if answer.progress != awaited.message.progress:  # type: ignore[union-attr]
+            return
+        if answer.view > self._view:
+            self._deferred.append(event)
+        elif kind is Moved:
+            self._send_on(event, answer, [answer.bucket], out)  # type: ignore[arg-type]
+        else:
+            self._answered(answer, event.payload, out)  # type: ignore[arg-type]
+
+    def _receive_cut(self, event: Received, answer: Params | Taken | Moved, out: list[Effect]) -> None:
+        """An answer for a bucket that is not awaited under this name: a repeat, or one of another cut."""
+        bucket = answer.bucket
+        if bucket in self._holder:
+            return
+        if answer.view > self._view:
+            self._deferred.append(event)
+            return
+        pieces = [
+            piece
+            for piece in self._cut.inside(bucket)
+            if piece in self._awaited and self._awaited[piece].message.progress == answer.progress  # type: ignore[union-attr]
+        ]
+        if type(answer) is Moved:
+            self._send_on(event, answer, pieces, out)
+            return
+        payload = event.payload
+        if pieces and self._hearer is not None and type(answer) is Params and payload is not None:
+            payload = self._hearer.hear(answer, payload)
+        for piece in pieces:
+            values = None if payload is None else payload[self._parts.within(bucket, piece)]
+            self._deliver(replace(answer, bucket=piece), values, out)  # type: ignore[arg-type]
+
+    def _answered(self, message: Params | Taken, payload: Payload | None, out: list[Effect]) -> None:
+        if self._hearer is not None and type(message) is Params and payload is not None:
+            payload = self._hearer.hear(message, payload)
+        self._deliver(message, payload, out)
+
+    def _deliver(self, message: Params | Taken, payload: Payload | None, out: list[Effect]) -> None:
+        bucket = message.bucket
+        del self._awaited[bucket]
+        if type(message) is Params:
+            self._read[bucket] = message.version
+        if self._gating is not None:
+            self._gating.answered(message)
+        if self._least_v is None or message.v < self._least_v:
+            self._least_v = message.v
+        if message.late:
+            self._was_late = True
+        self._left = left = self._left - bucket.stop + bucket.start
+        following = None
+        if not left:
+            following = message.progress + 1
+            if self._was_late:
+                following = max(following, self._least_v)
+            self._begin(following)
+        out.append(Deliver(bucket, payload, following))
+        if self.phase is LEAVING:
+            self._leave_if_idle(out)
+
+    def _begin(self, iteration: int) -> None:
+        self.progress = iteration
+        self._sent.clear()
+        self._left = self._cut.size
+        self._least_v = None
+        self._was_late = False
+
+    def _send_on(self, event: Received, moved: Moved, pieces: list[Bucket], out: list[Effect]) -> None:
+        """Send what waits for an answer of this server to those who hold it now."""
+        for piece in pieces:
+            awaited = self._awaited[piece]
+            request: Push | Pull = awaited.message  # type: ignore[assignment]
+            if awaited.to != event.source or request.bucket != moved.bucket or moved.view < request.view:
+                continue  # it was sent on already
+            if moved.view == request.view:
+                raise PeerError(
+                    f"worker {self.number}: {event.source} disowns {piece}, which view {moved.view} gives to it"
+                )
+            payload = awaited.payload
+            request = replace(request, view=self._view)
+            if request.bucket != piece:
+                request, payload = self._cut_request(request, payload, piece)
+            send = Send(self._holder[piece], request, payload)
+            self._awaited[piece] = send
+            out.append(send)
+
+    def _cut_request(
+        self, request: Push | Pull, payload: Payload | None, piece: Bucket
+    ) -> tuple[Push | Pull, Payload | None]:
+        """A piece of what was sent; what a codec has written cannot be cut, so its values are."""
+        if payload is None or type(request) is not Push:
+            return replace(request, bucket=piece), payload
+        if request.size and self._writers is not None:
+            payload = self._writers.read(request.bucket, payload)
+        return replace(request, bucket=piece, size=0), payload[self._parts.within(request.bucket, piece)]
+
+    # Membership.
+
+    def _member(self, view: View) -> Member | None:
+        """This incarnation as the view names it."""
+        for member in view.members:
+            if member.worker == self.number and member.incarnation == self.incarnation:
+                return member
+        return None
+
+    def _adopt(self, view: View, out: list[Effect]) -> None:
+        if view.view <= self._view:
+            return
+        self._set_view(view)
+        me = self._member(view)
+        if me is None:
+            if self.phase is not JOINING:
+                self._fail(out)
+                return
+        elif self.phase is JOINING and me.first is not None:
+            self.phase = RUNNING
+            self._begin(me.first - 1)
+            self._fetch(me.first - 1, out)
+        waiting, self._deferred = self._deferred, []
+        for event in waiting:
+            self._receive(event, out)
+
+    def _set_view(self, view: View) -> None:
+        self._view = view.view
+        before, self._cut = self._cut, bucket_map_of(view.holders)
+        if self._cut is not before:
+            self._holder = self._cut.holder
+            self._rename()
+
+    def _rename(self) -> None:
+        """Name everything as the new view cuts it."""
+        inside = self._cut.inside
+        self._awaited = {piece: send for name, send in self._awaited.items() for piece in inside(name)}
+        self._read = {piece: version for name, version in self._read.items() for piece in inside(name)}
+        self._sent = {piece for name in self._sent for piece in inside(name)}
+        if self._gating is not None:
+            self._gating.rename(inside, self._parts.within)
+            self._gating.name(self._holder)
+        if self._writers is not None:
+            self._writers.rename(inside)
+
+    def _depart(self, out: list[Effect]) -> None:
+        self.phase = LEAVING
+        if self._sent or self.holds_back:
+            for bucket in self._holder:
+                if bucket not in self._sent:
+                    self._push_rest(bucket, out)
+        self._leave_if_idle(out)
+
+    def _push_rest(self, bucket: Bucket, out: list[Effect]) -> None:
+        rest: Values | None = None
+        read = self._read.get(bucket, 0)
+        if self._gating is not None:
+            rest, read = self._gating.release(bucket, None, read)
+        wants = Wants.NOTHING
+        push = Push(self._view, self.incarnation, self.progress, bucket, read, wants, self._lr, rest is None)
+        self._send_written(push, rest, out)
+
+    def _leave_if_idle(self, out: list[Effect]) -> None:
+        if self.phase is LEAVING and not self._awaited:
+            self.phase = GONE
+            out.append(Send(COORDINATOR, LeaveNotice(self._view, self.incarnation)))
+
+    def _fail(self, out: list[Effect]) -> None:
+        self.phase = GONE
+        out.append(Fail(GoneError(self.number, self.incarnation, self.progress)))

@@ -1,0 +1,115 @@
+"""Links that connections use in turns, so that a small message does not wait behind all large ones before it.
+
+A connection is a sender and a receiver; its messages go one after another. Of those that have something to send, each
+sends at most `turn` bytes, then the next one does: as with TCP, where what is on its way of a connection is held to a
+window, and a queue in front of the link is first in, first out. What has been sent takes its place at the receiver's
+link as a message of its own would; the message arrives with its last byte.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, deque
+from dataclasses import dataclass
+
+from syncline.messages import NodeId
+from syncline.sim.agenda import Agenda
+from syncline.sim.network import Colocated, HostLinks, Links, Network, NetworkLink, Transfer
+
+Pair = tuple[NodeId, NodeId]
+
+
+@dataclass(slots=True, eq=False)
+class Going:
+    """A message, and how much of it has not been sent."""
+
+    transfer: Transfer
+    left: int
+
+
+class Turns(Network):
+    """Every node, or with `colocated` every host, has one link, full duplex, into a switch that never blocks."""
+
+    def __init__(self, agenda: Agenda, links: Links, turn: int, colocated: bool) -> None:
+        super().__init__(agenda, links)
+        self._turn = turn
+        if colocated:
+            self._out, self._in = HostLinks(), HostLinks()
+        self._lines: defaultdict[NetworkLink, OrderedDict[Pair, deque[Going]]] = defaultdict(OrderedDict)
+        """Of each link: the connections that have something to send, in the order of their turns."""
+        self._served: dict[NetworkLink, Pair] = {}
+        """Whose turn it is, if it has more to send afterwards: then it goes to the end of the line."""
+
+    def send(self, transfer: Transfer) -> None:
+        if self._out[transfer.sender] is self._out[transfer.receiver]:
+            self._agenda.at_once((transfer.worker, transfer.arrive, transfer.whom, transfer.what))
+        else:
+            super().send(transfer)
+
+    def forget(self, node: NodeId) -> None:
+        line = self._lines[self._out[node]]
+        for pair, queue in list(line.items()):
+            if pair[0] == node:
+                begun = [going for going in queue if going.left < going.transfer.size]
+                if begun:
+                    line[pair] = deque(begun)
+                else:
+                    del line[pair]
+
+    def _request(self, link: NetworkLink, transfer: Transfer) -> None:
+        line, pair = self._lines[link], (transfer.sender, transfer.receiver)
+        going = Going(transfer, transfer.size)
+        if pair in line:
+            line[pair].append(going)
+            return
+        first = not line
+        line[pair] = deque([going])
+        if first and link.free_at > self._agenda.now:
+            self._agenda.at(link.free_at, transfer.worker, self._next, link, None)
+        elif first:
+            self._take_turn(link, line)
+
+    def _next(self, link: NetworkLink, _: None) -> None:
+        """The link is free: whoever is first in line has its turn."""
+        line = self._lines[link]
+        if not line or link.free_at > self._agenda.now:
+            return
+        served = self._served.pop(link, None)
+        if served is not None and served in line:
+            line.move_to_end(served)
+        self._take_turn(link, line)
+
+    def _take_turn(self, link: NetworkLink, line: OrderedDict[Pair, deque[Going]]) -> None:
+        pair, queue = next(iter(line.items()))
+        going = queue[0]
+        size = min(self._turn, going.left)
+        going.left -= size
+        arrival = self._occupy(link, self._in[pair[1]], size)
+        if not going.left:
+            queue.popleft()
+            transfer = going.transfer
+            self._agenda.at(arrival, transfer.worker, transfer.arrive, transfer.whom, transfer.what)
+        if queue:
+            self._served[link] = pair
+        else:
+            del line[pair]
+        if line:
+            worker = next(iter(line.values()))[0].transfer.worker
+            self._agenda.at(link.free_at, worker, self._next, link, None)
+
+    def _occupy(self, link: NetworkLink, door: NetworkLink, size: int) -> float:
+        """Send so many bytes from now on; when they are there."""
+        seconds = size / self._bandwidth
+        link.free_at = self._agenda.now + seconds
+        door.free_at = max(link.free_at + self._latency, door.free_at + seconds)
+        link.busy += seconds
+        door.busy += seconds
+        return door.free_at
+
+
+def network_of(agenda: Agenda, links: Links | None, colocated: bool) -> Network | None:
+    """The network of these links; None: messages take no time."""
+    if links is None:
+        return None
+    if links.turn is not None:
+        return Turns(agenda, links, links.turn, colocated)
+    return Colocated(agenda, links) if colocated else Network(agenda, links)

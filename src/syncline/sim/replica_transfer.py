@@ -1,0 +1,76 @@
+"""A joiner in `gradients` mode takes its replica from a live worker that has done the step before its first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from syncline.layout import VALUE_BYTES
+from syncline.messages import ReplicaState
+from syncline.sim.network import Transfer
+from syncline.sim.processes import SimulatedWorker
+from syncline.sim.worker_model import WorkerModel
+
+if TYPE_CHECKING:
+    from syncline.sim.world import World
+
+
+class ReplicaTransfer:
+    """Pairs joiners with donors; the replica travels over the network like any message."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.waiting: dict[int, list[SimulatedWorker]] = {}
+        """Joiners, by the iteration that a donor must have reached."""
+        self._under_way: dict[SimulatedWorker, SimulatedWorker] = {}
+        """The donor of each joiner whose replica has not arrived yet."""
+
+    def ask(self, joiner: SimulatedWorker, first: int) -> None:
+        """A joiner may start with iteration `first`, once it has a replica."""
+        joiner.iteration = first
+        donors = [each for each in self._world.clients.values() if each is not joiner and each.can_hand_over(first)]
+        if not donors:
+            self.waiting.setdefault(first, []).append(joiner)
+            return
+        donor = min(donors, key=lambda each: each.frozen_until)
+        agenda = self._world.agenda
+        if donor.frozen_until > agenda.now:
+            agenda.at(donor.frozen_until, joiner.number, self.ask, joiner, first)
+        else:
+            self._send(donor, joiner)
+
+    def serve(self, donor: SimulatedWorker) -> None:
+        """A worker has come to its next iteration: somebody may have waited for that."""
+        for joiner in self.waiting.pop(donor.iteration, ()):
+            self._send(donor, joiner)
+
+    def donor_lost(self, donor: SimulatedWorker) -> None:
+        """A worker has crashed: whoever waits for a replica from it needs another donor."""
+        for joiner in [joiner for joiner, giver in self._under_way.items() if giver is donor]:
+            del self._under_way[joiner]
+            self.ask(joiner, joiner.iteration)
+
+    def _send(self, donor: SimulatedWorker, joiner: SimulatedWorker) -> None:
+        world, twin = self._world, donor.replica.twin()
+        size = world.problem.layout.size * VALUE_BYTES * twin.state_arrays()
+        self._under_way[joiner] = donor
+        if world.recording:
+            message = ReplicaState(world.coordinator.view.view, joiner.node.incarnation, joiner.iteration)
+            world.trace.record((world.agenda.now, donor.id, joiner.id, message, size))
+        replica = (joiner.step, twin)
+        if world.network is None:
+            world.agenda.at_once((joiner.number, self._arrive, joiner, replica))
+        else:
+            world.network.send(Transfer(donor.id, joiner.id, joiner.number, size, self._arrive, joiner, replica))
+
+    def _arrive(self, joiner: SimulatedWorker, replica: tuple[int, WorkerModel]) -> None:
+        """A replica arrives for a joiner, which was at this step when it was sent."""
+        world, (step, twin) = self._world, replica
+        if not joiner.alive or joiner.step != step:
+            return
+        if joiner.frozen_until > world.agenda.now:
+            world.agenda.at(joiner.frozen_until, joiner.number, self._arrive, joiner, replica)
+            return
+        self._under_way.pop(joiner, None)
+        joiner.replica = twin
+        world.last_answer = world.agenda.now
+        world.go_on(joiner, joiner.iteration)

@@ -1,0 +1,136 @@
+"""Steps in two passes: updates leave during the backward pass, and a forward pass may wait bucket by bucket.
+
+1. Forward takes a third of a step's seconds, backward two thirds; each table has its share (overlap.py).
+2. A bucket's update is handed over when backward has left its first table.
+3. With `forward`, the next step begins when backward is done. It stops before a table whose bucket is not answered, and
+   goes on when it is. Which iteration it is may turn out later, if an update was dropped; its seconds are those of the
+   next one.
+4. The gradient is that of the parameters that the forward pass has read; forward ends only after the last of them came.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from syncline.effects import Ready
+from syncline.layout import Bucket
+from syncline.sim.clocked import NEVER, Clocked
+from syncline.sim.overlap import BACKWARD_PART, FORWARD_PART, Overlap, PassState, Stage, departures, shares_of, starts
+from syncline.sim.processes import SimulatedWorker
+
+if TYPE_CHECKING:
+    from syncline.sim.world import World
+
+NOTHING, FORWARD, BACKWARD = Stage  # a member of an enum is slow to look up
+
+
+class Passes(Clocked):
+    """Each worker takes its own time, and says of each bucket when its update is there."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        found = starts(world.problem.layout, shares_of(world.problem), world.buckets)
+        self._starts = [*found, 1.0]
+        self._sizes = [bucket.size for bucket in world.buckets]
+        self._departures = departures(found, world.buckets)
+        self.early = world.scenario.overlap is Overlap.FORWARD
+        """A step may begin before the one before it is answered in all buckets."""
+
+    def begin(self, client: SimulatedWorker) -> None:
+        step = client.passes
+        step.whole = True
+        if step.stage is NOTHING and step.seconds is None:
+            step.fresh = len(self._sizes)
+            step.seconds = self._seconds(client, client.iteration)
+            self._forward(client, step)
+
+    def fresh(self, client: SimulatedWorker, place: int, bucket: Bucket) -> None:
+        """A bucket, or a piece of the one at this place, was answered: that may be what forward waits for."""
+        if client.joining:
+            return
+        step = client.passes
+        step.left[place] -= bucket.size
+        while step.fresh < len(step.left) and not step.left[step.fresh]:
+            step.fresh += 1
+        if step.stage is NOTHING and step.fresh and self._may_begin(client, step):
+            self._forward(client, step)
+
+    def postpone(self, client: SimulatedWorker, seconds: float) -> None:
+        client.passes.turned += seconds
+        super().postpone(client, seconds)
+
+    def _may_begin(self, client: SimulatedWorker, step: PassState) -> bool:
+        """Has the next step begun, or can it?"""
+        if step.seconds is None:
+            following = client.iteration + 1
+            if client.leaving or following >= self.last:
+                return False
+            step.seconds = self._seconds(client, following)
+        return True
+
+    def _forward(self, client: SimulatedWorker, step: PassState) -> None:
+        """Go on as far as there are parameters; nowhere, if the very next ones are missing."""
+        assert step.seconds is not None
+        target = self._starts[step.fresh]
+        if target <= step.done and step.fresh < len(self._sizes):
+            return
+        if step.stage is NOTHING:
+            step.stage = FORWARD
+            client.step_start = self._agenda.now
+        seconds = (target - step.done) * FORWARD_PART * step.seconds
+        step.target = target
+        self._end_at(client, self._agenda.now + seconds)
+
+    def _computed(self, client: SimulatedWorker, number: int) -> None:
+        if client.step != number or self._world.ended is not None:
+            return
+        client.step_stop = NEVER
+        step = client.passes
+        if step.stage is BACKWARD:
+            self._give(client, step)
+            return
+        step.done = step.target
+        if step.fresh < len(self._sizes):
+            self._stop_or_go_on(client, step)
+        elif step.target < 1.0:
+            self._forward(client, step)
+        elif step.whole:
+            self._turn(client, step)
+
+    def _stop_or_go_on(self, client: SimulatedWorker, step: PassState) -> None:
+        if self._starts[step.fresh] > step.done:
+            self._forward(client, step)
+        else:
+            step.stage = NOTHING
+            self._world.meter.computed(client.number, client.step_start, self._agenda.now)
+
+    def _turn(self, client: SimulatedWorker, step: PassState) -> None:
+        """Forward is done: backward begins."""
+        step.stage, step.whole = BACKWARD, False
+        step.updates = client.replica.update(self._world.mode, client.number, client.iteration)
+        step.left, step.fresh = self._sizes.copy(), 0
+        step.turned, step.given = self._agenda.now, 0
+        self._end_at(client, self._departs(step))
+
+    def _departs(self, step: PassState) -> float:
+        """When the next departure is."""
+        assert step.seconds is not None
+        return step.turned + self._departures[step.given].share * BACKWARD_PART * step.seconds
+
+    def _give(self, client: SimulatedWorker, step: PassState) -> None:
+        """Hand over the updates that are there now."""
+        world, node, now = self._world, client.node, self._agenda.now
+        departure, updates = self._departures[step.given], step.updates
+        step.given += 1
+        if step.given < len(self._departures):
+            self._end_at(client, self._departs(step))
+        else:
+            world.meter.computed(client.number, client.step_start, now)
+            step.stage, step.seconds, step.done = NOTHING, None, 0.0
+        for place, bucket in departure.buckets:
+            world.perform(client.id, node.handle(Ready(bucket, updates[place]), now))
+
+    def _end_at(self, client: SimulatedWorker, time: float) -> None:
+        client.step += 1
+        client.step_stop = time
+        self._agenda.at(time, client.number, self._ended, client, client.step)

@@ -1,0 +1,137 @@
+"""A worker's copy of the model, and what the three modes make of a gradient and of an answer.
+
+Pieces that came from a shard are shared snapshots: they are replaced, never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from syncline.layout import Values
+from syncline.rules import Add, Memory, Rule
+from syncline.sim.problem import Problem
+from syncline.strategies.server.strategy import Mode
+
+_CHANGES, _GRADIENTS = Mode.CHANGES, Mode.GRADIENTS  # a member of an enum is slow to look up
+
+
+class Steps:
+    """The step that replicas take alike, from the same piece by the same mean without memory, is computed once."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: dict[int, tuple[Values, Values, Values]] = {}
+        """Of each piece: the last step's before, mean and after."""
+
+    def step(self, rule: Rule, place: int, piece: Values, mean: Values) -> Values:
+        last = self._last.get(place)
+        if last is None or last[0] is not piece or last[1] is not mean:
+            last = self._last[place] = (piece, mean, _stepped(rule, piece, mean, {}))
+        return last[2]
+
+
+class WorkerModel:
+    """The parameters as one worker holds them, piece by piece, with its optimizer's memory."""
+
+    __slots__ = ("_adds", "_changes", "_means", "_memory", "_parts", "_problem", "_steps", "pieces")
+
+    def __init__(
+        self,
+        problem: Problem,
+        pieces: Sequence[Values],
+        memory: list[Memory] | None = None,
+        steps: Steps | None = None,
+    ) -> None:
+        """`steps`: of replicas whose pieces, and the means that they get, are never written."""
+        self._steps = steps
+        self._problem = problem
+        self._adds = isinstance(problem.optimizer, Add)
+        self.pieces = list(pieces)
+        self._memory = memory
+        self._means: dict[int, Values] = {}
+        self._parts: dict[int, list[tuple[slice, Values]]] = {}
+        """Means of parts of a piece, where it was cut."""
+        self._changes: list[Values] = []
+
+    def update(self, mode: Mode, worker: int, iteration: int) -> list[Values]:
+        """What this worker sends after one batch: its gradient, or the change that its own optimizer makes."""
+        gradient = self._problem.gradient(self.pieces, worker, iteration)
+        if mode is not _CHANGES:
+            return gradient
+        if not self._adds:
+            gradient = [self._change(place, each) for place, each in enumerate(gradient)]
+        self._changes = gradient
+        return gradient
+
+    def fresh(self, mode: Mode, place: int, payload: Values | None) -> None:
+        """An answer came in: parameters, or a round's mean.
+
+        None: nothing new, so the worker keeps its own change; the mean of a round without an update is zero.
+        """
+        if mode is _GRADIENTS:
+            self._means[place] = np.zeros_like(self.pieces[place]) if payload is None else payload
+        elif payload is not None:
+            self.pieces[place] = payload
+        elif self._changes:
+            self.pieces[place] = self.pieces[place] + self._changes[place]
+
+    def fresh_part(self, mode: Mode, place: int, where: slice, payload: Values | None) -> None:
+        """The same for a part of a piece, whose bucket was cut."""
+        if mode is _GRADIENTS:
+            mean = np.zeros_like(self.pieces[place][where]) if payload is None else payload
+            self._parts.setdefault(place, []).append((where, mean))
+        elif payload is not None or self._changes:
+            piece = self.pieces[place] = self.pieces[place].copy()
+            piece[where] = piece[where] + self._changes[place][where] if payload is None else payload
+
+    def whole(self) -> None:
+        """In `gradients` mode: every bucket's mean is there, and the worker's optimizer takes its step."""
+        rule, pieces = self._problem.optimizer, self.pieces
+        for place, mean in self._means.items():
+            memory = self._remembered(place)
+            if self._steps is None or memory:
+                pieces[place] = _stepped(rule, pieces[place], mean, memory)
+            else:
+                pieces[place] = self._steps.step(rule, place, pieces[place], mean)
+        self._means.clear()
+        if self._parts:
+            self._step_parts()
+
+    def twin(self) -> WorkerModel:
+        """A copy that a joiner can go on with: parameters and optimizer state."""
+        memory = self._memory and [{key: value.copy() for key, value in each.items()} for each in self._memory]
+        return WorkerModel(self._problem, self.pieces, memory, self._steps)
+
+    def state_arrays(self) -> int:
+        """How many arrays of the model's size a joiner is sent."""
+        return 1 + (len(self._memory[0]) if self._memory else 0)
+
+    def _change(self, place: int, gradient: Values) -> Values:
+        """What the worker's optimizer makes of a gradient."""
+        piece = self.pieces[place]
+        return _stepped(self._problem.optimizer, piece, gradient, self._remembered(place)) - piece
+
+    def _remembered(self, place: int) -> Memory:
+        if self._memory is None:
+            self._memory = [self._problem.optimizer.start(piece) for piece in self.pieces]
+        return self._memory[place]
+
+    def _step_parts(self) -> None:
+        """The same for pieces whose buckets were cut."""
+        rule = self._problem.optimizer
+        for place, parts in self._parts.items():
+            piece, memory = self.pieces[place].copy(), self._remembered(place)
+            for where, part in parts:
+                own = {name: each[where] for name, each in memory.items()}
+                rule.apply(piece[where], part, own, 0, None, np.empty_like(part))
+            self.pieces[place] = piece
+        self._parts.clear()
+
+
+def _stepped(rule: Rule, piece: Values, update: Values, memory: Memory) -> Values:
+    piece = piece.copy()
+    rule.apply(piece, update, memory, 0, None, np.empty_like(piece))
+    return piece

@@ -1,0 +1,1 @@
+"""The server strategy: parameter-server shards that each synchronise by themselves."""
