@@ -12,7 +12,8 @@ import numpy as np
 from syncline.draw import Draw
 from syncline.recipes import build
 from syncline.rules import Fasgd, Sasgd
-from syncline.sim import Cluster, Mode, Scenario, ServerStrategy, UniformDispatch, simulate
+from syncline.sim import Cluster, Mode, Scenario, UniformDispatch, simulate
+from syncline.strategies.server import ServerStrategy
 from syncline.sync import Asp
 
 

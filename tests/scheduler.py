@@ -42,9 +42,9 @@ from syncline.gates import Always, Gate
 from syncline.layout import Bucket, Layout, Payload, Values, buckets, within
 from syncline.messages import (
     COORDINATOR,
-    AnyMessage,
     Gone,
     Member,
+    Message,
     Moved,
     NodeId,
     Params,
@@ -248,7 +248,7 @@ class Flight:
 
     source: NodeId
     to: NodeId
-    message: AnyMessage
+    message: Message
     payload: Payload | None = None
 
 
@@ -513,7 +513,7 @@ class Schedule:
             if effect.to.role == "worker" and not isinstance(effect.message, Moved):
                 self._give_back(effect.to.number, effect.message)
 
-    def _give_back(self, worker: int, answer: AnyMessage) -> None:
+    def _give_back(self, worker: int, answer: Message) -> None:
         """A push was answered: its memory is the worker's again, which writes something else there at once."""
         process = self.processes[worker, answer.incarnation]
         memory = [(name, i, process.buffers[name]) for name, i in process.filled.items()]

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from syncline.layout import Bucket, Layout, Table
     from syncline.pytorch.session import Session, connect
     from syncline.spec import parse
+    from syncline.strategies import Strategy
     from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Release, Ssp, SyncModel
 
 __version__ = "0.1.0"
@@ -32,6 +33,7 @@ __all__ = [
     "Session",
     "Ssp",
     "Stalled",
+    "Strategy",
     "SyncModel",
     "SynclineError",
     "Table",
@@ -47,6 +49,7 @@ _PLACES = {
     "syncline.layout": ("Bucket", "Layout", "Table"),
     "syncline.pytorch.session": ("Session", "connect"),
     "syncline.spec": ("parse",),
+    "syncline.strategies": ("Strategy",),
     "syncline.sync": ("Asp", "Bsp", "Drop", "Dsps", "Pssp", "Release", "Ssp", "SyncModel"),
 }
 

@@ -7,12 +7,13 @@ Payloads are not part of equality.
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from syncline.layout import Bucket, Payload, Values
-from syncline.messages import AnyMessage, NodeId
+from syncline.messages import Message, NodeId
 
 if TYPE_CHECKING:
     from syncline.errors import SynclineError
@@ -38,7 +39,7 @@ class Received(_Carrier, frozen=True, eq=False, gc=False):
     """A message came in."""
 
     source: NodeId
-    message: AnyMessage
+    message: Message
     payload: Payload | None = None
 
 
@@ -108,7 +109,7 @@ class Send(_Carrier, frozen=True, eq=False, gc=False):
     """Send this message, with the payload beside it."""
 
     to: NodeId
-    message: AnyMessage
+    message: Message
     payload: Payload | None = None
 
 
@@ -119,12 +120,31 @@ class SetTimer(msgspec.Struct, frozen=True):
     seconds: float
 
 
+class How(Enum):
+    """What a delivery does to the values that the application holds of a bucket."""
+
+    REPLACE = auto()
+    """They become the payload; without one they stay as they are."""
+    ADD = auto()
+    """The payload is added to them."""
+    ZERO = auto()
+    """They become zero: the mean of a round in which nobody had a gradient."""
+
+
 class Deliver(_Carrier, frozen=True, eq=False, gc=False):
-    """Hand a bucket's answer to the application; `next` is set once the iteration is whole: go on with that one."""
+    """Change what the application holds of a bucket; `next`: the iteration is whole, go on with that one."""
 
     bucket: Bucket
     payload: Payload | None = None
     next: int | None = None
+    how: How = How.REPLACE
+
+
+class Reject(msgspec.Struct, frozen=True):
+    """This peer broke the protocol, in a message that had to wait: end its connection."""
+
+    peer: NodeId
+    reason: str
 
 
 class Fail(msgspec.Struct, frozen=True):
@@ -133,7 +153,7 @@ class Fail(msgspec.Struct, frozen=True):
     error: SynclineError
 
 
-Effect = Send | SetTimer | Deliver | Fail
+Effect = Send | SetTimer | Deliver | Reject | Fail
 
 
 class Node(Protocol):

@@ -45,6 +45,9 @@ class Bucket(msgspec.Struct, frozen=True, order=True, array_like=True, cache_has
         return f"values {self.start}..{self.stop}"
 
 
+Weigh = Callable[[Bucket], tuple[int, int]]
+"""The bytes of a bucket's update and of its parameters on the wire, at most."""
+
 Within = Callable[[Bucket, Bucket], slice]
 """Where the values of a piece lie in the array of the bucket that it is cut from."""
 

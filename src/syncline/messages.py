@@ -141,14 +141,34 @@ class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
     first: int | None
 
 
-class View(Message, frozen=True, tag="view"):
-    """Coordinator to all: who lives, and which server holds which buckets.
+Holders = tuple[tuple[Bucket, ...], ...]
+"""Which buckets each server holds, by the server's number; one that has left, or was never there, holds none."""
 
-    `holders` is indexed by the server's number; one that has left, or was never there, holds nothing.
-    """
+
+class Mesh(msgspec.Struct, frozen=True, tag="mesh"):
+    """There are no servers, and every worker talks to every other worker."""
+
+
+class Edges(msgspec.Struct, frozen=True, tag="edges"):
+    """The pairs of nodes that talk to each other."""
+
+    pairs: tuple[tuple[NodeId, NodeId], ...]
+
+
+Topology = Holders | Mesh | Edges
+"""Who holds what, or who talks to whom."""
+
+
+class View(Message, frozen=True, tag="view"):
+    """Coordinator to all: who lives, and who holds what or talks to whom."""
 
     members: tuple[Member, ...]
-    holders: tuple[tuple[Bucket, ...], ...]
+    topology: Topology
+
+    @property
+    def holders(self) -> Holders:
+        """Which server holds which buckets; nothing, where there are no servers."""
+        return self.topology if isinstance(self.topology, tuple) else ()
 
 
 class JoinRequest(Message, frozen=True, tag="join", gc=False):
@@ -246,18 +266,19 @@ Answer = Params | Taken | Gone | Moved
 ANSWERS = frozenset({Params, Taken, Gone, Moved})
 """The same as a set of types, for the paths that every message takes."""
 
-AnyMessage = (
-    Push
-    | Pull
-    | Params
-    | Taken
-    | Gone
-    | Moved
-    | View
-    | JoinRequest
-    | LeaveNotice
-    | Report
-    | Handover
-    | Settled
-    | ReplicaState
+MESSAGES: tuple[type[Message], ...] = (
+    Push,
+    Pull,
+    Params,
+    Taken,
+    Gone,
+    Moved,
+    View,
+    JoinRequest,
+    LeaveNotice,
+    Report,
+    Handover,
+    Settled,
+    ReplicaState,
 )
+"""All messages that every process understands; a strategy may have further ones of its own."""

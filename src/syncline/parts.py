@@ -41,18 +41,18 @@ def text(part: object, name: str) -> str:
     if not said:
         return name
     if said == [every[0]]:
-        return f"{name}:{_word(getattr(part, said[0].name))}"
-    return f"{name}:" + ",".join(f"{field.name}={_word(getattr(part, field.name))}" for field in said)
+        return f"{name}:{word_of(getattr(part, said[0].name))}"
+    return f"{name}:" + ",".join(f"{field.name}={word_of(getattr(part, field.name))}" for field in said)
 
 
-def _word(value: object) -> str:
+def word_of(value: object) -> str:
     """A field's value: parts in brackets where their own text would be torn apart, pairs as `[key=value,...]`."""
     if isinstance(value, bool):
         return str(value).lower()
     if value is None or isinstance(value, (int, float, str)):
         return str(value)
     if isinstance(value, tuple):
-        return "[" + ",".join(f"{key}={_word(each)}" for key, each in value) + "]"
+        return "[" + ",".join(f"{key}={word_of(each)}" for key, each in value) + "]"
     word = written(value)
     return f"[{word}]" if set(word) & set(",=+[]") else word
 

@@ -13,14 +13,17 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, fields, is_dataclass
 from difflib import get_close_matches
+from enum import StrEnum
 from importlib import import_module
 from itertools import accumulate
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 from syncline import codecs, gates, placement, rules, sync, units
 from syncline.errors import UsageError
 from syncline.parts import Part, written
+
+Choice = TypeVar("Choice", bound=StrEnum)
 
 _KINDS: Mapping[str, tuple[tuple[type[Part], ...], type]] = {
     "sync": (sync.SYNC_MODELS, sync.SyncModel),
@@ -52,7 +55,7 @@ def parse_among(shipped: tuple[type[Part], ...], protocol: type, words: str, opt
             return _joined(joined, shipped, halves, words, option)
     name, _, rest = words.strip().partition(":")
     found = _class(shipped, name.strip(), option)
-    positional, named = _arguments(rest, option, words)
+    positional, named = arguments(rest, option, words)
     part = _made(found, positional, named, words, option)
     if not isinstance(part, protocol):
         raise UsageError(option, f"{name} lacks the methods of a {protocol.__qualname__}")
@@ -99,6 +102,14 @@ def write(part: object) -> str:
     return written(part)
 
 
+def one_of(choices: type[Choice], word: str, option: str) -> Choice:
+    """The choice that this word is."""
+    try:
+        return choices(word)
+    except ValueError:
+        raise UsageError(option, f"{word!r} is none of {', '.join(choices)}") from None
+
+
 def example(part: type) -> str:
     """How a part of this class is written, for messages: `pssp:s=3,p=0.5`."""
     if issubclass(part, Part):
@@ -112,14 +123,15 @@ def _class(shipped: tuple[type[Part], ...], name: str, option: str) -> type:
     if name in known:
         return known[name]
     if "." in name:
-        return _own_class(name, option)
+        return own_class(name, option)
     offered = {part.name: example(part) for part in shipped if part.offered}
     close = get_close_matches(name, offered, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise UsageError(option, f"there is no {name!r}; {hint}one of: {', '.join(offered.values())}")
 
 
-def _own_class(name: str, option: str) -> type:
+def own_class(name: str, option: str) -> type:
+    """The class that a dotted path names."""
     found = _own(name, option)
     if not isinstance(found, type):
         raise UsageError(option, f"{name!r} is not a class")
@@ -136,7 +148,8 @@ def _own(name: str, option: str) -> object:
         raise UsageError(option, f"cannot import {name!r}: {type(error).__name__}: {error}") from None
 
 
-def _arguments(rest: str, option: str, words: str) -> tuple[list[str], dict[str, str]]:
+def arguments(rest: str, option: str, words: str) -> tuple[list[str], dict[str, str]]:
+    """The values of `value,...,key=value,...`: those without a key, and those with one."""
     positional: list[str] = []
     named: dict[str, str] = {}
     for key, value in _pairs(rest, option):
@@ -178,17 +191,17 @@ def _typed(part: type, words: list[str], option: str) -> list[Any]:
     known = fields(part) if is_dataclass(part) else ()
     if len(words) > len(known):
         raise TypeError
-    return [_value(word, field, option) for word, field in zip(words, known, strict=False)]
+    return [value_of(word, field, option) for word, field in zip(words, known, strict=False)]
 
 
 def _typed_named(part: type, words: dict[str, str], option: str) -> dict[str, Any]:
     known = {field.name: field for field in fields(part)} if is_dataclass(part) else {}
     if words.keys() - known.keys():
         raise TypeError
-    return {key: _value(word, known[key], option) for key, word in words.items()}
+    return {key: value_of(word, known[key], option) for key, word in words.items()}
 
 
-def _value(word: str, field: Field[Any], option: str) -> Any:
+def value_of(word: str, field: Field[Any], option: str) -> Any:
     """The word as the field's annotation asks: a part, pairs of text and part, int, float, a size, bool, or text."""
     kind = str(field.type)
     nested = next(

@@ -12,7 +12,7 @@ from syncline.engines.net.frames import pack, unpack
 from syncline.engines.worker.declaration import declaration, in_float32
 from syncline.errors import UsageError
 from syncline.layout import Layout
-from syncline.strategies.settings import KEYS
+from syncline.strategies.settings import known_settings
 
 PREFIX_BYTES = 8
 
@@ -59,7 +59,7 @@ def test_an_unknown_setting_lists_those_that_there_are() -> None:
     with pytest.raises(UsageError) as refused:
         declare({"w": np.zeros(3)}, sink="ssp:3")
     assert refused.value.option == "sink"
-    assert all(key in refused.value.problem for key in KEYS)
+    assert all(key in refused.value.problem for key in known_settings())
 
 
 def test_what_can_be_declared_can_be_read() -> None:

@@ -29,6 +29,7 @@ BEFORE = ((WHOLE,), ())
 AFTER = ((KEPT,), (MOVED,))
 MEMBERS = (Member(0, 0, 0), Member(1, 0, 0))
 RULE = Momentum(0.1)
+MEMORY = {name: array.dtype.str for name, array in RULE.start(np.zeros(0, np.float32)).items()}
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def handover() -> tuple[Handover, int]:
 
 @pytest.fixture
 def inbox() -> HandoverInbox:
-    found = HandoverInbox(1, BEFORE, RULE)
+    found = HandoverInbox(1, BEFORE, MEMORY)
     assert found.adopt(View(3, MEMBERS, AFTER)) == {0}
     return found
 
@@ -136,7 +137,7 @@ def test_a_payload_of_another_size_is_refused(inbox: HandoverInbox, handover: tu
 
 def test_a_view_that_joins_buckets_is_refused() -> None:
     with pytest.raises(PeerError, match="joins what was apart"):
-        HandoverInbox(1, AFTER, RULE).adopt(View(4, MEMBERS, ((), (WHOLE,))))
+        HandoverInbox(1, AFTER, MEMORY).adopt(View(4, MEMBERS, ((), (WHOLE,))))
 
 
 @pytest.fixture

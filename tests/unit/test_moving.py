@@ -33,7 +33,7 @@ from syncline.messages import (
 from syncline.nodes.server.bucket import HeldBucket
 from syncline.nodes.server.coordinator import Coordinator
 from syncline.nodes.server.handover import pack, unpack
-from syncline.nodes.server.meter import Meter
+from syncline.nodes.server.meter import PullMeter
 from syncline.nodes.server.shard import Shard
 from syncline.nodes.server.shard_terms import ShardTerms
 from syncline.nodes.server.worker import Worker
@@ -382,7 +382,7 @@ def test_a_pull_is_sent_on_like_a_push() -> None:
     node = Worker(2, 0, WorkerParts(LAYOUT, Draw(0)), OLD)
     joined = replace(OLD, view=3, members=(*TWO, Member(2, 0, 4)))
     assert node.handle(Received(COORDINATOR, joined), 0.0) == [Send(S, Pull(3, 0, 3, B))]
-    moved = replace(joined, view=4, holders=((), (LEFT, RIGHT)))
+    moved = replace(joined, view=4, topology=((), (LEFT, RIGHT)))
     node.handle(Received(COORDINATOR, moved), 0.0)
     assert node.handle(Received(S, Moved(4, 0, 3, B)), 0.0) == [
         Send(T, Pull(4, 0, 3, LEFT)),
@@ -489,17 +489,20 @@ def test_a_run_whose_servers_are_fixed_says_so() -> None:
 
 
 def test_a_pull_that_is_answered_piece_by_piece_has_waited_until_the_last() -> None:
-    meter = Meter()
+    meter = PullMeter()
     request = Push(1, 0, 0, B, 0)
-    meter.handled(0, Received(worker_id(0), request), [], 1.0)
+    meter.handled(server_id(0), Received(worker_id(0), request), [], 1.0)
     effects = shard().handle(Received(COORDINATOR, NEW), 0.0)
-    meter.handled(0, Received(COORDINATOR, NEW), effects, 2.0)
-    meter.handled(0, Received(worker_id(0), request), [Send(worker_id(0), Moved(2, 0, 0, B))], 3.0)
-    meter.handled(1, Received(worker_id(0), replace(request, bucket=RIGHT)), [], 4.0)
+    meter.handled(server_id(0), Received(COORDINATOR, NEW), effects, 2.0)
+    meter.handled(server_id(0), Received(worker_id(0), request), [Send(worker_id(0), Moved(2, 0, 0, B))], 3.0)
+    meter.handled(server_id(1), Received(worker_id(0), replace(request, bucket=RIGHT)), [], 4.0)
     other = Received(worker_id(1), replace(request, bucket=RIGHT))
-    meter.handled(1, other, [Send(worker_id(w), Taken(2, 0, 0, RIGHT, 1, 1)) for w in (0, 1)], 5.0)
+    meter.handled(server_id(1), other, [Send(worker_id(w), Taken(2, 0, 0, RIGHT, 1, 1)) for w in (0, 1)], 5.0)
     assert meter.waiting_seconds == 0
-    meter.handled(0, replace(other, source=worker_id(2)), [Send(worker_id(0), Taken(2, 0, 0, LEFT, 1, 1))], 7.0)
+    last = [Send(worker_id(0), Taken(2, 0, 0, LEFT, 1, 1))]
+    meter.handled(server_id(0), replace(other, source=worker_id(2)), last, 7.0)
+        server_id(0), replace(other, source=worker_id(2)), [Send(worker_id(0), Taken(2, 0, 0, LEFT, 1, 1))], 7.0
+    )
     assert meter.waiting_seconds == 6
     assert meter.delayed_pulls == 2
 

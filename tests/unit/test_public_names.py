@@ -23,6 +23,7 @@ def test_the_public_names_are_these() -> None:
         "Session",
         "Ssp",
         "Stalled",
+        "Strategy",
         "SyncModel",
         "SynclineError",
         "Table",

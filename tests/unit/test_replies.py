@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from syncline.draw import Draw
+from syncline.effects import Ready, Received
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Layout, Values
-from syncline.messages import Member, Params, View
+from syncline.messages import Member, Params, View, server_id
 from syncline.nodes.server.reply_codec import ReplyReader, ReplyWriter, teller
 from syncline.nodes.server.worker import Worker
 from syncline.nodes.server.worker_parts import WorkerParts
@@ -137,9 +138,11 @@ def test_a_number_from_another_server_is_never_taken_for_ones_own() -> None:
 
 
 def test_bytes_are_refused_where_values_are_sent() -> None:
-    worker = Worker(0, 0, WorkerParts(LAYOUT, Draw(0)), View(0, (Member(0, 0, 0),), ((BUCKET,),)))
+    worker = Worker(0, 0, WorkerParts(LAYOUT, Draw(0), checks=True), View(0, (Member(0, 0, 0),), ((BUCKET,),)))
+    worker.handle(Ready(BUCKET, np.zeros(SIZE, np.float32)), 0.0)
+    answer = Params(0, 0, 0, BUCKET, 1, 1, size=SIZE * 4)
     with pytest.raises(PeerError, match="where the values themselves are sent"):
-        worker.check_reply(BUCKET, np.zeros(SIZE * 4, np.uint8))
+        worker.handle(Received(server_id(0), answer, np.zeros(SIZE * 4, np.uint8)), 0.0)
 
 
 def test_a_codec_that_saves_nothing_is_not_used() -> None:

@@ -7,13 +7,13 @@ import pytest
 from syncline.errors import UsageError
 from syncline.layout import VALUE_BYTES
 from syncline.messages import PAYLOAD
-from syncline.strategies.settings import DEFAULTS, settle, strategy_of
+from syncline.strategies.settings import defaults, settle, strategy_of
 
 
 def test_a_bucket_is_at_most_what_a_frame_carries() -> None:
-    assert strategy_of({**DEFAULTS, "bucket": f"{PAYLOAD}B"}, 1).bucket_values == PAYLOAD // VALUE_BYTES
+    assert strategy_of({**defaults(), "bucket": f"{PAYLOAD}B"}, 1).bucket_values == PAYLOAD // VALUE_BYTES
     for refuse in (
-        lambda: strategy_of({**DEFAULTS, "bucket": f"{PAYLOAD + 1}B"}, 1),
+        lambda: strategy_of({**defaults(), "bucket": f"{PAYLOAD + 1}B"}, 1),
         lambda: settle({"the command line": {"bucket": "2GiB"}}, 1, 1),
     ):
         with pytest.raises(UsageError, match="at most 1GiB") as refused:

@@ -458,6 +458,9 @@ class Listener:
             wire.send(PUSH, memoryview(self.answer))
             self.reactor.write(wire)
 
+    def broke(self, wire: Connection, error: PeerError) -> None:
+        self.reactor.lose(wire, str(error))
+
     def closed(self, wire: Connection, reason: str) -> None:
         self.lost.append(reason)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from syncline.errors import UsageError
 
@@ -31,15 +30,17 @@ def read_config(path: Path | None) -> Config:
     if path is None:
         return Config()
     from syncline.sim.sections import read_sections, read_toml
+    from syncline.strategies.settings import setting_word
 
     data = read_toml(path)
     file = read_sections(data)
     written = dict(data.get("strategy", {}))
-    _check(file.strategy.kind, "strategy.kind", "server")
     for key, count in (("cluster.workers", file.cluster.workers), ("strategy.servers", file.strategy.servers)):
         if count is not None and count < 1:
             raise UsageError(key, f"must be at least 1, not {count}")
-    settings = {key: _words(each) for key, each in written.items() if key not in ("kind", "servers", *SIMULATED)}
+    settings = {key: setting_word(each) for key, each in written.items() if key not in ("kind", "servers", *SIMULATED)}
+    if "kind" in written:
+        settings["strategy"] = file.strategy.kind
     if "seed" in data:
         settings["seed"] = str(file.seed)
     sync = written.get("sync")
@@ -48,13 +49,3 @@ def read_config(path: Path | None) -> Config:
     ignored += [f"cluster.{key}" for key in data["cluster"] if key != "workers"]
     ignored += [f"strategy.{key}" for key in SIMULATED if key in written]
     return Config(file.cluster.workers, servers, settings, tuple(ignored))
-
-
-def _words(value: Any) -> str:
-    """A list has one sync model for each server."""
-    return " ".join(value) if isinstance(value, list) else str(value)
-
-
-def _check(value: str, key: str, only: str) -> None:
-    if value != only:
-        raise UsageError(key, f"{value!r} cannot be run yet; {only!r} can")

@@ -18,7 +18,7 @@ def show_plan(plan: Plan, origins: dict[str, str]) -> None:
     console = Console(stderr=True)
     rows = [("workers", str(plan.workers), origins["workers"])]
     if not plan.joins:
-        rows.append(("servers", str(plan.servers), origins["servers"]))
+        rows.append(("servers", str(plan.server_count), origins["servers"]))
         rows += [(key, word, origin) for key, (word, origin) in plan.settled().items()]
     rows += _places(plan)
     console.print(settings_table(rows), "")
@@ -48,4 +48,4 @@ def _processes(plan: Plan) -> list[str]:
     command = shlex.join(plan.command)
     if plan.joins:
         return [f"would start {plan.workers} x {command}"]
-    return [f"would start a coordinator, {plan.servers} x server, {plan.workers} x {command}"]
+    return [f"would start a coordinator, {plan.server_count} x server, {plan.workers} x {command}"]

@@ -21,7 +21,7 @@ from syncline.cli.speaker import Speaker, quiet_end
 from syncline.engines.launch.launcher import Launcher
 from syncline.engines.launch.plan import COMMAND_LINE, Plan, checked
 from syncline.engines.net.wiring import Wiring
-from syncline.engines.process_state import patience
+from syncline.engines.process_state import patience as stopped_patience
 from syncline.errors import UsageError
 
 
@@ -46,6 +46,7 @@ def run(
         Path | None,
         typer.Option(metavar="FILE.toml", help="An experiment file: its strategy, seed and workers count here."),
     ] = None,
+    strategy_text: strategy.Strategy = None,
     sync: strategy.Sync = None,
     release: strategy.Release = None,
     mode: strategy.Mode = None,
@@ -57,6 +58,7 @@ def run(
     placement: strategy.Placement = None,
     bucket: Annotated[str | None, typer.Option(help="The unit of transmission, e.g. 1MiB.")] = None,
     seed: strategy.Seed = None,
+    patience: strategy.Patience = None,
     lane: Annotated[str | None, typer.Option(help="shm or tcp; left out: whichever fits the peer.")] = None,
     listen: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Let workers and servers of other hosts join here.")
@@ -89,7 +91,7 @@ def run(
     """
     words = strategy.words(
         sync=sync, seed=seed, release=release, mode=mode, rule=rule, gate=gate, codec=codec, reply_codec=reply_codec,
-        on_nan=on_nan, placement=placement, bucket=bucket,
+        on_nan=on_nan, placement=placement, bucket=bucket, strategy=strategy_text, patience=patience,
     )  # fmt: skip
     if join is not None:
         _refuse_with_join({"--report": report, "--config": config})
@@ -99,7 +101,7 @@ def run(
         check_directory("--trace", trace)
     if log_dir is not None:
         _check_log_dir(log_dir, dry_run)
-    patience(os.environ)
+    stopped_patience(os.environ)
     wiring = Wiring(lane=lane or "", key_file=_path(key_file), insecure="1" if insecure else "", trace=_path(trace))
     count = _first(workers, file.workers, 2)
     if not command and (count or join is None):
@@ -107,7 +109,7 @@ def run(
     plan = Plan(
         command_of(command, module) if command else (),
         count,
-        _first(servers, file.servers, 1 if join is None else 0),
+        servers if servers is not None else file.servers,
         words,
         wiring,
         config=file.settings or {},

@@ -10,6 +10,7 @@ import typer
 
 from syncline.cli import strategy_options as strategy
 from syncline.cli.output import check_outputs, whole_file, whole_text
+from syncline.errors import UsageError
 
 if TYPE_CHECKING:
     from syncline.sim.experiment import Experiment
@@ -22,6 +23,7 @@ def simulate(
         Path | None, typer.Option(metavar="FILE.png", help="Draw who computed and who waited when (or .svg, .pdf).")
     ] = None,
     trace: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="Write every message to a CSV file.")] = None,
+    strategy_text: strategy.Strategy = None,
     sync: strategy.Sync = None,
     release: strategy.Release = None,
     mode: strategy.Mode = None,
@@ -54,6 +56,7 @@ def simulate(
         "sync": sync[0] if sync and len(sync) == 1 else sync or None,
     }
     overrides: dict[str, Any] = {
+        **_strategy(strategy_text),
         **{f"strategy.{key}": value for key, value in said.items()},
         "cluster.workers": workers,
         "iterations": iterations,
@@ -62,6 +65,24 @@ def simulate(
     experiment = read_experiment(file, {key: value for key, value in overrides.items() if value is not None})
     check_outputs(experiment.inputs, {"--report": report, "--plot": plot, "--trace": trace})
     _run(experiment, report, plot, trace, quiet)
+
+
+def _strategy(text: str | None) -> dict[str, Any]:
+    """The keys of an experiment file that `--strategy` sets."""
+    if text is None:
+        return {}
+    import msgspec
+
+    from syncline.strategies.table import read_strategy, strategy_class
+
+    words = read_strategy(text, "--strategy")
+    kind = words.pop("strategy")
+    types = strategy_class(kind).setting_types()
+    try:
+        values = {key: msgspec.convert(word, types[key], strict=False) for key, word in words.items()}
+    except msgspec.ValidationError as error:
+        raise UsageError("--strategy", f"{text!r}: {error}") from None
+    return {"strategy.kind": kind, **{f"strategy.{key}": value for key, value in values.items()}}
 
 
 def _run(experiment: Experiment, report: Path | None, plot: Path | None, trace: Path | None, quiet: bool) -> None:

@@ -7,6 +7,17 @@ from typing import Annotated
 
 import typer
 
+Strategy = Annotated[
+    str | None,
+    typer.Option(
+        "--strategy",
+        help="Who talks to whom: server (the default), or the path of your own class, e.g. mypackage.Ring:every=4.",
+    ),
+]
+Patience = Annotated[
+    str | None,
+    typer.Option(help="Send an unanswered push again after this long, e.g. 10s; never: do not. Default: 30s."),
+]
 Sync = Annotated[list[str] | None, typer.Option(help="bsp, asp, ssp:3, ...; once for all servers, or once each.")]
 Release = Annotated[str | None, typer.Option(help="lazy or soft.")]
 Mode = Annotated[str | None, typer.Option(help="Who optimises: gradients, changes or rule.")]

@@ -17,6 +17,7 @@ def train(
     ] = "digits-mlp",
     workers: Annotated[int | None, typer.Option("--workers", "-n", help="How many workers. Default: 4.")] = None,
     servers: Annotated[int | None, typer.Option(help="How many servers hold the model. Default: 1.")] = None,
+    strategy_text: strategy.Strategy = None,
     sync: strategy.Sync = None,
     release: strategy.Release = None,
     mode: strategy.Mode = None,
@@ -57,7 +58,7 @@ def train(
 
     words = strategy.words(
         sync=sync, seed=seed, release=release, mode=mode, rule=rule, gate=gate, codec=codec, reply_codec=reply_codec,
-        placement=placement,
+        placement=placement, strategy=strategy_text,
     )  # fmt: skip
     check_outputs([], {"--report": report})
     if tensorboard is not None and (compare or engine == "sim"):

@@ -16,7 +16,7 @@ from syncline.recipes import RECIPES, check
 from syncline.recipes.job import Job
 
 ENGINES = ("local", "sim")
-DEFAULTS = {"workers": 4, "servers": 1, "batch": 32}
+DEFAULTS = {"workers": 4, "batch": 32}
 MOST_PROCESSES = 1024
 
 Settings = dict[str, tuple[str, str]]
@@ -58,7 +58,8 @@ def request(
     if compare:
         _check_comparison(words, engine, found["workers"])
     wiring = Wiring(lane=lane or "shm")
-    plan = checked(Plan((), found["workers"], found["servers"], words, wiring, environment=ONE_THREAD))
+    plan = checked(Plan((), found["workers"], counts["servers"], words, wiring, environment=ONE_THREAD))
+    found["servers"] = plan.server_count
     strategy = plan.settled()
     slowed = _slow(slow, found["workers"]) or ({found["workers"] - 1: 5.0} if compare else {})
     job = Job(

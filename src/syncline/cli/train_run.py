@@ -20,7 +20,6 @@ from syncline.cli.train_table import show_comparison, show_result, show_settings
 from syncline.cli.train_view import TrainView, view_for
 from syncline.engines.launch.launcher import Launcher
 from syncline.engines.net.control import Pulse
-from syncline.strategies.settings import strategy_of
 
 Found = tuple[dict[str, Any], Settings]
 
@@ -46,9 +45,8 @@ def run(asked: TrainRequest, report: Path | None, tensorboard: Path | None, quie
 def _simulated(asked: TrainRequest, quiet: bool) -> Found:
     from syncline.recipes.simulated import simulate
 
-    words = {key: word for key, (word, _) in asked.plan.settled().items()}
     with show.progress(quiet) as tell:
-        return simulate(asked.job, strategy_of(words, asked.plan.servers), tell), asked.settings
+        return simulate(asked.job, asked.plan.strategy, tell), asked.settings
 
 
 def _trained(asked: TrainRequest, quiet: bool, scalars: Scalars | None) -> Found:

@@ -10,7 +10,6 @@ import torch
 from torch.optim import Optimizer
 
 from syncline.engines.worker.replica import Replica
-from syncline.gates import Always
 from syncline.pytorch.mode_hooks import SKIP, ModeHooks
 from syncline.pytorch.slots import Slot
 
@@ -24,7 +23,7 @@ class Changes(ModeHooks):
         super().__init__(replica, slots, optimizer, on_nan)
         self._forward = forward
         self._bad = False
-        self._gated = type(replica.strategy.gate) is not Always
+        self._gated = replica.strategy.adds_own_changes
         for slot in slots:
             self.take_over(slot)
 

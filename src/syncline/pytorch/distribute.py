@@ -23,7 +23,7 @@ from syncline.pytorch.mode_hooks import ModeHooks
 from syncline.pytorch.rule import ByRule, RuleOptimizer
 from syncline.pytorch.shared_buffers import KINDS, LOCAL, SharedBuffers, first_buffers
 from syncline.pytorch.slots import Slot, can_move_in, first_values, slots_of
-from syncline.strategies.server.strategy import Mode
+from syncline.strategies.mode import Mode
 
 if TYPE_CHECKING:
     from syncline.pytorch.session import Session
@@ -195,7 +195,7 @@ def _take_in(replica: Replica, slots: list[Slot], stage: bool) -> None:
 def _stand_in(replica: Replica, model: nn.Module) -> Optimizer:
     if replica.mode is not Mode.RULE:
         return _NoOptimizer(model)
-    return RuleOptimizer(model, float(getattr(replica.strategy.rule, "lr", 1.0)))
+    return RuleOptimizer(model, replica.strategy.learning_rate)
 
 
 class _NoOptimizer(RuleOptimizer):

@@ -15,7 +15,7 @@ from syncline.engines.worker.replica import Replica
 from syncline.errors import NotFinite, UsageError
 from syncline.pytorch.shared_buffers import SharedBuffers
 from syncline.pytorch.slots import Slot, check_all, is_finite
-from syncline.strategies.server.strategy import Mode
+from syncline.strategies.mode import Mode
 
 STOP, SKIP = "stop", "skip"
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from syncline.engines.worker.replica import Replica
 from syncline.layout import Values
 from syncline.pytorch.buffers import named
-from syncline.strategies.server.strategy import Mode
+from syncline.strategies.mode import Mode
 
 LOCAL, MEAN, LEADER = "local", "mean", "leader"
 KINDS = (LOCAL, MEAN, LEADER)

@@ -98,5 +98,6 @@ def _vectors(directory: Path, workers: Sequence[int], mode: str) -> tuple[Values
             found.append((file["own"], file["final"]))
     final: Values = found[0][1]
     own = np.stack([each for each, _ in found])
-    spread = own.max(0) - own.min(0) if mode == "gradients" else np.abs(own - final)
+    lives_in_workers = mode == "gradients" or any(not np.array_equal(each, final) for _, each in found)
+    spread = own.max(0) - own.min(0) if lives_in_workers else np.abs(own - final)
     return final, float(spread.max(initial=0))

@@ -12,10 +12,10 @@ from syncline.sim.outcome import Outcome
 from syncline.sim.report import report
 from syncline.sim.scenario import Cluster, Scenario
 from syncline.sim.world import World
-from syncline.strategies.server.strategy import ServerStrategy
+from syncline.strategies.protocol import Strategy
 
 
-def simulate(job: Job, strategy: ServerStrategy, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+def simulate(job: Job, strategy: Strategy, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
     """Train in virtual time: a step takes 0.1 s, messages none."""
     slow = tuple(Slow(0.0, worker, factor) for worker, factor in job.slow.items())
     scenario = Scenario(Cluster(job.workers), strategy, job.iterations, job.seed, slow)

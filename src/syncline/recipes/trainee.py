@@ -16,7 +16,7 @@ from syncline.engines.worker.replica import Replica
 from syncline.layout import Table, Values
 from syncline.sim.problem import Problem
 from syncline.sim.worker_model import WorkerModel
-from syncline.strategies.server.strategy import Mode
+from syncline.strategies.mode import Mode
 
 
 class Trainee:

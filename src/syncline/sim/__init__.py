@@ -12,7 +12,7 @@ from syncline.sim.outcome import Outcome
 from syncline.sim.problem import MadeUp, Problem, Quality
 from syncline.sim.scenario import Cluster, Scenario
 from syncline.sim.world import World, simulate
-from syncline.strategies.server.strategy import Mode, ServerStrategy
+from syncline.strategies.mode import Mode
 
 __all__ = [
     "AddServer",
@@ -33,7 +33,6 @@ __all__ = [
     "RemoveServer",
     "Restart",
     "Scenario",
-    "ServerStrategy",
     "Slow",
     "Switch",
     "Trace",

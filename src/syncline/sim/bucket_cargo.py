@@ -1,12 +1,12 @@
-"""One bucket as it travels: how many bytes it is, and the last copy of its parameters."""
+"""Buckets as they travel: how many bytes each is, and the last copy of its parameters."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from syncline.codecs import Codec
-from syncline.layout import Bucket, Layout, Values
-from syncline.nodes.server.update_writer import bucket_codec
+from syncline.layout import Bucket, Layout, Payload
+from syncline.strategies.protocol import Strategy
 
 
 @dataclass(slots=True, eq=False)
@@ -20,10 +20,17 @@ class Cargo:
     pulled: int
     """The payload bytes of the parameters, unless the header says otherwise."""
     version: int = -1
-    snapshot: Values | None = None
+    snapshot: Payload | None = None
 
 
-def cargo_of(bucket: Bucket, codecs: tuple[Codec, Codec], layout: Layout, place: int = -1) -> Cargo:
-    """`codecs`: of updates and of replies."""
-    pushed, pulled = (bucket_codec(codec, layout, bucket).size(bucket.size) for codec in codecs)
-    return Cargo(place, pushed, pulled)
+class CargoTable(dict[Bucket, Cargo]):
+    """By bucket; one that a move has cut is cargo of its own."""
+
+    def __init__(self, buckets: Sequence[Bucket], strategy: Strategy, layout: Layout) -> None:
+        super().__init__((each, Cargo(n, *strategy.wire_bytes(layout, each))) for n, each in enumerate(buckets))
+        self._strategy = strategy
+        self._layout = layout
+
+    def __missing__(self, bucket: Bucket) -> Cargo:
+        self[bucket] = cargo = Cargo(-1, *self._strategy.wire_bytes(self._layout, bucket))
+        return cargo

@@ -30,40 +30,40 @@ class Clocked:
         self._compute = world.scenario.cluster.compute
         self._ended: Action = self._computed
 
-    def begin(self, client: SimulatedWorker) -> None:
-        agenda, iteration = self._agenda, client.iteration
-        if iteration >= client.block_stop:
-            self._plan(client, iteration)
-        client.step = step = client.step + 1
-        client.step_start = now = agenda.now
-        client.step_stop = stop = now + client.block[iteration - client.block_start] * client.factor
-        agenda.at(stop, client.number, self._ended, client, step)
+    def begin(self, worker: SimulatedWorker) -> None:
+        agenda, iteration = self._agenda, worker.iteration
+        if iteration >= worker.block_stop:
+            self._plan(worker, iteration)
+        worker.step = step = worker.step + 1
+        worker.step_start = now = agenda.now
+        worker.step_stop = stop = now + worker.block[iteration - worker.block_start] * worker.factor
+        agenda.at(stop, worker.number, self._ended, worker, step)
 
-    def _seconds(self, client: SimulatedWorker, iteration: int) -> float:
+    def _seconds(self, worker: SimulatedWorker, iteration: int) -> float:
         """How long this iteration takes, begun now."""
-        if iteration >= client.block_stop:
-            self._plan(client, iteration)
-        return client.block[iteration - client.block_start] * client.factor
+        if iteration >= worker.block_stop:
+            self._plan(worker, iteration)
+        return worker.block[iteration - worker.block_start] * worker.factor
 
-    def _plan(self, client: SimulatedWorker, iteration: int) -> None:
-        """Draw the seconds of the block that holds this iteration; the client never comes to an earlier one."""
+    def _plan(self, worker: SimulatedWorker, iteration: int) -> None:
+        """Draw the seconds of the block that holds this iteration; the worker never comes to an earlier one."""
         number = iteration // BLOCK
-        client.block = self._compute.block(client.number, number, self._world.draw)
-        client.block_start = number * BLOCK
-        client.block_stop = client.block_start + BLOCK
+        worker.block = self._compute.block(worker.number, number, self._world.draw)
+        worker.block_start = number * BLOCK
+        worker.block_stop = worker.block_start + BLOCK
 
-    def postpone(self, client: SimulatedWorker, seconds: float) -> None:
-        client.step += 1
-        client.step_stop += seconds
-        self._agenda.at(client.step_stop, client.number, self._ended, client, client.step)
+    def postpone(self, worker: SimulatedWorker, seconds: float) -> None:
+        worker.step += 1
+        worker.step_stop += seconds
+        self._agenda.at(worker.step_stop, worker.number, self._ended, worker, worker.step)
 
-    def _computed(self, client: SimulatedWorker, step: int) -> None:
+    def _computed(self, worker: SimulatedWorker, step: int) -> None:
         world = self._world
-        if client.step != step or world.ended is not None:
+        if worker.step != step or world.ended is not None:
             return
-        client.step_stop = NEVER
-        world.meter.computed(client.number, client.step_start, self._agenda.now)
-        world.train(client)
+        worker.step_stop = NEVER
+        world.meter.computed(worker.number, worker.step_start, self._agenda.now)
+        world.train(worker)
 
     def run(self, progress: Progress | None) -> None:
         world, agenda = self._world, self._world.agenda
@@ -80,13 +80,13 @@ class Clocked:
         now = f"{world.agenda.now:g} s"
         if not world.awaited:
             raise RunError(f"every worker is gone at {now}; nobody is left to train")
-        if world.handover.waiting:
-            joiner = next(iter(world.handover.waiting.values()))[0]
+        if world.transfer.waiting:
+            joiner = next(iter(world.transfer.waiting.values()))[0]
             raise RunError(
                 f"worker {joiner.number} joined at {now}, but in mode 'gradients' the parameters live in the workers, "
                 'and no live worker has them any more; mode "changes" or a rule keeps them on the servers'
             )
-        left = [client for client in world.clients.values() if client.awaited]
-        who = ", ".join(f"worker {client.number} at iteration {client.iteration}" for client in left[:8])
+        left = [worker for worker in world.workers.values() if worker.awaited]
+        who = ", ".join(f"worker {worker.number} at iteration {worker.iteration}" for worker in left[:8])
         more = f" and {len(left) - 8} more" if len(left) > 8 else ""
         raise Stalled(f"nothing can happen any more at {now}; still waiting: {who}{more}")

@@ -26,9 +26,10 @@ from syncline.sim.sections import (
     read_sections,
     read_toml,
 )
-from syncline.spec import parse, write
-from syncline.strategies.server.strategy import SETTINGS, ServerStrategy, one_of, strategy_of
-from syncline.sync import SyncModel
+from syncline.spec import one_of, parse
+from syncline.strategies.protocol import Strategy
+from syncline.strategies.settings import setting_word
+from syncline.strategies.table import strategy_class
 
 DEFAULT_PARAMETERS = 1_000_000
 DEFAULT_BATCH = 32
@@ -83,7 +84,7 @@ def experiment_of(data: dict[str, Any], folder: Path, overrides: Mapping[str, An
         scenario = _scenario(file, folder)
         scenario.check()
     except UsageError as error:
-        if error.option in StrategySection.__struct_fields__:
+        if error.option in file.strategy.__struct_fields__:
             raise UsageError(f"strategy.{error.option}", error.problem) from None
         raise
     model = _model(file.model, folder)
@@ -175,25 +176,14 @@ def _delay_cost(network: NetworkSection | None) -> float:
     return units.seconds(network.delay_cost, "network.delay_cost")
 
 
-def _strategy(section: StrategySection) -> ServerStrategy:
-    if section.kind != "server":
-        raise UsageError("strategy.kind", f'{section.kind!r} cannot be simulated yet; "server" can')
-    words = {key: getattr(section, key) for key in SETTINGS}
-    return strategy_of({key: word for key, word in words.items() if word is not None}, _sync_models(section))
-
-
-def _sync_models(section: StrategySection) -> tuple[SyncModel, ...]:
-    listed = isinstance(section.sync, list)
-    texts = section.sync if isinstance(section.sync, list) else [section.sync]
-    servers = section.servers if section.servers is not None else max(1, len(texts))
-    if not 1 <= servers <= MOST_SERVERS:
+def _strategy(section: StrategySection) -> Strategy:
+    strategy = strategy_class(section.kind, "strategy.kind")
+    said = {key: getattr(section, key) for key in strategy.settings()}
+    words = {key: setting_word(value) for key, value in said.items() if value is not None}
+    servers = section.servers
+    if servers is not None and not 1 <= servers <= MOST_SERVERS and strategy.of(words).servers:
         raise UsageError("strategy.servers", f"must be at least 1 and at most {MOST_SERVERS:,}, not {servers}")
-    if listed and len(texts) != servers:
-        raise UsageError(
-            "strategy.sync", f"lists {len(texts)} models for {servers} servers; one each, or a single text"
-        )
-    models = [parse("sync", text, "strategy.sync") for text in texts]
-    return tuple(models if listed else models * servers)
+    return strategy.of(words).with_servers(servers)
 
 
 def _model(section: ModelSection, folder: Path) -> ModelChoice:
@@ -243,10 +233,11 @@ def _settings(
 def _effective(file: ExperimentFile, scenario: Scenario, model: ModelChoice) -> dict[str, Any]:
     """What the settings that were left open have come to."""
     strategy, compute = scenario.strategy, scenario.cluster.compute
+    words = strategy.words()
     found: dict[str, Any] = {
         "strategy.servers": strategy.servers,
         "strategy.mode": strategy.mode.value,
-        "strategy.rule": write(strategy.rule),
+        **{f"strategy.{key}": words[key] for key in words if getattr(file.strategy, key) is None},
         "model.optimizer": file.model.optimizer or ("the recipe's" if model.recipe else None),
         "model.batch": model.batch if model.recipe else None,
         "model.parameters": None if model.recipe or model.layers else model.parameters,

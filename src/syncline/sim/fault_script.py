@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from syncline.effects import Change, Depart, Dismiss, Enter, Lost
+from syncline.effects import Change, Depart, Enter, Lost
 from syncline.sim.agenda import NO_WORKER
 from syncline.sim.faults import (
     AddServer,
@@ -41,75 +41,74 @@ class FaultScript:
             return
         match fault:
             case Switch(sync=model, server=number, release=release):
-                for server in world.servers if number is None else [world.servers[number]]:
-                    world.at_server(server, Change(model, release))
+                world.change(number, Change(model, release))
             case AddServer():
                 world.add_server()
             case RemoveServer(server=number):
-                world.to_coordinator(world.coordinator, Dismiss(number))
+                world.remove_server(number)
             case Join():
-                self._enter(world.add_client(worker, 0, world.coordinator.view))
+                self._enter(world.add_worker(worker, 0, world.view_maker.view))
             case _:
-                client = world.clients.get(worker)
-                if client is not None:
-                    self._strike(client, fault)
+                process = world.workers.get(worker)
+                if process is not None:
+                    self._strike(process, fault)
 
-    def _strike(self, client: SimulatedWorker, fault: Crash | Restart | Freeze | Slow | Leave) -> None:
+    def _strike(self, worker: SimulatedWorker, fault: Crash | Restart | Freeze | Slow | Leave) -> None:
         match fault:
-            case Crash(detect=detect) if client.alive:
-                self._crash(client)
-                self._declare_dead_in(client, detect)
+            case Crash(detect=detect) if worker.alive:
+                self._crash(worker)
+                self._declare_dead_in(worker, detect)
             case Restart():
-                self._crash(client)
-                incarnation = client.node.incarnation + 1
-                self._enter(self._world.add_client(client.number, incarnation, self._world.coordinator.view))
-            case Freeze() if client.alive:
-                self._freeze(client, fault)
+                self._crash(worker)
+                incarnation = worker.node.incarnation + 1
+                self._enter(self._world.add_worker(worker.number, incarnation, self._world.view_maker.view))
+            case Freeze() if worker.alive:
+                self._freeze(worker, fault)
             case Slow():
-                self._slow(client, fault)
+                self._slow(worker, fault)
             case Leave():
-                client.leaving = True
-                if client.done:
-                    self.leave(client)
+                worker.leaving = True
+                if worker.done:
+                    self.leave(worker)
 
-    def leave(self, client: SimulatedWorker) -> None:
-        self._world.perform(client.id, client.node.handle(Depart(), self._world.agenda.now))
+    def leave(self, worker: SimulatedWorker) -> None:
+        worker.driver.tell(Depart(), self._world.agenda.now)
 
-    def _crash(self, client: SimulatedWorker) -> None:
-        client.alive = False
-        client.step += 1
-        self._world.stop_awaiting(client)
+    def _crash(self, worker: SimulatedWorker) -> None:
+        worker.alive = False
+        worker.step += 1
+        self._world.stop_awaiting(worker)
         if self._world.network is not None:
-            self._world.network.forget(client.id)
-        self._world.handover.donor_lost(client)
+            self._world.network.forget(worker.id)
+        self._world.transfer.donor_lost(worker)
 
-    def _enter(self, client: SimulatedWorker) -> None:
-        self._world.perform(client.id, client.node.handle(Enter(), self._world.agenda.now))
+    def _enter(self, worker: SimulatedWorker) -> None:
+        worker.driver.tell(Enter(), self._world.agenda.now)
 
-    def _freeze(self, client: SimulatedWorker, fault: Freeze) -> None:
+    def _freeze(self, worker: SimulatedWorker, fault: Freeze) -> None:
         now = self._world.agenda.now
-        since = max(client.frozen_until, now)
-        client.frozen_until = max(client.frozen_until, now + fault.duration)
-        if client.step_stop >= now:
-            self._world.pace.postpone(client, client.frozen_until - since)
+        since = max(worker.frozen_until, now)
+        worker.frozen_until = max(worker.frozen_until, now + fault.duration)
+        if worker.step_stop >= now:
+            self._world.pace.postpone(worker, worker.frozen_until - since)
         if fault.detect is not None and fault.detect < fault.duration:
-            self._declare_dead_in(client, fault.detect)
+            self._declare_dead_in(worker, fault.detect)
 
-    def _slow(self, client: SimulatedWorker, fault: Slow) -> None:
-        client.factor = fault.factor
-        client.slowed += 1
+    def _slow(self, worker: SimulatedWorker, fault: Slow) -> None:
+        worker.factor = fault.factor
+        worker.slowed += 1
         if fault.duration is not None:
             over = fault.at + fault.duration
-            self._world.agenda.at(over, client.number, self._speed_up, client, client.slowed)
+            self._world.agenda.at(over, worker.number, self._speed_up, worker, worker.slowed)
 
-    def _speed_up(self, client: SimulatedWorker, slowed: int) -> None:
-        if client.slowed == slowed:
-            client.factor = 1.0
+    def _speed_up(self, worker: SimulatedWorker, slowed: int) -> None:
+        if worker.slowed == slowed:
+            worker.factor = 1.0
 
-    def _declare_dead_in(self, client: SimulatedWorker, seconds: float) -> None:
-        lost = Lost(client.number, client.node.incarnation)
-        self._world.agenda.at(self._world.agenda.now + seconds, client.number, self._declare_dead, client, lost)
+    def _declare_dead_in(self, worker: SimulatedWorker, seconds: float) -> None:
+        lost = Lost(worker.number, worker.node.incarnation)
+        self._world.agenda.at(self._world.agenda.now + seconds, worker.number, self._declare_dead, worker, lost)
 
-    def _declare_dead(self, client: SimulatedWorker, lost: Lost) -> None:
-        self._world.stop_awaiting(client)
-        self._world.to_coordinator(self._world.coordinator, lost)
+    def _declare_dead(self, worker: SimulatedWorker, lost: Lost) -> None:
+        self._world.stop_awaiting(worker)
+        self._world.to_coordinator(None, lost)

@@ -3,78 +3,94 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-from syncline.effects import Effect, Event, Received, Send
+from syncline.effects import Effect, Event, Node, Received, Send
 from syncline.messages import NodeId, Params, Taken
-from syncline.sim.processes import SimulatedServer
+from syncline.nodes.driver import Driver
 
 if TYPE_CHECKING:
     from syncline.sim.world import World
 
-
-class Answers(Protocol):
-    def keep_back(self, server: SimulatedServer, event: Event, effects: Iterable[Effect]) -> list[Effect]:
-        """Of what a server does about an event: what it does at once. The rest is done later."""
-        ...
+ServerDriver = Callable[[NodeId, Node], Driver]
+"""What drives the node of a server."""
 
 
-def answers_of(world: World) -> Answers | None:
-    """None: every answer leaves at once."""
+def server_driver(world: World) -> ServerDriver:
+    """How the nodes of servers are driven: answers leave at once, unless the scenario says otherwise."""
+    observers = (world.meter,) if world.meter.observes == "server" else ()
     if world.scenario.central:
-        return Central(world)
-    cost = world.scenario.cluster.delay_cost
-    return Costly(world, cost) if cost else None
+        held: defaultdict[int, list[tuple[NodeId, Send]]] = defaultdict(list)
+        return lambda me, node: CentralDriver(me, node, world, observers, held)
+    if world.scenario.cluster.delay_cost:
+        return lambda me, node: CostlyDriver(me, node, world, observers)
+    return lambda me, node: Driver(me, node, world, observers)
 
 
-class Costly:
+class CostlyDriver(Driver):
     """Answering a delayed pull takes the server so many seconds, one after another; it does nothing else meanwhile."""
 
-    def __init__(self, world: World, seconds: float) -> None:
+    __slots__ = ("_seconds", "_world")
+
+    def __init__(self, me: NodeId, node: Node, world: World, observers: Iterable[object]) -> None:
+        super().__init__(me, node, world, observers)  # type: ignore[arg-type]
         self._world = world
-        self._seconds = seconds
+        self._seconds = world.scenario.cluster.delay_cost
 
-    def keep_back(self, server: SimulatedServer, event: Event, effects: Iterable[Effect]) -> list[Effect]:
+    def tell(self, event: Event, now: float) -> None:
         source = event.source if type(event) is Received else None
-        agenda, at_once = self._world.agenda, list[Effect]()
-        for effect in effects:
-            answer = _answer(effect)
-            if answer is None or answer.to == source:  # a pull that is answered as it comes is not delayed
-                at_once.append(effect)
-                continue
-            done = server.processor.take(agenda.now, self._seconds)
-            server.busy += self._seconds
-            agenda.at(done, answer.to.number, self._world.send, server.id, _kept(answer))
-        return at_once
+        self.perform([each for each in self.handled(event, now) if not self._delays(each, source, now)])
+
+    def _delays(self, effect: Effect, source: NodeId | None, now: float) -> bool:
+        """Answer later, unless this is the answer to what has just come: such a pull is not delayed."""
+        answer = _answer(effect)
+        if answer is None or answer.to == source:
+            return False
+        world = self._world
+        server = world.servers[self.me.number]
+        done = server.processor.take(now, self._seconds)
+        server.busy += self._seconds
+        world.agenda.at(done, answer.to.number, world.send, self.me, _kept(answer))
+        return True
 
 
-class Central:
+class CentralDriver(Driver):
     """As in PS-Lite: nobody is answered before every shard has closed the round, and the scheduler has said so."""
 
-    def __init__(self, world: World) -> None:
+    __slots__ = ("_held", "_seconds", "_world")
+
+    def __init__(
+        self,
+        me: NodeId,
+        node: Node,
+        world: World,
+        observers: Iterable[object],
+        held: defaultdict[int, list[tuple[NodeId, Send]]],
+    ) -> None:
+        super().__init__(me, node, world, observers)  # type: ignore[arg-type]
         self._world = world
         links = world.scenario.cluster.links
         self._seconds = 0.0 if links is None else 2 * links.latency
         """From the last shard to the scheduler, and on to the shards."""
-        self._held: defaultdict[int, list[tuple[NodeId, Send]]] = defaultdict(list)
+        self._held = held
 
-    def keep_back(self, server: SimulatedServer, event: Event, effects: Iterable[Effect]) -> list[Effect]:
+    def tell(self, event: Event, now: float) -> None:
         at_once: list[Effect] = []
-        for effect in effects:
+        for effect in self.handled(event, now):
             answer = _answer(effect)
             if answer is None:
                 at_once.append(effect)
             else:
-                self._hold(server.id, answer)
-        return at_once
+                self._hold(answer)
+        self.perform(at_once)
 
-    def _hold(self, source: NodeId, answer: Send) -> None:
+    def _hold(self, answer: Send) -> None:
         assert isinstance(answer.message, (Params, Taken))
         world = self._world
         held = self._held[answer.message.progress]
-        held.append((source, _kept(answer)))
-        if len(held) == len(world.buckets) * len(world.clients):
+        held.append((self.me, _kept(answer)))
+        if len(held) == len(world.buckets) * len(world.workers):
             for server, each in self._held.pop(answer.message.progress):
                 world.agenda.at(world.agenda.now + self._seconds, each.to.number, world.send, server, each)
 

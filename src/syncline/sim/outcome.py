@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -12,8 +13,9 @@ import numpy as np
 
 from syncline.errors import RunError
 from syncline.layout import Bucket, Values
-from syncline.nodes.server.bucket_map import bucket_map_of
-from syncline.nodes.server.meter import Meter
+from syncline.messages import server_id
+from syncline.nodes.meter import Meter
+from syncline.nodes.protocol import Keeper, Trainer
 from syncline.sim.curve import Point
 from syncline.sim.problem import Quality
 from syncline.sim.scenario import Scenario
@@ -57,7 +59,7 @@ class Outcome:
 
 def judge(world: World, pieces: list[Values], apart: float) -> Outcome:
     """Read the outcome off a world that has run to its end with this model; `apart`: its replica gap by then."""
-    shards = [server.shard for server in world.servers]
+    counts = [node.counts() for node in counting(world)]
     if not isfinite(world.last_answer):
         raise RunError("virtual time has grown beyond all numbers; are all times in seconds?")
     world.meter.close(world.last_answer)
@@ -71,10 +73,10 @@ def judge(world: World, pieces: list[Values], apart: float) -> Outcome:
         scenario=world.scenario,
         virtual_seconds=world.last_answer,
         train_progress=_train_progress(world),
-        updates=sum(shard.tally.updates for shard in shards),
-        dropped_updates=sum(shard.tally.dropped for shard in shards),
-        pushes_skipped=sum(shard.tally.pushes_skipped for shard in shards),
-        fetches_skipped=sum(shard.tally.fetches_skipped for shard in shards),
+        updates=sum(each.updates for each in counts),
+        dropped_updates=sum(each.dropped for each in counts),
+        pushes_skipped=sum(each.pushes_skipped for each in counts),
+        fetches_skipped=sum(each.fetches_skipped for each in counts),
         replica_gap=apart,
         bottleneck=_bottleneck(world),
         trace_sha256=world.trace.sha256(),
@@ -89,9 +91,9 @@ def judge(world: World, pieces: list[Values], apart: float) -> Outcome:
     )
 
 
-def look(world: World, client: SimulatedWorker) -> None:
+def look(world: World, worker: SimulatedWorker) -> None:
     """Add a point to the curve; in `gradients` mode the model is that of a worker that has just finished a step."""
-    pieces = server_pieces(world) if world.scenario.strategy.rule.keeps else client.replica.pieces
+    pieces = server_pieces(world) if world.strategy.keeps else worker.model.pieces
     quality = world.problem.quality(pieces) or _UNKNOWN
     world.trace.flush()
     pushed, pulled = world.trace.bytes_pushed, world.trace.bytes_pulled
@@ -105,29 +107,39 @@ def gap(some: Sequence[Values], others: Sequence[Values]) -> float:
 
 def server_pieces(world: World) -> list[Values]:
     """A copy of the parameters as the servers hold them, in the order of the buckets."""
-    held = {name: bucket for server in world.servers for name, bucket in server.shard.buckets.items()}
-    cut = bucket_map_of(world.coordinator.view.holders)
-    return [np.concatenate([held[piece].params for piece in cut.inside(name)]) for name in world.buckets]
+    held = {name: params for server in world.servers for name, params in server.node.params().items()}
+    order = sorted(held)
+    starts = [bucket.start for bucket in order]
+    rows = ((bisect_left(starts, whole.start), bisect_left(starts, whole.stop)) for whole in world.buckets)
+    return [np.concatenate([held[piece] for piece in order[first:last]]) for first, last in rows]
 
 
 def _train_progress(world: World) -> int:
     """The least V; rounds after the last iteration, which close for want of members, do not count."""
-    least = min(bucket.v for server in world.servers for bucket in server.shard.buckets.values())
-    return int(min(least, world.pace.last))
+    holding = [server.node for server in world.servers if server.node.params()]
+    nodes: Sequence[Keeper | Trainer] = holding or [worker.node for worker in world.workers.values()]
+    return int(min(min(node.counts().progress for node in nodes), world.pace.last))
+
+
+def counting(world: World) -> Sequence[Keeper | Trainer]:
+    """The nodes whose counts are the run's: the servers, or, where there are none, the workers."""
+    if world.servers:
+        return [server.node for server in world.servers]
+    return [worker.node for worker in world.workers.values()]
 
 
 def final_pieces(world: World) -> list[Values]:
     """The servers' parameters; in `gradients` mode, where they live in the workers, those of a worker that is done."""
-    if world.scenario.strategy.rule.keeps:
+    if world.strategy.keeps:
         return server_pieces(world)
-    done = world.members() or [client for client in world.clients.values() if client.done]
-    return done[0].replica.pieces
+    done = world.members() or [worker for worker in world.workers.values() if worker.done]
+    return done[0].model.pieces
 
 
 def replica_gap(world: World, pieces: Sequence[Values]) -> float:
     """The largest difference between a replica and the servers' model; in `gradients` mode, between two replicas."""
-    replicas = [client.replica.pieces for client in world.members()]
-    if world.scenario.strategy.rule.keeps or not replicas:
+    replicas = [worker.model.pieces for worker in world.members()]
+    if world.strategy.keeps or not replicas:
         return max((gap(replica, pieces) for replica in replicas), default=0.0)
     highest = [reduce(np.maximum, same) for same in zip(*replicas, strict=True)]
     lowest = [reduce(np.minimum, same) for same in zip(*replicas, strict=True)]
@@ -139,14 +151,14 @@ def _bottleneck(world: World) -> str:
 
     A worker computing or parked, on average; one link, by its busier direction or its latency; one node's updates.
     """
-    workers = len(world.clients)
+    workers = len(world.workers)
     links = world.scenario.cluster.links
     latency = 0.0 if links is None else 2 * links.latency * world.iterations_done / workers
     used, node = world.network.busiest() if world.network else (0.0, None)
     times = [
         (world.meter.compute_seconds / workers, "compute"),
         (world.meter.waiting_seconds / workers, "sync"),
-        (max(used, latency), f"link:{node or world.servers[0].id}"),
+        (max(used, latency), f"link:{node or server_id(0)}"),
     ]
     times.extend((server.busy, f"apply:{server.id}") for server in world.servers if server.busy)
     return max(times, key=lambda each: each[0])[1]

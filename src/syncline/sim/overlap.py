@@ -68,8 +68,8 @@ class PassState:
     """The share at which forward goes on, or waits, or ends."""
     fresh: int = 0
     """So many buckets, counted from the first, are answered."""
-    left: list[int] = field(default_factory=list)
-    """Of each bucket: the values that are not answered."""
+    answered: list[bool] = field(default_factory=list)
+    """Of each bucket: is it answered, in all its pieces?"""
     turned: float = 0.0
     """When the backward pass began; later, if it was held up since."""
     given: int = 0

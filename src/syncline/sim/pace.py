@@ -23,11 +23,11 @@ class Pace(Protocol):
     last: float
     """A worker that comes to this iteration is done."""
 
-    def begin(self, client: SimulatedWorker) -> None:
+    def begin(self, worker: SimulatedWorker) -> None:
         """A worker is ready to compute its present iteration."""
         ...
 
-    def postpone(self, client: SimulatedWorker, seconds: float) -> None:
+    def postpone(self, worker: SimulatedWorker, seconds: float) -> None:
         """A computation that is under way ends so much later."""
         ...
 
@@ -54,10 +54,10 @@ class Dispatched:
         self._dealer = dispatch.dealer(clients, world.draw)
         self._turns = clients * world.scenario.iterations
 
-    def begin(self, client: SimulatedWorker) -> None:
-        self._ready.add(client.number)
+    def begin(self, worker: SimulatedWorker) -> None:
+        self._ready.add(worker.number)
 
-    def postpone(self, client: SimulatedWorker, seconds: float) -> None:
+    def postpone(self, worker: SimulatedWorker, seconds: float) -> None:
         raise AssertionError("a dispatched run has no faults")
 
     def run(self, progress: Progress | None) -> None:
@@ -66,15 +66,15 @@ class Dispatched:
         for turn in range(self._turns):
             if not self._ready:
                 raise Stalled(f"every worker waits after {turn} turns")
-            client = world.clients[self._dealer.draw(turn, self._ready)]
-            self._ready.remove(client.number)
+            worker = world.workers[self._dealer.draw(turn, self._ready)]
+            self._ready.remove(worker.number)
             agenda.now = turn + 1.0
-            world.train(client)
+            world.train(worker)
             agenda.drain()
             if turn % 256 == 0:
                 world.trace.flush()
                 if progress is not None:
                     progress(turn, self._turns)
         world.last_answer = float(self._turns)
-        for client in world.clients.values():
-            client.done = True
+        for worker in world.workers.values():
+            worker.done = True

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from syncline.errors import UsageError
 from syncline.sim.outcome import Outcome
-from syncline.spec import write
 
 COLOURS = {"compute": "#3b6ea5", "wait": "#e8a33d"}
 LABELS = {"compute": "computing", "wait": "waiting for the others (pull parked)"}
@@ -60,10 +59,9 @@ def plot(outcome: Outcome, path: Path, form: str = "png") -> None:
 
 def _title(outcome: Outcome, workers: int) -> str:
     strategy = outcome.scenario.strategy
-    models = sorted({write(model) for model in strategy.sync})
     cut = f", the first {MOST_WORKERS} shown" if workers > MOST_WORKERS else ""
     return (
-        f"{' and '.join(models)}, {strategy.release} release: {workers} workers{cut}, "
+        f"{strategy.title}: {workers} workers{cut}, "
         f"{outcome.virtual_seconds:.3g} s, {outcome.meter.delayed_pulls} delayed pulls, "
         f"{outcome.meter.waiting_seconds:.3g} s waited"
     )

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from syncline.messages import NodeId, server_id, worker_id
-from syncline.nodes.server.shard import Shard
-from syncline.nodes.server.worker import Worker
+from syncline.messages import NodeId
+from syncline.nodes.driver import Driver
+from syncline.nodes.protocol import Keeper, Trainer
 from syncline.sim.overlap import PassState
 from syncline.sim.worker_model import WorkerModel
 
@@ -27,10 +27,11 @@ class Processor:
 
 @dataclass(slots=True, eq=False)
 class SimulatedWorker:
-    """A worker process: its node, its replica, and what it is doing."""
+    """A worker process: its node, what it holds of the model, and what it is doing."""
 
-    node: Worker
-    replica: WorkerModel
+    node: Trainer
+    driver: Driver
+    model: WorkerModel
     joining: bool = False
     """It has not begun its first iteration, and did not start with the run."""
     iteration: int = 0
@@ -58,11 +59,13 @@ class SimulatedWorker:
     processor: Processor = field(default_factory=Processor)
 
     number: int = field(init=False)
-    id: NodeId = field(init=False)
 
     def __post_init__(self) -> None:
         self.number = self.node.number
-        self.id = worker_id(self.number)
+
+    @property
+    def id(self) -> NodeId:
+        return self.driver.me
 
     def can_hand_over(self, iteration: int) -> bool:
         """Has it done the step before this iteration, so that a joiner can go on from its replica?"""
@@ -71,13 +74,13 @@ class SimulatedWorker:
 
 @dataclass(slots=True, eq=False)
 class SimulatedServer:
-    """A server process: its shard, and how many seconds it was busy with messages."""
+    """A server process: its node, and how many seconds it was busy with messages."""
 
-    shard: Shard
+    node: Keeper
+    driver: Driver
     busy: float = 0.0
     processor: Processor = field(default_factory=Processor)
 
-    id: NodeId = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.id = server_id(self.shard.number)
+    @property
+    def id(self) -> NodeId:
+        return self.driver.me

@@ -27,7 +27,7 @@ class ReplicaTransfer:
     def ask(self, joiner: SimulatedWorker, first: int) -> None:
         """A joiner may start with iteration `first`, once it has a replica."""
         joiner.iteration = first
-        donors = [each for each in self._world.clients.values() if each is not joiner and each.can_hand_over(first)]
+        donors = [each for each in self._world.workers.values() if each is not joiner and each.can_hand_over(first)]
         if not donors:
             self.waiting.setdefault(first, []).append(joiner)
             return
@@ -50,11 +50,11 @@ class ReplicaTransfer:
             self.ask(joiner, joiner.iteration)
 
     def _send(self, donor: SimulatedWorker, joiner: SimulatedWorker) -> None:
-        world, twin = self._world, donor.replica.twin()
+        world, twin = self._world, donor.model.twin()
         size = world.problem.layout.size * VALUE_BYTES * twin.state_arrays()
         self._under_way[joiner] = donor
         if world.recording:
-            message = ReplicaState(world.coordinator.view.view, joiner.node.incarnation, joiner.iteration)
+            message = ReplicaState(world.view_maker.view.view, joiner.node.incarnation, joiner.iteration)
             world.trace.record((world.agenda.now, donor.id, joiner.id, message, size))
         replica = (joiner.step, twin)
         if world.network is None:
@@ -71,6 +71,6 @@ class ReplicaTransfer:
             world.agenda.at(joiner.frozen_until, joiner.number, self._arrive, joiner, replica)
             return
         self._under_way.pop(joiner, None)
-        joiner.replica = twin
+        joiner.model = twin
         world.last_answer = world.agenda.now
         world.go_on(joiner, joiner.iteration)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from syncline.errors import UsageError
 from syncline.sim.compute import Compute, Lognormal
 from syncline.sim.dispatch import Dispatch
-from syncline.sim.faults import AddServer, Crash, Fault, Freeze, Join, RemoveServer, Slow, Switch
+from syncline.sim.faults import AddServer, Crash, Fault, Freeze, Join, RemoveServer, Restart, Slow, Switch
 from syncline.sim.network import Links
 from syncline.sim.overlap import Overlap
-from syncline.spec import write
-from syncline.strategies.server.strategy import ServerStrategy, check, check_model, is_bsp
-from syncline.sync import Release, SyncModel
+from syncline.sim.server_moves import numbers_to, placements
+from syncline.strategies.protocol import Strategy
+from syncline.strategies.table import DEFAULT, strategy_class
+from syncline.sync import SyncModel
 
 MOST_WORKERS = 1_000_000
 MOST_SERVERS = 10_000
@@ -41,7 +41,7 @@ class Scenario:
     """A run: `iterations` of each worker (with `dispatch`, on average)."""
 
     cluster: Cluster
-    strategy: ServerStrategy = ServerStrategy()
+    strategy: Strategy = field(default_factory=strategy_class(DEFAULT))
     iterations: int = 100
     seed: int = 0
     faults: tuple[Fault, ...] = ()
@@ -64,11 +64,11 @@ class Scenario:
             )
         if self.iterations < 1:
             raise UsageError("iterations", f"must be at least 1, not {self.iterations}")
-        check(self.strategy, self.worker_numbers)
+        self.strategy.check(self.worker_numbers)
         self._check_machines()
         for number, fault in enumerate(self.faults):
             self._check_fault(f"faults[{number}]", fault, self.faults[:number])
-        for _ in self.placements():
+        for _ in placements(self):
             pass
 
     def _check_machines(self) -> None:
@@ -86,53 +86,25 @@ class Scenario:
             )
 
     def _check_central(self) -> None:
-        if not all(is_bsp(model) for model in self.strategy.sync):
+        if not self.strategy.synchronous:
             raise UsageError(
                 "strategy.central", "a central scheduler is simulated under bsp only; leave one of them out"
             )
         if self.dispatch is not None or not all(isinstance(fault, Slow) for fault in self.faults):
             raise UsageError("strategy.central", "makes no sense with [dispatch], nor with faults other than 'slow'")
 
-    def placements(self) -> Iterator[tuple[str, frozenset[int]]]:
-        """Which servers there are after each fault that changes it, in order of time; senseless ones are refused."""
-        models = {server: (model, self.strategy.release) for server, model in enumerate(self.strategy.sync)}
-        following = len(models)
-        in_time = sorted(enumerate(self.faults), key=lambda each: each[1].at)
-        for option, fault in ((f"faults[{number}]", fault) for number, fault in in_time):
-            match fault:
-                case Switch(sync=model, server=server, release=release):
-                    if server is not None and server not in models:
-                        raise UsageError(f"{option}.server", f"there is no server {server}; {_listed(models)}")
-                    for each in models if server is None else (server,):
-                        models[each] = (model, release or models[each][1])
-                case AddServer():
-                    self._check_moves(option, models)
-                    models[following] = next(iter(models.values()))
-                    following += 1
-                    yield option, frozenset(models)
-                case RemoveServer(server=server):
-                    self._check_moves(option, {})
-                    if server not in models:
-                        raise UsageError(f"{option}.server", f"there is no server {server}; {_listed(models)}")
-                    if len(models) == 1:
-                        raise UsageError(
-                            f"{option}.server", f"{server} is the last server; somebody must hold the model"
-                        )
-                    del models[server]
-                    yield option, frozenset(models)
-
-    def _check_moves(self, option: str, models: Mapping[int, tuple[SyncModel, Release]]) -> None:
-        if any(each != next(iter(models.values())) for each in models.values()):
-            those = ", ".join(f"{server}: {write(model)} {release}" for server, (model, release) in models.items())
-            problem = f"a new server takes the sync model of the others, but they have several ({those})"
-            raise UsageError(option, f"{problem}; give one to all of them")
+    def _check_switch(self, option: str, model: SyncModel) -> None:
+        try:
+            self.strategy.changed({"sync": model}, self.worker_numbers)
+        except UsageError as error:
+            raise UsageError(f"{option}.sync", error.problem) from None
 
     def _check_fault(self, option: str, fault: Fault, earlier: tuple[Fault, ...]) -> None:
         if not fault.at >= 0:
             raise UsageError(f"{option}.at", f"must be at least 0 seconds, not {fault.at}")
         match fault:
             case Switch(sync=model):
-                check_model(model, self.strategy.mode, self.worker_numbers, f"{option}.sync")
+                self._check_switch(option, model)
                 return
             case AddServer() | RemoveServer():
                 return
@@ -147,18 +119,12 @@ class Scenario:
                 raise UsageError(f"{option}.factor", f"must be above 0, not {factor}")
             case Slow(duration=duration) if duration is not None and not duration > 0:
                 raise UsageError(f"{option}.duration", f"must be above 0 seconds, not {duration}")
+        if isinstance(fault, Join | Restart) and not self.strategy.takes_joiners:
+            problem = f"strategy {self.strategy.name()!r} takes no workers into a run that is under way"
+            raise UsageError(option, problem)
         if not 0 <= fault.worker < self.worker_numbers:
-            raise UsageError(f"{option}.worker", f"there is no worker {fault.worker}; {_range(self.worker_numbers)}")
+            raise UsageError(
+                f"{option}.worker", f"there is no worker {fault.worker}; {numbers_to(self.worker_numbers)}"
+            )
         if isinstance(fault, (Crash, Freeze)) and fault.detect is not None and not fault.detect >= 0:
             raise UsageError(f"{option}.detect", f"must be at least 0 seconds, not {fault.detect}")
-
-
-def _listed(servers: Collection[int]) -> str:
-    if set(servers) == set(range(len(servers))):
-        return _range(len(servers))
-    numbers = ", ".join(map(str, sorted(servers)))
-    return f"there is only {numbers}" if len(servers) == 1 else f"there are {numbers}"
-
-
-def _range(count: int) -> str:
-    return "there is only 0" if count == 1 else f"0 to {count - 1}"

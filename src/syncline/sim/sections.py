@@ -6,12 +6,14 @@ import re
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from syncline.errors import UsageError
+from syncline.strategies.table import DEFAULT, strategy_class
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,19 +54,25 @@ class ModelSection(Section, frozen=True):
 
 
 class StrategySection(Section, frozen=True):
-    kind: str = "server"
+    """What every strategy has; `strategy_section` adds the settings of one."""
+
+    kind: str = DEFAULT
     servers: int | None = None
-    sync: str | list[str] = "bsp"
-    release: str = "lazy"
-    mode: str | None = None
-    rule: str | None = None
-    gate: str = "always"
-    placement: str = "elastic"
-    codec: str = "dense"
-    reply_codec: str = "dense"
-    bucket: str = "1MiB"
     overlap: str = "none"
     central: bool = False
+
+
+@lru_cache
+def strategy_section(kind: str) -> type[StrategySection]:
+    """The section of the strategy of this name."""
+    strategy = strategy_class(kind, "strategy.kind")
+    settings = [
+        (key, of, strategy.defaults[key]) if key in strategy.defaults else (key, of | None, None)
+        for key, of in strategy.setting_types().items()
+    ]
+    return msgspec.defstruct(
+        "StrategySection", settings, bases=(StrategySection,), frozen=True, forbid_unknown_fields=True
+    )  # type: ignore[return-value]
 
 
 class DispatchSection(Section, frozen=True):
@@ -77,7 +85,7 @@ class ExperimentFile(Section, frozen=True):
     seed: int = 0
     network: NetworkSection | None = None
     model: ModelSection = ModelSection()
-    strategy: StrategySection = StrategySection()
+    strategy: StrategySection = msgspec.field(default_factory=lambda: strategy_section(DEFAULT)())
     faults: list[dict[str, Any]] = msgspec.field(default_factory=list)
     dispatch: DispatchSection | None = None
 
@@ -97,10 +105,22 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def read_sections(data: Mapping[str, Any]) -> ExperimentFile:
     """The sections, with types checked; an error names the key and what would be right."""
+    said = data.get("strategy")
+    kind = said.get("kind", DEFAULT) if isinstance(said, dict) else DEFAULT
+    section = strategy_section(kind) if isinstance(kind, str) else StrategySection
+    others = {key: value for key, value in data.items() if key != "strategy"}
     try:
-        return msgspec.convert(data, ExperimentFile)
+        file = msgspec.convert(others, ExperimentFile)
+        found = msgspec.convert({"strategy": {} if said is None else said}, _within(section))
+        return msgspec.structs.replace(file, strategy=found.strategy)
     except msgspec.ValidationError as error:
-        raise _explained(str(error)) from None
+        raise _explained(str(error), section) from None
+
+
+@lru_cache
+def _within(section: type[StrategySection]) -> Any:
+    """A file of which only this section counts: so that an error names its path."""
+    return msgspec.defstruct("StrategyFile", [("strategy", section)], frozen=True)
 
 
 def overlay(data: dict[str, Any], key: str, value: Any) -> None:
@@ -131,15 +151,15 @@ SECTIONS: dict[str, type[Section]] = {
     "cluster.compute": ComputeSection,
     "network": NetworkSection,
     "model": ModelSection,
-    "strategy": StrategySection,
     "dispatch": DispatchSection,
 }
 
 
-def _explained(words: str) -> UsageError:
+def _explained(words: str, strategy: type[StrategySection]) -> UsageError:
     """msgspec's words in ours."""
     if found := _UNKNOWN.fullmatch(words):
-        return _unknown(found[1], found[2] or "")
+        section = strategy if found[2] == "strategy" else SECTIONS[found[2] or ""]
+        return _unknown(found[1], found[2] or "", section)
     if found := _MISSING.fullmatch(words):
         return UsageError(".".join(filter(None, (found[2], found[1]))), "is missing, and has no default")
     if found := _WRONG.fullmatch(words):
@@ -151,8 +171,8 @@ def _in_words(types: str) -> str:
     return " or ".join(_WORDS.get(word, word) for word in types.split(" | ") if word != "null")
 
 
-def _unknown(key: str, section: str) -> UsageError:
-    known = SECTIONS[section].__struct_fields__
+def _unknown(key: str, section: str, struct: type[Section]) -> UsageError:
+    known = struct.__struct_fields__
     close = get_close_matches(key, known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"one of: {', '.join(known)}"
     return UsageError(".".join(filter(None, (section, key))), f"there is no such key; {hint}")

@@ -1,33 +1,78 @@
-"""Servers that come and go in a simulated run: what they are to hold, and how a made-up bucket is cut."""
+"""Servers that come and go in a simulated run: which scripts cannot work, and how a made-up bucket is cut."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from syncline.errors import UsageError
-from syncline.layout import VALUE_BYTES, Bucket, Layout, Values, Within, within
-from syncline.messages import Handover
-from syncline.nodes.server.bucket_map import Holders
-from syncline.nodes.server.coordinator import Replace
-from syncline.placement import Placement, replaced
-from syncline.sim.scenario import Scenario
+from syncline.layout import Bucket, Values, Within, within
+from syncline.messages import Topology
+from syncline.sim.faults import AddServer, RemoveServer, Switch
+from syncline.spec import write
+from syncline.strategies.protocol import Job
+
+if TYPE_CHECKING:
+    from syncline.sim.scenario import Scenario
 
 
-def replacing(placement: Placement, layout: Layout) -> Replace:
-    """What the coordinator asks when servers come or go."""
+def placements(scenario: Scenario) -> Iterator[tuple[str, frozenset[int]]]:
+    """Which servers there are after each fault that changes it, in order of time; what cannot work is refused."""
+    strategy: Any = scenario.strategy  # it has one sync model per server, if these can come and go
+    moves = strategy.moves_servers
+    models: dict[int, tuple[Any, Any]] = {}
+    if moves:
+        models = {server: (strategy.sync[server], strategy.release) for server in range(strategy.servers)}
+    following = len(models)
+    in_time = sorted(enumerate(scenario.faults), key=lambda each: each[1].at)
+    for option, fault in ((f"faults[{number}]", fault) for number, fault in in_time):
+        if isinstance(fault, AddServer | RemoveServer) and not moves:
+            raise UsageError(option, f"the servers of strategy {strategy.name()!r} neither come nor go")
+        match fault:
+            case Switch(sync=model, server=server, release=release):
+                if server is not None and server not in models:
+                    raise UsageError(f"{option}.server", f"there is no server {server}; {_listed(models)}")
+                for each in models if server is None else (server,):
+                    models[each] = (model, release or models[each][1])
+            case AddServer():
+                _check_alike(option, models)
+                models[following] = next(iter(models.values()))
+                following += 1
+                yield option, frozenset(models)
+            case RemoveServer(server=server):
+                if server not in models:
+                    raise UsageError(f"{option}.server", f"there is no server {server}; {_listed(models)}")
+                if len(models) == 1:
+                    raise UsageError(f"{option}.server", f"{server} is the last server; somebody must hold the model")
+                del models[server]
+                yield option, frozenset(models)
 
-    def replace(held: Holders, servers: Collection[int]) -> Holders:
-        return replaced(placement, layout, held, servers)
 
-    return replace
+def _check_alike(option: str, models: Mapping[int, Any]) -> None:
+    if any(each != next(iter(models.values())) for each in models.values()):
+        those = ", ".join(f"{server}: {write(model)} {release}" for server, (model, release) in models.items())
+        problem = f"a new server takes the sync model of the others, but they have several ({those})"
+        raise UsageError(option, f"{problem}; give one to all of them")
 
 
-def check_placements(scenario: Scenario, replace: Replace, holders: Holders) -> None:
+def _listed(servers: Collection[int]) -> str:
+    if set(servers) == set(range(len(servers))):
+        return numbers_to(len(servers))
+    numbers = ", ".join(map(str, sorted(servers)))
+    return f"there is only {numbers}" if len(servers) == 1 else f"there are {numbers}"
+
+
+def numbers_to(count: int) -> str:
+    return "there is only 0" if count == 1 else f"0 to {count - 1}"
+
+
+def check_placements(scenario: Scenario, job: Job, topology: Topology) -> None:
     """Refuse a script whose servers cannot all hold something, before the run."""
-    for option, servers in scenario.placements():
+    strategy: Any = scenario.strategy
+    for option, servers in placements(scenario):
         try:
-            holders = replace(holders, servers)
+            topology = strategy.replacing(job.layout, topology, servers)
         except UsageError as error:
             hint = "; elastic can do with any number of servers up to that of the values"
             raise UsageError(option, error.problem + hint * (error.option == "servers")) from None
@@ -48,10 +93,3 @@ def ruler(buckets: Sequence[Bucket], pieces: Sequence[Values]) -> Within:
         return slice(bisect_left(places, piece.start) - first, bisect_left(places, piece.stop) - first)
 
     return where
-
-
-def handover_bytes(message: Handover, update_bytes: int) -> int:
-    """What a bucket weighs that is handed over: its arrays, and the kept and the last updates."""
-    kept = sum(not each.empty for each in message.kept) + len(message.last)
-    arrays = 1 + len(message.memory) + len(message.residual)
-    return message.bucket.size * VALUE_BYTES * arrays + update_bytes * kept

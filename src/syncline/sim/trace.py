@@ -64,9 +64,14 @@ class TraceLog:
         self._batch: list[Record] = []
         self.record: Callable[[Record], None] = self._batch.append
         """Note one message: (time, from, to, header, payload bytes)."""
+        self._pushes: list[type[Message]] = [Push]
         self._routes = _Routes()
         self._encode = msgspec.msgpack.Encoder().encode
         self._write(HEADER.encode())
+
+    def count_as_pushed(self, kinds: Iterable[type[Message]]) -> None:
+        """Messages of these kinds carry updates too."""
+        self._pushes += [kind for kind in kinds if kind not in self._pushes]
 
     def flush(self) -> None:
         """Work through what was noted; to be called now and then, to keep the memory small."""
@@ -77,7 +82,7 @@ class TraceLog:
         kinds = list(map(type, messages))
         routes = map(self._routes.__getitem__, zip(sources, tos, kinds, strict=True))
         self._write(_lines(zip(times, routes, _progresses(messages), sizes, strict=True)))
-        self.bytes_pushed += _bytes_of(Push, kinds, sizes)
+        self.bytes_pushed += sum(_bytes_of(kind, kinds, sizes) for kind in self._pushes)
         self.bytes_pulled += _bytes_of(Params, kinds, sizes)
         self.bytes_wire += sum(sizes) + self._headers(messages)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from syncline.effects import Ready
-from syncline.layout import Bucket
 from syncline.sim.clocked import NEVER, Clocked
 from syncline.sim.overlap import BACKWARD_PART, FORWARD_PART, Overlap, PassState, Stage, departures, shares_of, starts
 from syncline.sim.processes import SimulatedWorker
@@ -31,106 +30,107 @@ class Passes(Clocked):
         super().__init__(world)
         found = starts(world.problem.layout, shares_of(world.problem), world.buckets)
         self._starts = [*found, 1.0]
-        self._sizes = [bucket.size for bucket in world.buckets]
+        self._buckets = world.buckets
         self._departures = departures(found, world.buckets)
         self.early = world.scenario.overlap is Overlap.FORWARD
         """A step may begin before the one before it is answered in all buckets."""
 
-    def begin(self, client: SimulatedWorker) -> None:
-        step = client.passes
+    def begin(self, worker: SimulatedWorker) -> None:
+        step = worker.passes
         step.whole = True
         if step.stage is NOTHING and step.seconds is None:
-            step.fresh = len(self._sizes)
-            step.seconds = self._seconds(client, client.iteration)
-            self._forward(client, step)
+            step.fresh = len(self._buckets)
+            step.seconds = self._seconds(worker, worker.iteration)
+            self._forward(worker, step)
 
-    def fresh(self, client: SimulatedWorker, place: int, bucket: Bucket) -> None:
-        """A bucket, or a piece of the one at this place, was answered: that may be what forward waits for."""
-        if client.joining:
+    def fresh(self, worker: SimulatedWorker, place: int) -> None:
+        """The bucket at this place, or a piece of it, has changed: that may be what forward waits for."""
+        if worker.joining:
             return
-        step = client.passes
-        step.left[place] -= bucket.size
-        while step.fresh < len(step.left) and not step.left[step.fresh]:
+        step, node = worker.passes, worker.node
+        if node.progress != worker.iteration or node.is_answered(self._buckets[place]):
+            step.answered[place] = True
+        while step.fresh < len(step.answered) and step.answered[step.fresh]:
             step.fresh += 1
-        if step.stage is NOTHING and step.fresh and self._may_begin(client, step):
-            self._forward(client, step)
+        if step.stage is NOTHING and step.fresh and self._may_begin(worker, step):
+            self._forward(worker, step)
 
-    def postpone(self, client: SimulatedWorker, seconds: float) -> None:
-        client.passes.turned += seconds
-        super().postpone(client, seconds)
+    def postpone(self, worker: SimulatedWorker, seconds: float) -> None:
+        worker.passes.turned += seconds
+        super().postpone(worker, seconds)
 
-    def _may_begin(self, client: SimulatedWorker, step: PassState) -> bool:
+    def _may_begin(self, worker: SimulatedWorker, step: PassState) -> bool:
         """Has the next step begun, or can it?"""
         if step.seconds is None:
-            following = client.iteration + 1
-            if client.leaving or following >= self.last:
+            following = worker.iteration + 1
+            if worker.leaving or following >= self.last:
                 return False
-            step.seconds = self._seconds(client, following)
+            step.seconds = self._seconds(worker, following)
         return True
 
-    def _forward(self, client: SimulatedWorker, step: PassState) -> None:
+    def _forward(self, worker: SimulatedWorker, step: PassState) -> None:
         """Go on as far as there are parameters; nowhere, if the very next ones are missing."""
         assert step.seconds is not None
         target = self._starts[step.fresh]
-        if target <= step.done and step.fresh < len(self._sizes):
+        if target <= step.done and step.fresh < len(self._buckets):
             return
         if step.stage is NOTHING:
             step.stage = FORWARD
-            client.step_start = self._agenda.now
+            worker.step_start = self._agenda.now
         seconds = (target - step.done) * FORWARD_PART * step.seconds
         step.target = target
-        self._end_at(client, self._agenda.now + seconds)
+        self._end_at(worker, self._agenda.now + seconds)
 
-    def _computed(self, client: SimulatedWorker, number: int) -> None:
-        if client.step != number or self._world.ended is not None:
+    def _computed(self, worker: SimulatedWorker, number: int) -> None:
+        if worker.step != number or self._world.ended is not None:
             return
-        client.step_stop = NEVER
-        step = client.passes
+        worker.step_stop = NEVER
+        step = worker.passes
         if step.stage is BACKWARD:
-            self._give(client, step)
+            self._give(worker, step)
             return
         step.done = step.target
-        if step.fresh < len(self._sizes):
-            self._stop_or_go_on(client, step)
+        if step.fresh < len(self._buckets):
+            self._stop_or_go_on(worker, step)
         elif step.target < 1.0:
-            self._forward(client, step)
+            self._forward(worker, step)
         elif step.whole:
-            self._turn(client, step)
+            self._turn(worker, step)
 
-    def _stop_or_go_on(self, client: SimulatedWorker, step: PassState) -> None:
+    def _stop_or_go_on(self, worker: SimulatedWorker, step: PassState) -> None:
         if self._starts[step.fresh] > step.done:
-            self._forward(client, step)
+            self._forward(worker, step)
         else:
             step.stage = NOTHING
-            self._world.meter.computed(client.number, client.step_start, self._agenda.now)
+            self._world.meter.computed(worker.number, worker.step_start, self._agenda.now)
 
-    def _turn(self, client: SimulatedWorker, step: PassState) -> None:
+    def _turn(self, worker: SimulatedWorker, step: PassState) -> None:
         """Forward is done: backward begins."""
         step.stage, step.whole = BACKWARD, False
-        step.updates = client.replica.update(self._world.mode, client.number, client.iteration)
-        step.left, step.fresh = self._sizes.copy(), 0
+        step.updates = worker.model.update(self._world.mode, worker.number, worker.iteration)
+        step.answered, step.fresh = [False] * len(self._buckets), 0
         step.turned, step.given = self._agenda.now, 0
-        self._end_at(client, self._departs(step))
+        self._end_at(worker, self._departs(step))
 
     def _departs(self, step: PassState) -> float:
         """When the next departure is."""
         assert step.seconds is not None
         return step.turned + self._departures[step.given].share * BACKWARD_PART * step.seconds
 
-    def _give(self, client: SimulatedWorker, step: PassState) -> None:
+    def _give(self, worker: SimulatedWorker, step: PassState) -> None:
         """Hand over the updates that are there now."""
-        world, node, now = self._world, client.node, self._agenda.now
+        world, now = self._world, self._agenda.now
         departure, updates = self._departures[step.given], step.updates
         step.given += 1
         if step.given < len(self._departures):
-            self._end_at(client, self._departs(step))
+            self._end_at(worker, self._departs(step))
         else:
-            world.meter.computed(client.number, client.step_start, now)
+            world.meter.computed(worker.number, worker.step_start, now)
             step.stage, step.seconds, step.done = NOTHING, None, 0.0
         for place, bucket in departure.buckets:
-            world.perform(client.id, node.handle(Ready(bucket, updates[place]), now))
+            worker.driver.tell(Ready(bucket, updates[place]), now)
 
-    def _end_at(self, client: SimulatedWorker, time: float) -> None:
-        client.step += 1
-        client.step_stop = time
-        self._agenda.at(time, client.number, self._ended, client, client.step)
+    def _end_at(self, worker: SimulatedWorker, time: float) -> None:
+        worker.step += 1
+        worker.step_stop = time
+        self._agenda.at(time, worker.number, self._ended, worker, worker.step)

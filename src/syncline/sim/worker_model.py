@@ -9,12 +9,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from syncline.effects import Deliver, How
 from syncline.layout import Values
 from syncline.rules import Add, Memory, Rule
 from syncline.sim.problem import Problem
-from syncline.strategies.server.strategy import Mode
+from syncline.strategies.mode import Mode
 
 _CHANGES, _GRADIENTS = Mode.CHANGES, Mode.GRADIENTS  # a member of an enum is slow to look up
+_REPLACE, _ADD, _ZERO = How
 
 
 class Steps:
@@ -36,7 +38,7 @@ class Steps:
 class WorkerModel:
     """The parameters as one worker holds them, piece by piece, with its optimizer's memory."""
 
-    __slots__ = ("_adds", "_changes", "_means", "_memory", "_parts", "_problem", "_steps", "pieces")
+    __slots__ = ("_adds", "_means", "_memory", "_parts", "_problem", "_steps", "pieces")
 
     def __init__(
         self,
@@ -54,7 +56,6 @@ class WorkerModel:
         self._means: dict[int, Values] = {}
         self._parts: dict[int, list[tuple[slice, Values]]] = {}
         """Means of parts of a piece, where it was cut."""
-        self._changes: list[Values] = []
 
     def update(self, mode: Mode, worker: int, iteration: int) -> list[Values]:
         """What this worker sends after one batch: its gradient, or the change that its own optimizer makes."""
@@ -63,29 +64,40 @@ class WorkerModel:
             return gradient
         if not self._adds:
             gradient = [self._change(place, each) for place, each in enumerate(gradient)]
-        self._changes = gradient
         return gradient
 
-    def fresh(self, mode: Mode, place: int, payload: Values | None) -> None:
-        """An answer came in: parameters, or a round's mean.
-
-        None: nothing new, so the worker keeps its own change; the mean of a round without an update is zero.
-        """
+    def take(self, mode: Mode, place: int, deliver: Deliver) -> None:
+        """Something has come for a piece: parameters, a round's mean, or a change; see `How`."""
+        payload, how = deliver.payload, deliver.how
         if mode is _GRADIENTS:
-            self._means[place] = np.zeros_like(self.pieces[place]) if payload is None else payload
-        elif payload is not None:
+            if how is _ZERO:
+                payload = np.zeros_like(self.pieces[place])
+            if payload is not None:
+                self._means[place] = payload
+        elif how is _REPLACE:
+            if payload is not None:
+                self.pieces[place] = payload
+        elif how is _ADD and payload is not None:
+            self.pieces[place] = self.pieces[place] + payload
+
+    def fresh(self, mode: Mode, place: int, payload: Values) -> None:
+        """An answer has come: parameters, or a round's mean."""
+        if mode is _GRADIENTS:
+            self._means[place] = payload
+        else:
             self.pieces[place] = payload
-        elif self._changes:
-            self.pieces[place] = self.pieces[place] + self._changes[place]
 
-    def fresh_part(self, mode: Mode, place: int, where: slice, payload: Values | None) -> None:
+    def take_part(self, mode: Mode, place: int, where: slice, deliver: Deliver) -> None:
         """The same for a part of a piece, whose bucket was cut."""
+        payload, how = deliver.payload, deliver.how
         if mode is _GRADIENTS:
-            mean = np.zeros_like(self.pieces[place][where]) if payload is None else payload
-            self._parts.setdefault(place, []).append((where, mean))
-        elif payload is not None or self._changes:
+            if how is _ZERO:
+                payload = np.zeros_like(self.pieces[place][where])
+            if payload is not None:
+                self._parts.setdefault(place, []).append((where, payload))
+        elif payload is not None:
             piece = self.pieces[place] = self.pieces[place].copy()
-            piece[where] = piece[where] + self._changes[place][where] if payload is None else payload
+            piece[where] = piece[where] + payload if how is _ADD else payload
 
     def whole(self) -> None:
         """In `gradients` mode: every bucket's mean is there, and the worker's optimizer takes its step."""

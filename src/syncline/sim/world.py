@@ -1,12 +1,12 @@
-"""The world: performs in virtual time what the nodes ask for, one event after another.
+"""The world: performs in virtual time what nodes ask for, one event after another.
 
-The nodes are those of the real engines. The world owns the clock, the wires and the replicas; pace.py says when a
-worker computes, fault_script.py what befalls it, outcome.py what a run has come to.
+The nodes are those of the real engines, and the strategy makes them. The world owns the clock, the links, the
+processors and what workers hold of the model; it does not know one kind of node from another. pace.py says when a
+worker computes, fault_script.py what happens to it, ending.py how a run ends, outcome.py what it has come to.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -15,44 +15,53 @@ from math import inf
 
 import numpy as np
 
-from syncline.codecs import Codec, Dense
 from syncline.draw import Draw
-from syncline.effects import Admit, Deliver, Effect, Event, Fail, Fetch, Ready, Received, Send, SetTimer, Timer
-from syncline.errors import GoneError, RunError, Stalled, UsageError
+from syncline.effects import (
+    Admit,
+    Change,
+    Deliver,
+    Dismiss,
+    Event,
+    Fail,
+    Ready,
+    Received,
+    Reject,
+    Send,
+    SetTimer,
+    Timer,
+)
+from syncline.errors import GoneError, PeerError, UsageError
 from syncline.layout import Bucket
-from syncline.messages import COORDINATOR, Handover, Member, NodeId, Params, Push, Settled, View
-from syncline.nodes.server.bucket_map import bucket_map_of
-from syncline.nodes.server.coordinator import Coordinator
-from syncline.nodes.server.meter import Meter
-from syncline.nodes.server.shard import Shard
-from syncline.nodes.server.worker import Phase, Worker
-from syncline.placement import checked
+from syncline.messages import COORDINATOR, Member, NodeId, Params, Push, View, server_id, worker_id
+from syncline.nodes.driver import Driver
+from syncline.nodes.phase import Phase
 from syncline.sim.agenda import NO_WORKER, Action, Agenda
-from syncline.sim.bucket_cargo import cargo_of
+from syncline.sim.bucket_cargo import CargoTable
 from syncline.sim.curve import Curve
+from syncline.sim.ending import end_run
 from syncline.sim.fault_script import FaultScript
-from syncline.sim.held_answers import answers_of
+from syncline.sim.held_answers import server_driver
 from syncline.sim.link_turns import network_of
 from syncline.sim.network import Transfer
-from syncline.sim.outcome import Outcome, final_pieces, gap, judge, look, replica_gap, server_pieces
+from syncline.sim.outcome import Outcome, look
 from syncline.sim.pace import Pace, pace_of
 from syncline.sim.problem import Problem
 from syncline.sim.processes import SimulatedServer, SimulatedWorker
-from syncline.sim.replica_transfer import ReplicaTransfer as ReplicaHandover
+from syncline.sim.replica_transfer import ReplicaTransfer
 from syncline.sim.scenario import Scenario
-from syncline.sim.server_moves import check_placements, handover_bytes, replacing, ruler
+from syncline.sim.server_moves import check_placements, ruler
 from syncline.sim.trace import TraceLog
 from syncline.sim.two_pass_steps import Passes
 from syncline.sim.worker_model import Steps, WorkerModel
-from syncline.strategies.server.strategy import Mode
-from syncline.sync import Release, SyncModel
+from syncline.strategies.mode import Mode
+from syncline.strategies.protocol import Job
 
 MOST_BUCKETS = 100_000
 """Beyond that a simulation would hardly end."""
 
 
 class World:
-    """One simulated run of the server strategy."""
+    """One simulated run; the host of all its nodes."""
 
     def __init__(
         self,
@@ -70,16 +79,18 @@ class World:
         scenario.check()
         self.scenario = scenario
         self.problem = problem
+        self.strategy = scenario.strategy
         self.mode = scenario.strategy.mode
         self._of_means = self.mode is Mode.GRADIENTS
         self.agenda = Agenda()
-        self.meter = Meter(spans)
+        self.meter = scenario.strategy.meter(spans)
         self.trace = trace or TraceLog()
+        self.trace.count_as_pushed(scenario.strategy.messages)
         self.curve = Curve(every)
         self.draw = Draw(scenario.seed)
         self.recording = True
         self.ended: float | None = None
-        """When the last iteration was done: nothing befalls anybody any more, and nobody computes."""
+        """When the last iteration was done: no faults happen any more, and nobody computes."""
         self.last_answer = 0.0
         self.iterations_done = 0
         self.awaited = 0
@@ -87,195 +98,177 @@ class World:
         self.finished = 0
         self.network = network_of(self.agenda, scenario.cluster.links, scenario.cluster.colocated)
         """None: messages take no time."""
-        self._last_words: list[Event] | None = None
+        self.last_words: list[Event] | None = None
         """What the coordinator is told while workers send what they have held back; None: they do not."""
-        self.accidents = FaultScript(self)
-        self.handover = ReplicaHandover(self)
+        self.faults = FaultScript(self)
+        self.transfer = ReplicaTransfer(self)
         self._steps = Steps()
         self._record = self.trace.record
-        self._answers = answers_of(self)
         self._handling = handling = scenario.cluster.handling
         busy = handling or scenario.cluster.apply or scenario.cluster.delay_cost
         self._to_worker: Action = self._queue_at_worker if handling else self.to_worker
-        self._to_server: Action = self._queue_at_server if busy else self.at_server
+        self._to_server: Action = self._queue_at_server if busy else self.to_server
+        self._server_driver = server_driver(self)
         self._build()
         self.pace: Pace = pace_of(self)
         self._fresh = self.pace.fresh if isinstance(self.pace, Passes) and self.pace.early else None
         """Told of every answer; None: nobody computes before all have come."""
 
     def _build(self) -> None:
-        strategy, layout = self.scenario.strategy, self.problem.layout
+        strategy, layout = self.strategy, self.problem.layout
         cut = layout.size // strategy.bucket_values
         if cut > MOST_BUCKETS:
             raise UsageError("strategy.bucket", f"cuts the model into about {cut:,} buckets; make it larger")
-        ranges = checked(strategy.placement, layout, strategy.servers)
-        held = tuple(strategy.buckets(layout, each) for each in ranges)
-        self.buckets = tuple(sorted(bucket for each in held for bucket in each))
+        topology = strategy.topology(Job(layout, self.draw), range(strategy.servers))
+        self.buckets = strategy.buckets(layout, topology)
         self._backwards = list(enumerate(self.buckets))[::-1]
         self._initial = self.problem.start(self.buckets)
-        self._codecs: tuple[Codec, Codec] = (Dense(), Dense())
         made_up = any(bucket.size != piece.size for bucket, piece in zip(self.buckets, self._initial, strict=True))
+        self._sizes = strategy if made_up else strategy.plain()
         if made_up:  # such updates are not worth writing: only their sizes count
-            self._codecs = (strategy.codec, strategy.reply_codec)
-            strategy = dataclasses.replace(strategy, codec=Dense(), reply_codec=Dense())
-        self._strategy = strategy
-        self._cargo = {
-            bucket: cargo_of(bucket, self._codecs, layout, place) for place, bucket in enumerate(self.buckets)
-        }
+            self.strategy = strategy.plain()
+        self._cargo = CargoTable(self.buckets, self._sizes, layout)
         self._within = ruler(self.buckets, self._initial)
-        replace = replacing(strategy.placement, layout)
-        check_placements(self.scenario, replace, held)
-        members = tuple(Member(worker, 0, 0) for worker in range(self.scenario.cluster.workers))
-        view = View(0, members, held)
-        self.coordinator = Coordinator(view, replace)
-        self.servers = [
-            SimulatedServer(self._shard(number, view, strategy.sync[number], strategy.release))
-            for number in range(strategy.servers)
-        ]
-        self._parts = dataclasses.replace(
-            strategy.parts(layout, self.draw),
+        self.job = Job(
+            layout,
+            self.draw,
             finite=not self.problem.always_finite,
             within=self._within,
             first=dict(zip(self.buckets, self._initial, strict=True)),
             weigh=self._weight if made_up else None,
         )
-        self.clients: dict[int, SimulatedWorker] = {}
+        check_placements(self.scenario, self.job, topology)
+        members = tuple(Member(worker, 0, 0) for worker in range(self.scenario.cluster.workers))
+        view = View(0, members, topology)
+        self.view_maker = self.strategy.coordinator(self.job, view)
+        self._coordinator = Driver(COORDINATOR, self.view_maker, self)
+        self.servers: list[SimulatedServer] = []
+        for _ in range(strategy.servers):
+            self._start_server(view)
+        self.workers: dict[int, SimulatedWorker] = {}
         for member in members:
-            self.add_client(member.worker, 0, view)
-
-    def _weigh(self, buckets: Iterable[Bucket]) -> None:
-        """Buckets that a move has cut are cargo of their own."""
-        for bucket in buckets:
-            if bucket not in self._cargo:
-                self._cargo[bucket] = cargo_of(bucket, self._codecs, self.problem.layout)
-
-    def _shard(self, number: int, view: View, model: SyncModel, release: Release) -> Shard:
-        terms = dataclasses.replace(
-            self._strategy.terms(0, self.problem.layout, self.draw), model=model, release=release, within=self._within
-        )
-        held = view.holders[number] if number < len(view.holders) else ()
-        pieces = {bucket: self._initial[self._cargo[bucket].place].copy() for bucket in held}
-        shard = Shard(number, pieces, terms, view)
-        for bucket in shard.buckets.values():
-            if bucket.teller is not None:
-                bucket.teller.all_hold(view.members, bucket.params)
-        return shard
-
-    def add_server(self) -> None:
-        """A server process starts, and is admitted; it has the sync model of the others."""
-        number, others = len(self.servers), self.servers[min(self.coordinator.servers)].shard.terms
-        server = SimulatedServer(self._shard(number, self.coordinator.view, others.model, others.release))
-        if self.scenario.cluster.colocated and number in self.clients:
-            server.processor = self.clients[number].processor
-        self.servers.append(server)
-        self.to_coordinator(self.coordinator, Admit(number))
-
-    def add_client(self, number: int, incarnation: int, view: View) -> SimulatedWorker:
-        """A worker process starts; it must join unless the view names it."""
-        node = Worker(number, incarnation, self._parts, view)
-        replica = WorkerModel(self.problem, self._initial, steps=self._steps)
-        client = SimulatedWorker(node, replica, joining=node.phase is Phase.JOINING)
-        if self.scenario.cluster.colocated and number < len(self.servers):
-            client.processor = self.servers[number].processor
-        self.clients[number] = client
-        self.awaited += 1
-        return client
-
-    def run(self, progress: Callable[[int, int], None] | None = None) -> Outcome:
-        """Run to the end; `progress(iterations done, of how many)` is called now and then."""
-        with np.errstate(over="ignore", invalid="ignore"), _no_collections():
-            self.accidents.schedule()
-            for client in self.clients.values():
-                self.agenda.at(0.0, client.number, self._start, client, 0)
-            self.pace.run(progress)
-            self.ended = self.agenda.now
-            keeps, pieces = self.scenario.strategy.rule.keeps, final_pieces(self)
-            apart = replica_gap(self, pieces)
-            self._send_rest()
-            outcome = judge(self, server_pieces(self) if keeps else pieces, apart)
-            if keeps:
-                self._closing_pull(outcome.train_progress)
-            return outcome
+            self.add_worker(member.worker, 0, view)
 
     def _weight(self, bucket: Bucket) -> tuple[int, int]:
         """The bytes of a bucket's update and of its parameters on the wire, at most."""
         return self._cargo[bucket].pushed, self._cargo[bucket].pulled
 
+    # Processes that come and go.
+
+    def _start_server(self, view: View) -> SimulatedServer:
+        number = len(self.servers)
+        held = view.holders[number] if number < len(view.holders) else ()
+        pieces = {bucket: self._initial[self._cargo[bucket].place].copy() for bucket in held}
+        node = self.strategy.keeper(number, self.job, view, pieces)
+        server = SimulatedServer(node, self._server_driver(server_id(number), node))
+        self.servers.append(server)
+        return server
+
+    def add_server(self) -> None:
+        """A server process starts, and is admitted; it has the sync model of the others."""
+        view, number = self.view_maker.view, len(self.servers)
+        others = self.servers[next(each for each, held in enumerate(view.holders) if held)]
+        server = self._start_server(view)
+        server.driver.tell(others.node.in_force(), self.agenda.now)
+        if self.scenario.cluster.colocated and number in self.workers:
+            server.processor = self.workers[number].processor
+        self.to_coordinator(None, Admit(number))
+
+    def remove_server(self, number: int) -> None:
+        self.to_coordinator(None, Dismiss(number))
+
+    def change(self, server: int | None, change: Change) -> None:
+        """A server, or all of them, go on under another sync model."""
+        for each in self.servers if server is None else [self.servers[server]]:
+            self.to_server(each, change)
+
+    def add_worker(self, number: int, incarnation: int, view: View) -> SimulatedWorker:
+        """A worker process starts; it must join unless the view names it."""
+        node = self.strategy.trainer(number, incarnation, self.job, view)
+        observers = (self.meter,) if self.meter.observes == "worker" else ()
+        driver = Driver(worker_id(number), node, self, observers)
+        model = WorkerModel(self.problem, self._initial, steps=self._steps)
+        worker = SimulatedWorker(node, driver, model, joining=node.phase is Phase.JOINING)
+        if self.scenario.cluster.colocated and number < len(self.servers):
+            worker.processor = self.servers[number].processor
+        self.workers[number] = worker
+        self.awaited += 1
+        return worker
+
+    def run(self, progress: Callable[[int, int], None] | None = None) -> Outcome:
+        """Run to the end; `progress(iterations done, of how many)` is called now and then."""
+        with np.errstate(over="ignore", invalid="ignore"), _no_collections():
+            self.faults.schedule()
+            for worker in self.workers.values():
+                self.agenda.at(0.0, worker.number, self._start, worker, 0)
+            self.pace.run(progress)
+            self.ended = self.agenda.now
+            return end_run(self)
+
     # A worker's iterations.
 
-    def _start(self, client: SimulatedWorker, iteration: int) -> None:
-        if client.frozen_until > self.agenda.now:
-            self.agenda.at(client.frozen_until, client.number, self._start, client, iteration)
-        elif client.alive:
-            self.go_on(client, iteration)
+    def _start(self, worker: SimulatedWorker, iteration: int) -> None:
+        if worker.frozen_until > self.agenda.now:
+            self.agenda.at(worker.frozen_until, worker.number, self._start, worker, iteration)
+        elif worker.alive:
+            self.go_on(worker, iteration)
 
-    def go_on(self, client: SimulatedWorker, iteration: int) -> None:
+    def go_on(self, worker: SimulatedWorker, iteration: int) -> None:
         """A worker starts its next iteration, or is done."""
-        client.iteration = iteration
-        if client.leaving or iteration >= self.pace.last:
-            self.finish(client)
+        worker.iteration = iteration
+        if worker.leaving or iteration >= self.pace.last:
+            self.finish(worker)
         else:
-            client.joining = False
-            self.pace.begin(client)
+            worker.joining = False
+            self.pace.begin(worker)
 
-    def finish(self, client: SimulatedWorker) -> None:
-        client.done = True
-        self.finished += client.awaited
-        self.stop_awaiting(client)
-        if client.leaving:
-            self.accidents.leave(client)
+    def finish(self, worker: SimulatedWorker) -> None:
+        worker.done = True
+        self.finished += worker.awaited
+        self.stop_awaiting(worker)
+        if worker.leaving:
+            self.faults.leave(worker)
 
-    def stop_awaiting(self, client: SimulatedWorker) -> None:
-        self.awaited -= client.awaited
-        client.awaited = False
+    def stop_awaiting(self, worker: SimulatedWorker) -> None:
+        self.awaited -= worker.awaited
+        worker.awaited = False
         self._end_if_all_done()
 
     def _end_if_all_done(self) -> None:
         """The run is over when nobody is awaited any more, and nothing of the model is on its way."""
-        self.agenda.over = self.finished > 0 and self.awaited == 0 and not self.coordinator.moving
+        self.agenda.over = self.finished > 0 and self.awaited == 0 and not self.view_maker.moving
 
-    def train(self, client: SimulatedWorker) -> None:
+    def train(self, worker: SimulatedWorker) -> None:
         """Compute one update for real, and hand it over bucket by bucket, last layers first."""
-        node, now = client.node, self.agenda.now
-        updates = client.replica.update(self.mode, client.number, client.iteration)
-        pieces = client.replica.pieces
+        tell, now = worker.driver.tell, self.agenda.now
+        updates = worker.model.update(self.mode, worker.number, worker.iteration)
+        pieces = worker.model.pieces
         for place, bucket in self._backwards:
-            self.perform(client.id, node.handle(Ready(bucket, updates[place], None, pieces[place]), now))
+            tell(Ready(bucket, updates[place], None, pieces[place]), now)
 
-    # Effects.
-
-    def perform(self, source: NodeId, effects: Iterable[Effect]) -> None:
-        for effect in effects:
-            kind = type(effect)
-            if kind is Send:
-                self.send(source, effect)  # type: ignore[arg-type]
-            elif kind is Deliver:
-                self._deliver(self.clients[source.number], effect)  # type: ignore[arg-type]
-            elif kind is Fail:
-                self._fail(self.clients[source.number], effect)  # type: ignore[arg-type]
-            else:
-                self._set_timer(self.clients[source.number], effect)  # type: ignore[arg-type]
+    # The host of the nodes.
 
     def send(self, source: NodeId, send: Send) -> None:
         to, message, agenda = send.to, send.message, self.agenda
         payload, size, kind = send.payload, 0, type(message)
-        whom: int | SimulatedServer | Coordinator
+        whom: int | SimulatedServer | None
         if kind is Params:
-            size = message.size  # type: ignore[union-attr]
+            size = message.size  # type: ignore[attr-defined]
             if not size:
-                cargo = self._cargo[message.bucket]  # type: ignore[union-attr]
-                if cargo.version != message.version:  # type: ignore[union-attr]
-                    cargo.version, cargo.snapshot = message.version, payload.copy()  # type: ignore[union-attr]
+                cargo = self._cargo[message.bucket]  # type: ignore[attr-defined]
+                if cargo.version != message.version:  # type: ignore[attr-defined]
+                    cargo.version, cargo.snapshot = message.version, payload.copy()  # type: ignore[attr-defined, union-attr]
                 payload, size = cargo.snapshot, cargo.pulled
             arrive = self._to_worker
             whom = worker = to.number
         elif kind is Push:
             if payload is not None:
-                size = message.size or self._cargo[message.bucket].pushed  # type: ignore[union-attr]
+                size = message.size or self._cargo[message.bucket].pushed  # type: ignore[attr-defined]
             worker, arrive, whom = source.number, self._to_server, self.servers[to.number]
         else:
-            if kind is Handover:
-                size = handover_bytes(message, self._cargo[message.bucket].pushed)  # type: ignore[union-attr, arg-type]
+            if payload is not None:
+                size = self._sizes.message_bytes(self.problem.layout, message, payload)
+                payload = payload.copy()
             worker, arrive, whom = self._arrival(source, to)
         if self.recording:
             record = self._record
@@ -287,62 +280,66 @@ class World:
             event = Received(source, message, payload)
             self.network.send(Transfer(source, to, worker, size, arrive, whom, event))
 
-    def _arrival(self, source: NodeId, to: NodeId) -> tuple[int, Action, int | SimulatedServer | Coordinator]:
+    def _arrival(self, source: NodeId, to: NodeId) -> tuple[int, Action, int | SimulatedServer | None]:
         """Of any other message: the number of the worker at either end, how it arrives, and where."""
         if to.role == "worker":
             return to.number, self._to_worker, to.number
         if to.role == "server":
             worker = source.number if source.role == "worker" else NO_WORKER
             return worker, self._to_server, self.servers[to.number]
-        return source.number, self.to_coordinator, self.coordinator
+        return source.number, self.to_coordinator, None
 
-    def _deliver(self, client: SimulatedWorker, deliver: Deliver) -> None:
-        cargo = self._cargo[deliver.bucket]
+    def deliver(self, me: NodeId, deliver: Deliver) -> None:
+        worker, bucket = self.workers[me.number], deliver.bucket
+        cargo = self._cargo[bucket]
         place = cargo.place
         if place < 0:
-            place = self._deliver_part(client, deliver)
+            place = bisect_right(self.buckets, bucket.start, key=lambda each: each.start) - 1
+            worker.model.take_part(self.mode, place, self._within(self.buckets[place], bucket), deliver)
         else:
-            client.replica.fresh(self.mode, place, deliver.payload)
+            worker.model.take(self.mode, place, deliver)
         if self._fresh is not None and self.ended is None:
-            self._fresh(client, place, deliver.bucket)
+            self._fresh(worker, place)
         following = deliver.next
         if following is None or not self.recording:
             return
         self.last_answer = self.agenda.now
-        if client.done:
+        if worker.done:
             return  # it leaves, and these were its last words
-        if client.joining:
+        if worker.joining:
             if self._of_means:
-                self.handover.ask(client, following)
+                self.transfer.ask(worker, following)
             else:
-                self.go_on(client, following)
+                self.go_on(worker, following)
             return
         self.iterations_done += 1
         if self._of_means:
-            client.replica.whole()
+            worker.model.whole()
         if self.iterations_done >= self.curve.due:
-            look(self, client)
-        self.go_on(client, following)
-        if self.handover.waiting:
-            self.handover.serve(client)
+            look(self, worker)
+        self.go_on(worker, following)
+        if self.transfer.waiting:
+            self.transfer.serve(worker)
 
-    def _deliver_part(self, client: SimulatedWorker, deliver: Deliver) -> int:
-        """A piece of a bucket: replicas stay in the buckets of the start; the place of the one that it is cut from."""
-        place = bisect_right(self.buckets, deliver.bucket.start, key=lambda bucket: bucket.start) - 1
-        where = self._within(self.buckets[place], deliver.bucket)
-        client.replica.fresh_part(self.mode, place, where, deliver.payload)
-        return place
-
-    def _fail(self, client: SimulatedWorker, fail: Fail) -> None:
+    def fail(self, me: NodeId, fail: Fail) -> None:
         if not isinstance(fail.error, GoneError):
             raise fail.error
-        client.alive = False
-        client.step += 1
-        self.stop_awaiting(client)
+        worker = self.workers[me.number]
+        worker.alive = False
+        worker.step += 1
+        self.stop_awaiting(worker)
 
-    def _set_timer(self, client: SimulatedWorker, timer: SetTimer) -> None:
+    def reject(self, me: NodeId, reject: Reject) -> None:
+        raise PeerError(f"{reject.peer} broke the protocol: {reject.reason}")
+
+    def set_timer(self, me: NodeId, timer: SetTimer) -> None:
         over = self.agenda.now + timer.seconds
-        self.agenda.at(over, client.number, self._to_worker, client.number, Timer(timer.key))
+        if me.role == "worker":
+            self.agenda.at(over, me.number, self.to_worker, me.number, Timer(timer.key))
+        elif me.role == "server":
+            self.agenda.at(over, NO_WORKER, self.to_server, self.servers[me.number], Timer(timer.key))
+        else:
+            self.agenda.at(over, NO_WORKER, self.to_coordinator, None, Timer(timer.key))
 
     # Arrivals.
 
@@ -351,109 +348,64 @@ class World:
         message, seconds = event.message, self._handling
         if type(message) is Push:
             if event.payload is not None:
-                seconds += (message.size or self._cargo[message.bucket].pushed) / (self.scenario.cluster.apply or inf)
+                pushed = message.size or self._cargo[message.bucket].pushed
+                seconds += pushed / (self.scenario.cluster.apply or inf)
         elif not seconds:
-            self.at_server(server, event)
+            self.to_server(server, event)
             return
         done = server.processor.take(self.agenda.now, seconds)
         server.busy += seconds
         worker = event.source.number if event.source.role == "worker" else NO_WORKER
-        self.agenda.at(done, worker, self.at_server, server, event)
+        self.agenda.at(done, worker, self.to_server, server, event)
 
-    def _queue_at_worker(self, number: int, event: Event) -> None:
-        """The same for a worker; what it has asked for itself does not wait."""
-        if type(event) is Received:
-            done = self.clients[number].processor.take(self.agenda.now, self._handling)
-            self.agenda.at(done, number, self.to_worker, number, event)
-        else:
-            self.to_worker(number, event)
+    def _queue_at_worker(self, number: int, event: Received) -> None:
+        """The same for a worker."""
+        done = self.workers[number].processor.take(self.agenda.now, self._handling)
+        self.agenda.at(done, number, self.to_worker, number, event)
 
-    def at_server(self, server: SimulatedServer, event: Event) -> None:
-        shard, now = server.shard, self.agenda.now
-        effects = shard.handle(event, now)
-        if self.recording:
-            self.meter.handled(shard.number, event, effects, now)
-        if self._answers is not None:
-            effects = self._answers.keep_back(server, event, effects)
-        self.perform(server.id, effects)
+    def to_server(self, server: SimulatedServer, event: Event) -> None:
+        server.driver.tell(event, self.agenda.now)
 
     def to_worker(self, number: int, event: Event) -> None:
-        client, now = self.clients[number], self.agenda.now
-        if not client.alive:
+        worker, now = self.workers[number], self.agenda.now
+        if not worker.alive:
             return
-        if client.frozen_until > now:
-            self.agenda.at(client.frozen_until, number, self.to_worker, number, event)
+        if worker.frozen_until > now:
+            self.agenda.at(worker.frozen_until, number, self.to_worker, number, event)
             return
-        self.perform(client.id, client.node.handle(event, now))
-        if client.joining and client.node.phase is Phase.RUNNING and client.node.progress >= self.pace.last:
-            self.finish(client)  # it joined when all had been done
+        worker.driver.tell(event, now)
+        if worker.joining and worker.node.phase is Phase.RUNNING and worker.node.progress >= self.pace.last:
+            self.finish(worker)  # it joined when all had been done
 
-    def to_coordinator(self, coordinator: Coordinator, event: Event) -> None:
-        if self._last_words is not None:
-            self._last_words.append(event)
+    def to_coordinator(self, _: None, event: Event) -> None:
+        if self.last_words is not None:
+            self.last_words.append(event)
             return
-        moved = coordinator.moved
-        effects = coordinator.handle(event, self.agenda.now)
-        if coordinator.moved != moved:
-            self._weigh(bucket_map_of(coordinator.view.holders).holder)
-        self.perform(COORDINATOR, effects)
-        if type(event) is Received and type(event.message) is Settled:
+        self._coordinator.tell(event, self.agenda.now)
+        if not self.awaited:
             self._end_if_all_done()
 
     # The end.
 
     def members(self) -> list[SimulatedWorker]:
         """The workers that have done all their iterations and are still members."""
-        named = {(member.worker, member.incarnation) for member in self.coordinator.view.members}
+        named = {(member.worker, member.incarnation) for member in self.view_maker.view.members}
         return [
-            client
-            for client in self.clients.values()
-            if client.done
-            and not client.joining
-            and client.alive
-            and client.node.phase is Phase.RUNNING
-            and (client.number, client.node.incarnation) in named
+            worker
+            for worker in self.workers.values()
+            if worker.done
+            and not worker.joining
+            and worker.alive
+            and worker.node.phase is Phase.RUNNING
+            and (worker.number, worker.node.incarnation) in named
         ]
 
-    def _send_rest(self) -> None:
-        """What gates have held back is sent when workers leave: all leave then; with [dispatch] nobody does.
-
-        As long as anybody sends, nobody is gone, so that all of it counts alike.
-        """
-        rest = [client for client in self.clients.values() if client.alive and self.scenario.dispatch is None]
-        if not any(client.node.holds_back or client.node.phase is Phase.LEAVING for client in rest):
-            return
-        while leaving := [client for client in rest if client.alive and client.node.phase is Phase.RUNNING]:
-            self._last_words = []
-            for client in leaving:
-                self.agenda.at(client.frozen_until, client.number, self._let_go, client, None)
-            self.agenda.drain()
-            events, self._last_words = self._last_words, None
-            for event in events:
-                self.to_coordinator(self.coordinator, event)
-            self.agenda.drain()
-        self.agenda.drain()
-        self.trace.flush()
-        for client in rest:
-            if client.alive and client.node.is_waiting:
-                raise Stalled(f"worker {client.number} could not send what it had held back, and still waits")
-
-    def _let_go(self, client: SimulatedWorker, _: None) -> None:
-        if client.node.phase is Phase.RUNNING:
-            self.accidents.leave(client)
-
-    def _closing_pull(self, progress: int) -> None:
-        """Let what is under way arrive, then give every member the final parameters; this is in no figure."""
+    def stop_recording(self) -> None:
+        """What happens from now on is in no figure."""
         self.recording = False
-        self.agenda.drain()
-        members = self.members() if self.scenario.dispatch is None else []
-        for client in members:
-            self.perform(client.id, client.node.handle(Fetch(progress - 1), self.agenda.now))
-        self.agenda.drain()
-        final = server_pieces(self)
-        for client in members:
-            if client.alive and gap(client.replica.pieces, final):
-                raise RunError(f"worker {client.number} ended without the final parameters")
+        processes: Iterable[SimulatedServer | SimulatedWorker] = (*self.servers, *self.workers.values())
+        for process in processes:
+            process.driver.close_observers()
 
 
 def simulate(

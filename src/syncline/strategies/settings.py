@@ -1,79 +1,112 @@
-"""The settings of a run as words, and the strategy that they describe."""
+"""The settings of a run as text, and the strategy that they describe."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from syncline import units
 from syncline.errors import UsageError
-from syncline.messages import PAYLOAD
-from syncline.spec import write
-from syncline.strategies.server import strategy
-from syncline.strategies.server.strategy import Mode, ServerStrategy, check, part_of
+from syncline.strategies.protocol import Strategy
+from syncline.strategies.table import DEFAULT, read_strategy, strategy_class
 
-DEFAULTS = {
-    "sync": "bsp",
-    "release": "lazy",
-    "gate": "always",
-    "codec": "dense",
-    "reply_codec": "dense",
-    "placement": "elastic",
-    "bucket": "1MiB",
-    "seed": "0",
-    "on_nan": "stop",
-}
+RUN_DEFAULTS = {"strategy": DEFAULT, "seed": "0", "on_nan": "stop"}
+"""The settings that every run has, whatever its strategy."""
+
 ON_NAN = ("stop", "skip")
 """What a worker does with an update that holds NaN: end the run, or leave that update out."""
 
-KEYS = (*DEFAULTS, "mode", "rule")
+FITTED = "the lane"
+"""The origin of settings that were chosen to fit the machines: a strategy that lacks one does without it."""
+
+Settled = dict[str, tuple[str, str]]
+"""Every setting as text, and where it came from."""
 
 
-def settle(layers: Mapping[str, Mapping[str, str]], servers: int, workers: int) -> dict[str, tuple[str, str]]:
-    """Every setting and where it came from: of `layers` the first that has a word for it. Nonsense is refused."""
-    found: dict[str, tuple[str, str]] = {key: (word, "default") for key, word in DEFAULTS.items()}
-    for origin, words in reversed(list(layers.items())):
-        if "rule" in words:  # who optimises is one question in two words: a new answer drops what contradicts it
-            found.pop("mode", None)
-        if words.get("mode", Mode.RULE.value) != Mode.RULE.value:
-            found.pop("rule", None)
+def defaults(kind: str = DEFAULT) -> dict[str, str]:
+    """What the settings of a run with this strategy are if nobody says anything."""
+    return {**RUN_DEFAULTS, "strategy": kind, **strategy_class(kind).defaults}
+
+
+def known_settings(kind: str = DEFAULT) -> tuple[str, ...]:
+    """The settings of a run with this strategy."""
+    return (*RUN_DEFAULTS, *strategy_class(kind).settings())
+
+
+def settle(layers: Mapping[str, Mapping[str, str]], servers: int | None, workers: int) -> Settled:
+    """Every setting and where it came from: of `layers` the first that says it. What cannot work is refused."""
+    spread = {origin: _spread(words) for origin, words in layers.items()}
+    kind, origin = next(((words["strategy"], each) for each, words in spread.items() if "strategy" in words), ("", ""))
+    cls = strategy_class(kind or DEFAULT)
+    found: Settled = {key: (word, "default") for key, word in defaults(kind or DEFAULT).items()}
+    for each, words in reversed(list(spread.items())):
+        for key in cls.superseded(words):
+            found.pop(key, None)
+        meant = words.get("strategy", kind if each == origin else DEFAULT) == (kind or DEFAULT)
         for key, word in words.items():
-            if key not in KEYS:
-                raise UsageError(key, f"is no setting; there are {', '.join(KEYS)}")
-            found[key] = (word, origin)
-    if not found["seed"][0].isdecimal():
-        raise UsageError("seed", f"{found['seed'][0]!r} is no seed; a whole number from 0 up")
-    if found["on_nan"][0] not in ON_NAN:
-        raise UsageError("on_nan", f"{found['on_nan'][0]!r} is none of {', '.join(ON_NAN)}")
-    settled = strategy_of({key: word for key, (word, _) in found.items()}, servers)
-    check(settled, workers)
-    found.setdefault("mode", (settled.mode.value, "default"))
-    found.setdefault("rule", (write(settled.rule), "default"))
+            if _is_setting(cls, key, word, must=meant and each != FITTED):
+                found[key] = (word, each)
+    _check_run(found)
+    strategy = strategy_of({key: word for key, (word, _) in found.items()}, servers)
+    strategy.check(workers)
+    for key, word in {"mode": strategy.mode.value, **strategy.words()}.items():
+        found.setdefault(key, (word, "default"))
     return found
+
+
+def _spread(words: Mapping[str, str]) -> dict[str, str]:
+    """`strategy="name:key=value"` is several settings; those beside it beat it."""
+    return {**read_strategy(words["strategy"]), **_without(words, "strategy")} if "strategy" in words else dict(words)
+
+
+def _without(words: Mapping[str, str], key: str) -> dict[str, str]:
+    return {each: word for each, word in words.items() if each != key}
+
+
+def _is_setting(cls: type[Strategy], key: str, word: str, *, must: bool) -> bool:
+    """Is this a setting of this strategy, or of every run? `must`: it was said of this strategy."""
+    if key in RUN_DEFAULTS or key in cls.settings():
+        return True
+    if key == "mode":
+        only = cls.of({}).mode.value
+        if word != only:
+            raise UsageError(key, f"strategy {cls.name()!r} trains in mode {only!r} only, not in {word!r}")
+        return False
+    if must:
+        raise UsageError(key, f"is not a setting; there are {', '.join((*RUN_DEFAULTS, *cls.settings()))}")
+    return False
+
+
+def _check_run(found: Settled) -> None:
+    if not found["seed"][0].isdecimal():
+        raise UsageError("seed", f"{found['seed'][0]!r} is not a seed; a whole number from 0 up is")
+    if found["on_nan"][0] not in ON_NAN:
+        raise UsageError("on_nan", f"{found['on_nan'][0]!r} is not one of {', '.join(ON_NAN)}")
 
 
 def contradiction(wishes: Mapping[str, str], words: Mapping[str, str], stronger: Iterable[str]) -> str | None:
     """The first setting for which a worker asks for something else, unless somebody stronger has said it.
 
-    Words are compared as words: a stranger's are not read as parts, since that may import what they name.
+    Words are compared as words: those of another process are not read as parts, since that may import what they name.
     """
     settled = set(stronger)
     if settled & {"mode", "rule"}:
         settled |= {"mode", "rule"}
+    if "strategy" in settled:
+        return None
     return next((key for key, wish in wishes.items() if key not in settled and wish != words.get(key)), None)
 
 
-def strategy_of(words: Mapping[str, str], servers: int) -> ServerStrategy:
-    """The strategy that these words describe; `sync` has one model for all servers, or one for each, with blanks."""
-    models = [part_of("sync", word) for word in words["sync"].split()]
-    if len(models) == 1:
-        models *= servers
-    if len(models) != servers:
-        raise UsageError("sync", f"names {len(models)} models for {servers} servers: one for all, or one each")
-    if units.size(words["bucket"], "bucket") > PAYLOAD:
-        raise UsageError("bucket", f"{words['bucket']!r} is more than a message carries; at most {PAYLOAD >> 30}GiB")
-    return strategy.strategy_of({key: words[key] for key in strategy.SETTINGS if key in words}, models)
+def setting_word(value: object) -> str:
+    """A value of an experiment file as text; a list has one text for each server."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def strategy_in(words: Mapping[str, str]) -> ServerStrategy:
-    """The strategy of a run that has begun: one model for all servers, or one for each that it began with."""
-    return strategy_of(words, len(words["sync"].split()))
+def strategy_in(words: Mapping[str, str]) -> Strategy:
+    """The strategy of a run that has begun."""
+    return strategy_class(words.get("strategy", DEFAULT)).of(words)
+
+
+def strategy_of(words: Mapping[str, str], servers: int | None) -> Strategy:
+    """The strategy that these words describe, with so many servers; None: as many as it has by itself."""
+    return strategy_in(words).with_servers(servers)

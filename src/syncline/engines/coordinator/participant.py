@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -60,6 +60,10 @@ class RunContext(Protocol):
 
     def tell(self, peer: Participant, what: str, usage: bool = False) -> None:
         """Have launchers say what has become of a worker."""
+        ...
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Do something after so many seconds."""
         ...
 
     def count_out(self, number: int) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from math import inf
 from time import monotonic
 
@@ -31,7 +31,7 @@ from syncline.engines.coordinator.liveness import Liveness
 from syncline.engines.coordinator.participant import Participant
 from syncline.engines.coordinator.roster import Refusal, Roster, RosterEntry
 from syncline.engines.coordinator.server_departures import ServerDepartures
-from syncline.engines.coordinator.trained_model import OVER
+from syncline.engines.coordinator.trained_model import OVER, WorkerMessage
 from syncline.engines.coordinator.trained_models import TrainedModels
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (
@@ -59,7 +59,7 @@ from syncline.engines.net.wiring import Wiring, listen
 from syncline.engines.process import run
 from syncline.engines.process_state import patience
 from syncline.errors import PeerError
-from syncline.messages import JoinRequest, LeaveNotice, Report, Settled
+from syncline.messages import Report, Settled
 
 TICK = 0.5
 """Seconds between two looks at who is stopped or silent."""
@@ -135,6 +135,9 @@ class CoordinatorProcess:
         else:
             self._from_worker(self._peers[wire], message)
 
+    def broke(self, wire: Connection, error: PeerError) -> None:
+        self._loop.lose(wire, str(error))
+
     def closed(self, wire: Connection, reason: str) -> None:
         self._liveness.forget(wire)
         peer = self._peers.pop(wire, None)
@@ -191,7 +194,7 @@ class CoordinatorProcess:
     def _from_worker(self, peer: Participant, message: Frame) -> None:
         if isinstance(message, Declare):
             self._models.declare(peer, message, self._stopping)
-        elif isinstance(message, Seated | JoinRequest | LeaveNotice) and peer.trained is not None:
+        elif isinstance(message, WorkerMessage) and peer.trained is not None:
             peer.trained.from_worker(peer, message)
             self._meet()
         elif isinstance(message, Reached) and peer.trained is not None:
@@ -256,6 +259,9 @@ class CoordinatorProcess:
                 self._launchers.tell_name(self._peers[wire])
                 self.tell(self._peers[wire], "has come")
             self._models.assign_servers()
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        self._loop.call_later(seconds, action)
 
     def fitting(self, values: int, said: Iterable[Mapping[str, str]]) -> dict[str, str]:
         return fitting(self._wiring, values, said)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-import numpy as np
 from msgspec.structs import replace
 
 from syncline.effects import Admit, Dismiss, Event
@@ -18,11 +17,8 @@ from syncline.engines.coordinator.participant import Participant, RunContext
 from syncline.engines.net.control import Begin, NodeAddress, Reach, Reached, layout_of
 from syncline.errors import PeerError, UsageError
 from syncline.layout import VALUE_BYTES
-from syncline.messages import PAYLOAD, View
-from syncline.nodes.server.bucket_map import Holders
-from syncline.nodes.server.coordinator import Coordinator
-from syncline.placement import replaced
-from syncline.strategies.server.strategy import Mode
+from syncline.messages import PAYLOAD, Holders, View
+from syncline.nodes.protocol import ViewMaker
 from syncline.strategies.settings import strategy_in
 
 
@@ -34,20 +30,21 @@ class ServerChanges:
         self._run = run
         self._servers = servers
         self._workers = workers
-        self._node: Coordinator | None = None
+        self._node: ViewMaker | None = None
         self._leaving: set[int] = set()
         """The servers that are to be dismissed as soon as may be."""
         self._arriving: dict[int, set[Participant]] = {}
         """The servers that know what is trained, and who has not reached each of them yet."""
 
-    def begin(self, begun: Begin, handle: Callable[[Event], None], may_move: Callable[[], bool]) -> Coordinator:
-        """Something is trained; the node that makes its views. `begun`: as servers are told, with their word."""
+    def begin(
+        self, begun: Begin, node: ViewMaker, handle: Callable[[Event], None], may_move: Callable[[], bool]
+    ) -> None:
+        """Something is trained, and `node` makes its views. `begun`: as servers are told, with their word."""
         self._begun = begun
         self._strategy = strategy_in(begun.settings)
         self._handle = handle
         self._may_move = may_move
-        self._node = Coordinator(begun.view, self._replace)
-        return self._node
+        self._node = node
 
     def places(self, view: View) -> tuple[NodeAddress, ...]:
         """Where the servers of this view are."""
@@ -61,6 +58,9 @@ class ServerChanges:
     def invite(self, number: int) -> None:
         """Tell a server that has come later what is trained, unless it knows."""
         if self._node is None or not self._node.view.members or self.holds(number):
+            return
+        if not self._strategy.moves_servers:
+            self._run.departures.refuse(number, f"strategy {self._strategy.name()!r} takes no further servers")
             return
         problem = self._cannot_move()
         if problem is None and len(self._begun.settings["sync"].split()) > 1:
@@ -183,14 +183,13 @@ class ServerChanges:
         return self._node is None or not (self.holds(number) or number in self._node.movers)
 
     def _replace(self, held: Holders, servers: Collection[int]) -> Holders:
-        return replaced(self._strategy.placement, layout_of(self._begun.tables), held, servers)
+        return self._strategy.replacing(layout_of(self._begun.tables), held, servers)
 
     def _cannot_move(self) -> str | None:
         """Why buckets of this model cannot be handed over: a handover is one message, with all that waits in it."""
         assert self._node is not None
         strategy, view = self._strategy, self._node.view
-        residual = strategy.reply is not None and strategy.mode is Mode.GRADIENTS
-        arrays = 1 + len(strategy.rule.start(np.zeros(0, np.float32))) + residual + len(view.members)
+        arrays = strategy.moved_arrays + len(view.members)
         largest = max(bucket.size for held in view.holders for bucket in held)
         if arrays * largest * VALUE_BYTES <= PAYLOAD:
             return None

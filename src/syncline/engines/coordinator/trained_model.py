@@ -18,32 +18,49 @@ from time import monotonic
 
 from msgspec.structs import replace
 
-from syncline.effects import Effect, Event, Lost, Received, Send
+from syncline.draw import Draw
+from syncline.effects import Deliver, Event, Fail, Lost, Received, Reject, Send, SetTimer, Timer
 from syncline.engines.coordinator.participant import Participant, RunContext
 from syncline.engines.coordinator.server_changes import ServerChanges
 from syncline.engines.net.control import (
     Begin,
     Declare,
-    Declared,
     Ended,
     Go,
+    Listening,
+    NodeAddress,
+    Peers,
     Reached,
     Refused,
     Seated,
     layout_of,
 )
-from syncline.errors import PeerError, UsageError
-from syncline.messages import JoinRequest, LeaveNotice, Member, Report, Settled, View
-from syncline.nodes.server.bucket_map import Holders
-from syncline.nodes.server.coordinator import Coordinator
-from syncline.placement import checked
-from syncline.strategies.server.strategy import Mode
-from syncline.strategies.settings import contradiction, settle, strategy_of
+from syncline.errors import PeerError, SynclineError, UsageError
+from syncline.layout import VALUE_BYTES
+from syncline.messages import (
+    COORDINATOR,
+    JoinRequest,
+    LeaveNotice,
+    Member,
+    NodeId,
+    Report,
+    Settled,
+    Topology,
+    View,
+)
+from syncline.nodes.driver import Driver
+from syncline.nodes.protocol import ViewMaker
+from syncline.strategies.mode import Mode
+from syncline.strategies.protocol import Job
+from syncline.strategies.settings import FITTED, contradiction, settle, strategy_of
 
 OVER = "this run is over"
 
 MOST_BUCKETS = 1 << 20
 """A view with more would not fit into a frame."""
+
+WorkerMessage = Seated | JoinRequest | LeaveNotice | Listening | Report
+"""What a worker says of one model."""
 
 FAR = 1 << 62
 """No round has such a number."""
@@ -61,7 +78,9 @@ class TrainedModel:
         self.ended = False
         self._run = run
         self._declared: dict[int, Declare] = {}
-        self._node: Coordinator | None = None
+        self._node: ViewMaker | None = None
+        self._listening: dict[int, NodeAddress] = {}
+        """Where workers can be called, if workers talk to each other."""
         self._begun: Begin | None = None
         self._wishes: dict[str, str] = {}
         """What the leader's program asks for."""
@@ -95,14 +114,30 @@ class TrainedModel:
         elif isinstance(message, Settled):
             self._handle(Received(peer.id, message))
             self._run.departures.settled()
-        elif not 0 <= message.largest < FAR:
-            raise PeerError(f"a report of {message.largest} rounds")
         else:
-            self._handle(Received(peer.id, message))
+            self._report(peer, message)
 
-    def from_worker(self, peer: Participant, message: Seated | JoinRequest | LeaveNotice) -> None:
+    def _report(self, peer: Participant, message: Report) -> None:
+        if not 0 <= message.largest < FAR:
+            raise PeerError(f"a report of {message.largest} rounds")
+        self._handle(Received(peer.id, message))
+
+    def _introduce_workers(self) -> None:
+        """Tell all workers where the others are, once all who start together have said so."""
+        if self._standing and self._listening.keys() >= {peer.id.number for peer in self._standing}:
+            for peer in self._standing:
+                self._run.out(peer.wire, Peers(self._listening))
+
+    def from_worker(self, peer: Participant, message: WorkerMessage) -> None:
         if isinstance(message, Seated):
             self._sit(peer)
+            return
+        if isinstance(message, Listening):
+            self._listening[peer.id.number] = message.address
+            self._introduce_workers()
+            return
+        if isinstance(message, Report):
+            self._report(peer, message)
             return
         if message.incarnation != peer.incarnation:
             raise PeerError(f"{type(message).__name__} of incarnation {message.incarnation}")
@@ -131,6 +166,7 @@ class TrainedModel:
         if peer in self._standing and self._begun is not None and peer.id.number == self._begun.leader:
             self._run.abort(f"{peer.id}, whose parameters all start with, is gone before the others had them: {what}")
         self._sit(peer)
+        self._introduce_workers()
 
     def is_member(self, peer: Participant) -> bool:
         who = (peer.id.number, peer.incarnation)
@@ -159,7 +195,9 @@ class TrainedModel:
         self._declared[peer.id.number] = declare
         if self._begun is None:
             self.begin_if_ready()
-        elif self._begun.settings["mode"] == Mode.GRADIENTS.value:
+        elif not self._strategy.takes_joiners:
+            self.refuse(peer, f"strategy {self._strategy.name()!r} takes no workers into a run that is under way")
+        elif self._strategy.mode is Mode.GRADIENTS:
             self.refuse(peer, "a joiner would need the others' optimizer state; take mode 'changes' or a rule")
         else:
             begun = self._begun
@@ -188,7 +226,8 @@ class TrainedModel:
         """Begin, if everyone is there who will come."""
         ready = [self.workers[number] for number in sorted(self._declared)]
         first = self._run.first_servers()
-        if self._begun is not None or not self.servers or not ready or not set(first).issubset(self.servers):
+        there = self.servers or not self._run.count
+        if self._begun is not None or not there or not ready or not set(first).issubset(self.servers):
             return
         if not {*self._run.absent(), *self._declared}.issuperset(range(self._run.expected)):
             return
@@ -203,19 +242,24 @@ class TrainedModel:
         run, leader = self._run, ready[0]
         declared = self._declared[leader.id.number]
         layers = {**run.layers, "the program": declared.wishes if leader.hello.run else {}}
-        layers["the lane"] = run.fitting(layout_of(declared.tables).size // len(self._first()), layers.values())
+        layout = layout_of(declared.tables)
+        layers[FITTED] = run.fitting(layout.size // max(len(self._first()), 1), layers.values())
         found = settle(layers, run.count, run.expected)
         words = {key: word for key, (word, _) in found.items()}
         origins = {key: origin for key, (_, origin) in found.items()}
         self._wishes = dict(declared.wishes)
         for peer in ready:
             self._check_wishes(peer, {**words, **self._wishes})
+        self._strategy = strategy_of(words, run.count)
+        job = Job(layout, Draw(int(words["seed"])))
         members = tuple(Member(peer.id.number, peer.incarnation, 0) for peer in ready)
-        view = View(0, members, self._holders(declared.tables, words))
+        view = View(0, members, self._topology(job))
         places = self.changes.places(view)
         self._begun = Begin(declared.tables, words, view, places, leader.id.number, self.name, origins)
         secret = replace(self._begun, word=token_hex(16))
-        self._node = self.changes.begin(secret, self._handle, lambda: not self._standing and not self.ended)
+        self._node = self._strategy.coordinator(job, view)
+        self._driver = Driver(COORDINATOR, self._node, self)
+        self.changes.begin(secret, self._node, self._handle, lambda: not self._standing and not self.ended)
         self._standing = set(ready)
         self._told = [(peer, self._begun) for peer in ready]
         self._unready = {self.servers[number] for number, held in enumerate(view.holders) if held}
@@ -223,6 +267,7 @@ class TrainedModel:
             run.out(server.wire, secret)
         for number in self.servers:
             self.changes.invite(number)
+        self._tell_if_ready()
 
     def _check_wishes(self, peer: Participant, words: Mapping[str, str]) -> None:
         """Refuse a worker whose program asks for something else than the leader's; who asks for nothing takes that."""
@@ -235,14 +280,13 @@ class TrainedModel:
             )
             raise UsageError(key, f"{others}; all workers must ask for the same")
 
-    def _holders(self, tables: tuple[Declared, ...], words: Mapping[str, str]) -> Holders:
-        """Which server holds which buckets: those that were there from the start; the others are admitted later."""
-        layout, strategy = layout_of(tables), strategy_of(words, self._run.count)
-        if layout.size > MOST_BUCKETS * strategy.bucket_values:
-            raise UsageError("bucket", f"{words['bucket']} makes more than {MOST_BUCKETS:,} of this model")
-        numbers = self._first()
-        ranges = dict(zip(numbers, checked(strategy.placement, layout, len(numbers)), strict=True))
-        return tuple(strategy.buckets(layout, ranges.get(number, ())) for number in range(numbers[-1] + 1))
+    def _topology(self, job: Job) -> Topology:
+        """Who holds what, or talks to whom: servers that come after the start are admitted later."""
+        strategy = self._strategy
+        if job.layout.size > MOST_BUCKETS * strategy.bucket_values:
+            size = strategy.bucket_values * VALUE_BYTES
+            raise UsageError("bucket", f"{size:,} bytes make more than {MOST_BUCKETS:,} of this model")
+        return strategy.topology(job, self._first())
 
     def _first(self) -> list[int]:
         """The servers that hold something from the beginning."""
@@ -267,7 +311,7 @@ class TrainedModel:
     def _handle(self, event: Event) -> None:
         if self._node is None:
             raise PeerError("nothing has begun yet")
-        self._perform(self._node.handle(event, monotonic()))
+        self._driver.tell(event, monotonic())
         self.ended |= not self._node.view.members
         if self.ended and not self._all_told and not self._node.moving:
             self._all_told = True
@@ -276,10 +320,20 @@ class TrainedModel:
                 self._run.out(peer.wire, Ended())
             self._run.ended()
 
-    def _perform(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            if type(effect) is Send:
-                group = self.servers if effect.to.role == "server" else self.workers
-                peer = group.get(effect.to.number)
-                if peer is not None:
-                    self._run.out(peer.wire, effect.message)
+    def send(self, me: NodeId, send: Send) -> None:
+        group = self.servers if send.to.role == "server" else self.workers
+        peer = group.get(send.to.number)
+        if peer is not None:
+            self._run.out(peer.wire, send.message)
+
+    def set_timer(self, me: NodeId, timer: SetTimer) -> None:
+        self._run.later(timer.seconds, lambda: self._handle(Timer(timer.key)))
+
+    def deliver(self, me: NodeId, deliver: Deliver) -> None:
+        raise SynclineError(f"the coordinator has no application to deliver {deliver} to")
+
+    def reject(self, me: NodeId, reject: Reject) -> None:
+        raise PeerError(f"{reject.peer} broke the protocol: {reject.reason}")
+
+    def fail(self, me: NodeId, fail: Fail) -> None:
+        raise fail.error

@@ -109,13 +109,13 @@ class Launcher:
         if not plan.joins:
             self._start_coordinator()
         self._attend()
-        for number in range(plan.servers):
+        for number in range(plan.server_count):
             command = [sys.executable, "-m", "syncline.engines.server", *([] if plan.joins else [str(number)])]
             self.servers.append(self._spawn(f"server{number}", command, lean()))
 
     def _start_coordinator(self) -> None:
         plan = self._plan
-        words = [str(plan.workers), str(plan.servers), json.dumps(plan.layers)]
+        words = [str(plan.workers), str(plan.server_count), json.dumps(plan.layers)]
         command = [sys.executable, "-m", "syncline.engines.coordinator", *words]
         self.coordinator = self._spawn("coordinator", command, {**lean(), "SYNCLINE_PORT": str(plan.port)})
         assert self.coordinator.process.stdout is not None

@@ -10,7 +10,8 @@ from syncline.engines.net import addresses, keys
 from syncline.engines.net.addresses import Address
 from syncline.engines.net.wiring import Wiring, context_for
 from syncline.errors import UsageError
-from syncline.strategies.settings import settle
+from syncline.strategies.protocol import Strategy
+from syncline.strategies.settings import settle, strategy_of
 
 LANES = ("shm", "tcp")
 
@@ -24,7 +25,8 @@ class Plan:
     command: Sequence[str]
     """The worker's program."""
     workers: int = 2
-    servers: int = 1
+    servers: int | None = None
+    """None: as many as the strategy has by itself; with `places`, none."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """What the command line says."""
     wiring: Wiring = Wiring()
@@ -47,6 +49,18 @@ class Plan:
         """What the user has said, and where; the first beats the second."""
         return {COMMAND_LINE: dict(self.settings), self.file: dict(self.config)}
 
+    @property
+    def server_count(self) -> int:
+        """How many servers are started here."""
+        if self.servers is not None or self.joins:
+            return self.servers or 0
+        return self.strategy.servers
+
+    @property
+    def strategy(self) -> Strategy:
+        """The strategy, as far as is known before the program speaks."""
+        return strategy_of({key: word for key, (word, _) in self.settled().items()}, self.servers)
+
     def settled(self) -> dict[str, tuple[str, str]]:
         """Every setting and where it came from, as far as is known before the program speaks."""
         try:
@@ -66,7 +80,7 @@ def checked(plan: Plan, listen: str | None = None, join: str | None = None, *, d
     least = 1 if join is None else 0
     if plan.workers < least:
         raise UsageError("--workers", f"at least {least}, not {plan.workers}")
-    if plan.servers < least:
+    if plan.servers is not None and plan.servers < least:
         raise UsageError("--servers", f"at least {least}, not {plan.servers}")
     if not plan.workers and not plan.servers:
         raise UsageError("--workers", "0 without --servers brings nobody; bring at least one of either")
@@ -76,7 +90,10 @@ def checked(plan: Plan, listen: str | None = None, join: str | None = None, *, d
         raise UsageError("--join", "and --listen exclude each other: a run listens, and others join it")
     if join is not None:
         return _joining(plan, join)
-    plan.settled()
+    strategy = plan.strategy
+    if plan.servers and not strategy.servers:
+        problem = f"strategy {strategy.name()!r} has no servers; leave --servers {plan.servers} out"
+        raise UsageError("--servers", problem)
     return plan if listen is None else _listening(plan, listen, dry)
 
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 
 from syncline.engines.net.frames import HEADER, PREFIX, STRANGER, Frame, pack, unpack
 from syncline.errors import PeerError
-from syncline.messages import PAYLOAD
+from syncline.messages import PAYLOAD, Message
 
 Sink = Callable[[Frame, int], memoryview]
 """Where the payload of this message goes: memory of exactly so many bytes, or `PeerError`."""
@@ -45,6 +45,8 @@ class Connection:
         """The file descriptor that came along with the first frame, if one did; gone once the peer is known."""
         self.backlog = 0
         """How many bytes wait until the socket takes more."""
+        self.further: tuple[type[Message], ...] = ()
+        """Messages of a strategy's own that are understood here, beside those that every process understands."""
         self._limit = STRANGER
         self._takes_fds = sock.family == socket.AF_UNIX
         self._queue: deque[memoryview] = deque()
@@ -198,7 +200,7 @@ class Connection:
                 self._resize(min(whole, 2 * have))
             return False
         begin = self._start + PREFIX.size
-        message = unpack(memoryview(self._room)[begin : begin + header])
+        message = unpack(memoryview(self._room)[begin : begin + header], self.further)
         self._start += whole
         if payload:
             self._payload = sink(message, payload)

@@ -1,34 +1,43 @@
-"""The wires of one worker: all its connections, read and written together.
+"""The connections of one worker, each known by who is at the other end, on one event loop.
 
 1. One thread at a time may use them (background_thread.py says which).
-2. A wire that has ended is taken out before anybody is told.
+2. A connection that has ended is taken out before the reader is told.
+3. Nothing stops the reading: a worker and a server that both have much to send must not wait for each other.
 """
 
 from __future__ import annotations
 
-import select
+import ssl
+from math import inf
 from typing import Protocol
 
 from syncline.engines.net.connection import Connection
-from syncline.engines.net.frames import Frame
+from syncline.engines.net.event_loop import EventLoop
+from syncline.engines.net.frames import HEADER, Frame
 from syncline.engines.net.tcp_liveness import TcpLiveness
 from syncline.errors import PeerError
-from syncline.messages import NodeId
+from syncline.messages import Message, NodeId
+
+ENDED = "its connection ended"
 
 
 class ConnectionReader(Protocol):
-    """Whoever is told what comes in."""
+    """What is told of all that comes in."""
 
     def sink(self, source: NodeId, message: Frame, size: int) -> memoryview:
         """Where a payload of so many bytes goes, or `PeerError`."""
         ...
 
-    def take(self, source: NodeId, message: Frame, carried: bool) -> None:
+    def take(self, source: NodeId, message: Frame, payload: memoryview | None) -> None:
         """A frame is there, and its payload too if it carried one."""
         ...
 
+    def greet(self, wire: Connection, message: Frame) -> None:
+        """The first frame of a connection that was accepted; `PeerError`: it is closed."""
+        ...
+
     def broke(self, source: NodeId, error: PeerError) -> None:
-        """Somebody sent what nobody may send."""
+        """A frame has broken the protocol."""
         ...
 
     def lost(self, id: NodeId, reason: str) -> None:
@@ -41,116 +50,119 @@ class Connections:
 
     def __init__(self, reader: ConnectionReader) -> None:
         self._reader = reader
-        self._poll = select.poll()
-        self._by_fd: dict[int, tuple[Connection, NodeId]] = {}
+        self.loop = EventLoop(self, backlog=inf)
         self._by_id: dict[NodeId, Connection] = {}
-        self._done: list[NodeId] = []
+        self._ids: dict[Connection, NodeId] = {}
 
     def __contains__(self, id: NodeId) -> bool:
         return id in self._by_id
 
-    def add(self, id: NodeId, wire: Connection) -> None:
+    def add(self, id: NodeId, wire: Connection, further: tuple[type[Message], ...] = ()) -> None:
+        """A connection that this worker has opened; `further`: messages of the strategy's own."""
+        self._name(id, wire, further)
         wire.trust()
-        self._by_fd[wire.fileno()] = (wire, id)
+        self.loop.add(wire)
+
+    def call(
+        self,
+        id: NodeId,
+        wire: Connection,
+        shaken: ssl.SSLSocket | None,
+        hello: Frame,
+        further: tuple[type[Message], ...] = (),
+    ) -> None:
+        """The same, where the handshake of TLS is yet to come; `hello` is said first."""
+        self._name(id, wire, further)
+        wire.trust()
+        self.send(id, hello)
+        if id in self:
+            self.loop.call(wire, shaken)
+
+    def known(self, id: NodeId, wire: Connection, further: tuple[type[Message], ...] = (), limit: int = HEADER) -> None:
+        """A connection that was accepted, and whose peer has said who it is."""
+        self._name(id, wire, further)
+        self.loop.known(wire, limit)
+
+    def _name(self, id: NodeId, wire: Connection, further: tuple[type[Message], ...]) -> None:
+        wire.further = further
         self._by_id[id] = wire
-        self._poll.register(wire.fileno(), select.POLLIN)
+        self._ids[wire] = id
 
     @property
     def waiting(self) -> bool:
         """Is there something that a socket has not taken yet?"""
-        return any(wire.waiting for wire, _ in self._by_fd.values())
+        return self.loop.waiting
 
-    def wanted(self) -> list[tuple[int, int]]:
-        """What to poll for: descriptors, and events of each."""
-        return [
-            (fd, select.POLLIN | select.POLLOUT if wire.waiting else select.POLLIN)
-            for fd, (wire, _) in self._by_fd.items()
-        ]
+    def fileno(self) -> int:
+        """Readable when there is something to read or write."""
+        return self.loop.fileno()
 
-    def send(self, to: NodeId, message: Frame, payload: memoryview | None = None) -> None:
-        """Send a frame; the payload stays as it is until it is answered."""
+    def send(self, to: NodeId, message: Frame, payload: memoryview | None = None, *, lasting: bool = True) -> None:
+        """Send a frame; a `lasting` payload stays as it is until it is answered, so it is not copied."""
+        wire = self._by_id[to]
         try:
-            self._by_id[to].send(message, payload, lasting=True)
-            return
+            wire.send(message, payload, lasting=lasting)
         except OSError as error:
-            reason = str(error)
-        self._drop(to, reason)
+            self._forget(wire)
+            self.loop.drop(wire)
+            self._reader.lost(to, str(error))
+        else:
+            if wire.waiting:
+                self.loop.write(wire)
 
     def end(self, id: NodeId) -> None:
-        """Close a connection without a word to anybody; at the next turn, since it may be read just now."""
-        self._done.append(id)
+        """Close a connection without a word to anybody."""
+        wire = self._by_id.get(id)
+        if wire is not None:
+            self._forget(wire)
+            self.loop.drop(wire)
 
-    def _end(self) -> None:
-        for id in self._done:
-            if id in self._by_id:
-                self._close(id)
-        self._done.clear()
+    def turn(self, seconds: float) -> None:
+        """Wait for at most so long, and read and write what can be."""
+        self.loop.turn(seconds)
 
-    def turn(self, timeout: float) -> None:
-        """Wait for at most so many milliseconds, and read and write what can be."""
-        if self._done:
-            self._end()
-        blocked = [wire for wire, _ in self._by_fd.values() if wire.waiting]
-        for wire in blocked:
-            self._poll.modify(wire.fileno(), select.POLLIN | select.POLLOUT)
-        ready = self._poll.poll(timeout)
-        for wire in blocked:
-            if wire.fileno() >= 0:
-                self._poll.modify(wire.fileno(), select.POLLIN)
-        for fd, what in ready:
-            if fd not in self._by_fd:
-                continue
-            wire, id = self._by_fd[fd]
-            if what & select.POLLOUT:
-                self._flush(wire, id)
-            if what & ~select.POLLOUT and wire.fileno() >= 0:
-                self._read(wire, id)
-
-    def look(self, silence: TcpLiveness, now: float) -> None:
+    def look(self, liveness: TcpLiveness, now: float) -> None:
         """Is one of the hosts gone without a word?"""
-        for wire, id in list(self._by_fd.values()):
-            if silence.gone(wire, now):
-                self._drop(id, "its host acknowledges nothing")
+        for wire in list(self._ids):
+            if liveness.gone(wire, now):
+                self.loop.lose(wire, "its host acknowledges nothing")
 
     def close(self) -> None:
-        for fd, (wire, _) in self._by_fd.items():
-            self._poll.unregister(fd)
+        for wire in list(self._ids):
             wire.cut()  # also where a process that was forked (a loader's) holds the socket too
-            wire.close()
-        self._by_fd.clear()
         self._by_id.clear()
+        self._ids.clear()
+        self.loop.close()
 
-    def _flush(self, wire: Connection, id: NodeId) -> None:
-        try:
-            wire.flush()
-            return
-        except OSError as error:
-            reason = str(error)
-        self._drop(id, reason, wire)
+    def _forget(self, wire: Connection) -> None:
+        id = self._ids.pop(wire, None)
+        if id is not None and self._by_id.get(id) is wire:
+            del self._by_id[id]
 
-    def _read(self, wire: Connection, id: NodeId) -> None:
-        try:
-            for message, payload in wire.receive(lambda message, size: self._reader.sink(id, message, size)):
-                self._reader.take(id, message, payload is not None)
-            return
-        except EOFError:
-            reason = "its connection ended"
-        except OSError as error:
-            reason = str(error)
-        except PeerError as error:
+    # As the loop's owner.
+
+    def sink(self, wire: Connection, message: Frame, size: int) -> memoryview:
+        id = self._ids.get(wire)
+        if id is None:
+            raise PeerError(f"{type(message).__name__} with a payload from an unknown peer")
+        return self._reader.sink(id, message, size)
+
+    def frame(self, wire: Connection, message: Frame, payload: memoryview | None) -> None:
+        id = self._ids.get(wire)
+        if id is None:
+            self._reader.greet(wire, message)
+        else:
+            self._reader.take(id, message, payload)
+
+    def broke(self, wire: Connection, error: PeerError) -> None:
+        id = self._ids.get(wire)
+        if id is None:
+            self.loop.drop(wire)
+        else:
             self._reader.broke(id, error)
-            return
-        self._drop(id, reason, wire)
 
-    def _drop(self, id: NodeId, reason: str, wire: Connection | None = None) -> None:
-        """A connection is lost; `wire`: this one, unless it was found out while it was read: an answer did not go."""
-        if wire is not None and self._by_id.get(id) is not wire:
-            return
-        self._close(id)
-        self._reader.lost(id, reason)
-
-    def _close(self, id: NodeId) -> None:
-        wire = self._by_id.pop(id)
-        self._poll.unregister(wire.fileno())
-        del self._by_fd[wire.fileno()]
-        wire.close()
+    def closed(self, wire: Connection, reason: str) -> None:
+        id = self._ids.get(wire)
+        if id is not None:
+            self._forget(wire)
+            self._reader.lost(id, reason or ENDED)

@@ -10,7 +10,7 @@ from syncline.errors import PeerError
 from syncline.layout import Bucket, Layout
 from syncline.messages import View
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Changes whenever frames of one version would be misread by another."""
 
 MOST_VALUES = 1 << 40
@@ -89,11 +89,11 @@ class Declare(Control, frozen=True, tag="declare"):
 
 
 class NodeAddress(msgspec.Struct, frozen=True):
-    """Where a server can be reached: by a name on its own host, or by an address."""
+    """Where a server or worker can be reached: by a name on its own host, or by an address."""
 
-    host: str
-    unix: str
-    tcp: str
+    host: Word
+    unix: Word
+    tcp: Word
 
 
 class Begin(Control, frozen=True, tag="begin"):
@@ -112,6 +112,18 @@ class Begin(Control, frozen=True, tag="begin"):
     """Where each setting came from."""
     word: str = ""
     """For servers only: what they say to each other to be believed."""
+
+
+class Listening(Control, frozen=True, tag="listening"):
+    """Worker to coordinator, where workers talk to each other: other workers can call me here."""
+
+    address: NodeAddress
+
+
+class Peers(Control, frozen=True, tag="peers"):
+    """Coordinator to workers: where all workers of this model can be called, by their numbers."""
+
+    addresses: dict[int, NodeAddress]
 
 
 class Another(Control, frozen=True, tag="another"):
@@ -279,6 +291,8 @@ ControlMessage = (
     | Welcome
     | Declare
     | Begin
+    | Listening
+    | Peers
     | Another
     | Seated
     | Go

@@ -1,4 +1,11 @@
-"""One thread that waits for many connections: frames go to whoever owns their wire, and a bad one costs its sender."""
+"""The event loop of coordinator, server and worker: many connections, listeners and timers, on one thread.
+
+1. Every connection is read for a share at a time and written as far as its socket takes it.
+2. Frames go to the owner of the loop. If one breaks the protocol, the owner says what that costs its sender.
+3. A connection that was accepted is a stranger until the owner says that it is known.
+4. Timers fire in `turn`, in the order of their times.
+5. The loop can be waited for like a file (`fileno`): it is readable when there is something to do.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +15,8 @@ import select
 import socket
 import ssl
 from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
 from time import monotonic
 from typing import Protocol
 
@@ -36,7 +45,11 @@ class LoopOwner(Protocol):
         ...
 
     def frame(self, wire: Connection, message: Frame, payload: memoryview | None) -> None:
-        """A frame has arrived whole; `PeerError` costs the sender its connection."""
+        """A frame has arrived whole; `PeerError`: it breaks the protocol."""
+        ...
+
+    def broke(self, wire: Connection, error: PeerError) -> None:
+        """A frame has broken the protocol."""
         ...
 
     def closed(self, wire: Connection, reason: str) -> None:
@@ -45,10 +58,14 @@ class LoopOwner(Protocol):
 
 
 class EventLoop:
-    """Waits with epoll; every wire is read for a share at a time and written as far as it takes."""
+    """Waits with epoll; every connection is read for a share at a time and written as far as it takes."""
 
-    def __init__(self, owner: LoopOwner) -> None:
+    def __init__(self, owner: LoopOwner, backlog: float | None = None) -> None:
+        """`backlog`: nothing is read from a peer that leaves more bytes than this unread; None: `BACKLOG`."""
         self._owner = owner
+        self._own_backlog = backlog
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._timers_set = count()
         self._epoll = select.epoll()
         self._wires: dict[int, Connection] = {}
         self._listeners: dict[int, tuple[socket.socket, ssl.SSLContext | None]] = {}
@@ -82,6 +99,22 @@ class EventLoop:
             self._shaking[wire] = shaken
         self.add(wire)
 
+    def fileno(self) -> int:
+        return self._epoll.fileno()
+
+    def call_later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Do this after so many seconds, in a `turn`."""
+        heappush(self._timers, (monotonic() + seconds, next(self._timers_set), action))
+
+    @property
+    def _backlog(self) -> float:
+        return BACKLOG if self._own_backlog is None else self._own_backlog
+
+    @property
+    def waiting(self) -> bool:
+        """Is there something that a socket has not taken yet?"""
+        return any(wire.waiting for wire in self._wires.values())
+
     def watch(self, fd: int, action: Callable[[], None]) -> None:
         """Whenever there is something to read here, do this."""
         self._actions[fd] = action
@@ -107,7 +140,7 @@ class EventLoop:
         fd = wire.fileno()
         if fd < 0 or wire in self._shaking:
             return
-        wanted = select.EPOLLIN if wire.backlog <= BACKLOG else 0
+        wanted = select.EPOLLIN if wire.backlog <= self._backlog else 0
         if wire.waiting:
             wanted |= select.EPOLLOUT
         if self._interest.get(fd, wanted) != wanted:
@@ -122,6 +155,9 @@ class EventLoop:
         self._owner.closed(wire, reason)
 
     def close(self) -> None:
+        """End everything; a second time does nothing."""
+        if self._epoll.closed:
+            return
         for wire in list(self._wires.values()):
             self.drop(wire)
         for sock, _ in self._listeners.values():
@@ -135,6 +171,8 @@ class EventLoop:
         if self._strangers:
             self._send_away()
             timeout = min(timeout, 1.0)
+        if self._timers:
+            timeout = min(timeout, max(self._timers[0][0] - monotonic(), 0.0))
         for fd, what in self._epoll.poll(timeout):
             if fd in self._listeners:
                 self._accept_some(*self._listeners[fd])
@@ -152,28 +190,37 @@ class EventLoop:
                 self._flush(wire)
             if what & ~select.EPOLLOUT and wire.fileno() >= 0:
                 self._read(wire)
+        if self._timers:
+            self._fire()
+
+    def _fire(self) -> None:
+        now = monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            heappop(self._timers)[2]()
 
     def _read(self, wire: Connection) -> None:
         owner = self._owner
         try:
             for message, payload in wire.receive(lambda message, size: owner.sink(wire, message, size)):
                 owner.frame(wire, message, payload)
-                if wire.fileno() < 0 or wire.backlog > BACKLOG:
+                if wire.fileno() < 0 or wire.backlog > self._backlog:
                     return
         except EOFError:
             self.lose(wire, "")
-        except (PeerError, OSError) as error:
+        except PeerError as error:
+            owner.broke(wire, error)
+        except OSError as error:
             self.lose(wire, str(error))
 
     def _flush(self, wire: Connection) -> None:
-        paused = wire.backlog > BACKLOG
+        paused = wire.backlog > self._backlog
         try:
             wire.flush()
         except OSError as error:
             self.lose(wire, str(error))
             return
         self.write(wire)
-        if paused and wire.backlog <= BACKLOG:
+        if paused and wire.backlog <= self._backlog:
             self._read(wire)  # what it sent before the pause may be read from the socket already
 
     # Strangers.

@@ -10,13 +10,15 @@ A stranger's first frame is small; nothing is allocated by what a frame claims t
 
 from __future__ import annotations
 
+from functools import cache
 from struct import Struct
+from typing import Union
 
 import msgspec
 
-from syncline.engines.net.control import ControlMessage
+from syncline.engines.net.control import Control, ControlMessage
 from syncline.errors import PeerError
-from syncline.messages import AnyMessage
+from syncline.messages import MESSAGES, Message
 
 PREFIX = Struct("<II")
 
@@ -32,10 +34,9 @@ HANDOVER = 16 << 20
 HEADER = 32 << 20
 """The largest header of all: the coordinator's, with a view and the tables of a model."""
 
-Frame = AnyMessage | ControlMessage
+Frame = Message | Control
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Frame)
 
 
 def pack(message: Frame, payload_bytes: int = 0) -> bytes:
@@ -44,9 +45,14 @@ def pack(message: Frame, payload_bytes: int = 0) -> bytes:
     return PREFIX.pack(len(header), payload_bytes) + header
 
 
-def unpack(header: bytes | bytearray | memoryview) -> Frame:
-    """The message in a header."""
+def unpack(header: bytes | bytearray | memoryview, further: tuple[type[Message], ...] = ()) -> Frame:
+    """The message in a header; `further`: messages of a strategy's own that may be there too."""
     try:
-        return _decoder.decode(header)  # type: ignore[no-any-return]
+        return _decoder(further).decode(header)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise PeerError(f"a frame that holds no message: {error}") from None
+
+
+@cache
+def _decoder(further: tuple[type[Message], ...]) -> msgspec.msgpack.Decoder[Frame]:
+    return msgspec.msgpack.Decoder(Union[(*MESSAGES, *further, ControlMessage)])

@@ -57,14 +57,16 @@ def open_lane(number: int, place: NodeAddress, wiring: Wiring, share: bool = Tru
     return Lane(_call(number, place, wiring, why), False)
 
 
-def call_server(number: int, place: NodeAddress, wiring: Wiring) -> tuple[Connection, ssl.SSLSocket | None]:
-    """From server to server: by its name on this host, or by TCP; the handshake of TLS, if any, is yet to come.
+def call_node(
+    name: str, place: NodeAddress, wiring: Wiring, *, tcp: bool = False
+) -> tuple[Connection, ssl.SSLSocket | None]:
+    """Between servers, or between workers: by a name on this host, or by TCP; the handshake of TLS is yet to come.
 
-    It must not be waited for: the other one may be calling as well.
+    It must not be waited for: the other one may be calling as well. `tcp`: by TCP also on this host.
     """
-    same = place.host == host() and place.unix.startswith("@")
+    same = place.host == host() and place.unix.startswith("@") and not tcp
     if not same and not place.tcp:
-        raise RunError(f"server {number} is on another host, and listens on no address; start the run with --listen")
+        raise RunError(f"{name} is on another host, and listens on no address; start the run with --listen")
     where = place.unix if same else _reachable(place.tcp, wiring)
     try:
         address = addresses.parse(where, "--listen")
@@ -76,7 +78,7 @@ def call_server(number: int, place: NodeAddress, wiring: Wiring) -> tuple[Connec
         shaken = context.wrap_socket(sock, do_handshake_on_connect=False)
         return Connection(shaken), shaken
     except OSError as error:
-        raise RunError(f"cannot reach server {number} at {where}: {error}") from None
+        raise RunError(f"cannot reach {name} at {where}: {error}") from None
 
 
 def _share(number: int, place: NodeAddress, wiring: Wiring) -> Connection:

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import isfinite
 
 import numpy as np
@@ -18,10 +18,10 @@ import numpy as np
 from syncline.engines.net.connection import Connection
 from syncline.errors import PeerError
 from syncline.layout import VALUE_BYTES, Bucket, Payload
-from syncline.messages import Handover, View
-from syncline.nodes.server.bucket_map import Holders, bucket_map_of
+from syncline.messages import Handover, Holders, View
+from syncline.nodes.server.bucket_map import bucket_map_of
 from syncline.nodes.server.handover import ALIGN
-from syncline.rules import LARGEST, Rule
+from syncline.rules import LARGEST
 
 FAR = 1 << 62
 """No round, version or incarnation is as large."""
@@ -63,10 +63,11 @@ class HandoverOutbox:
 class HandoverInbox:
     """Buckets that are to come from other servers."""
 
-    def __init__(self, me: int, holders: Holders, rule: Rule) -> None:
+    def __init__(self, me: int, holders: Holders, memory: Mapping[str, str]) -> None:
+        """`memory`: the names and types of the arrays that the rule keeps of a bucket."""
         self._me = me
         self._holders = holders
-        self._memory = {name: array.dtype.str for name, array in rule.start(np.zeros(0, np.float32)).items()}
+        self._memory = memory
         self._from: dict[Bucket, int] = {}
         """Which server each bucket comes from."""
         self.view = 0

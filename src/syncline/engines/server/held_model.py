@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from syncline.draw import Draw
-from syncline.effects import Effect, Event, Received, Send
+from syncline.effects import Deliver, Event, Fail, Received, Reject, Send, SetTimer, Timer
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import Abort, Begin, Figures, NodeAddress, Noted, Read, Seed, Take, Whole, layout_of
 from syncline.engines.net.frames import Frame
@@ -30,12 +30,11 @@ from syncline.engines.server.message_trace import MessageTrace
 from syncline.errors import PeerError, SynclineError
 from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
 from syncline.messages import COORDINATOR, PAYLOAD, Handover, Moved, NodeId, Pull, Push, Skipped, View, server_id
+from syncline.nodes.driver import Driver
+from syncline.nodes.protocol import Keeper
 from syncline.nodes.server.bucket_map import bucket_map_of
-from syncline.nodes.server.handover import parted
-from syncline.nodes.server.meter import Meter
-from syncline.nodes.server.shard import Shard
-from syncline.nodes.server.update_writer import bucket_codec, check_written
 from syncline.rules import LARGEST
+from syncline.strategies.protocol import Job
 from syncline.strategies.settings import strategy_in
 
 FAR = 1 << 20
@@ -54,10 +53,10 @@ class WorkerPeer:
     wire: Connection
     memory: LaneMemory
     shared: bool
-    asked: set[Bucket] = field(default_factory=set)
-    """Where a push or pull is not answered yet: there is no second one, so nothing that it sends can pile up."""
+    asked: dict[Bucket, int] = field(default_factory=dict)
+    """The iteration whose push or pull is not answered yet: it may come again, but no other, so nothing piles up."""
     early: list[Push | Pull] = field(default_factory=list)
-    """Of these, what waits for the first parameters, or for a view that is not there yet; gone with the peer."""
+    """Of these, what waits for the first parameters; gone with the peer."""
     reads: list[Read] = field(default_factory=list)
     """Readings that wait for a bucket, or for a view."""
 
@@ -67,7 +66,7 @@ class WorkerPeer:
 
 
 class Out(Protocol):
-    """How a held sends: at once, or as soon as the socket takes it; `lasting`: nobody will write the payload."""
+    """How a held model sends: at once, or as soon as the socket takes it; `lasting`: nobody will write the payload."""
 
     def __call__(
         self, wire: Connection, message: Frame, payload: memoryview | None = None, *, lasting: bool = False
@@ -86,8 +85,9 @@ class HeldModel:
         out: Out,
         lose: Callable[[Connection, str], None],
         call: Callable[[HeldModel, int], Connection],
+        later: Callable[[float, Callable[[], None]], None],
     ) -> None:
-        """`call`: open a connection to another server, or `RunError`."""
+        """`call`: open a connection to another server, or `RunError`. `later`: do something after so many seconds."""
         self.id = id
         self.name = begin.model
         self.coordinator = coordinator
@@ -96,9 +96,10 @@ class HeldModel:
         self._out = out
         self._lose = lose
         self._trace = trace
-        self._meter = Meter()
+        self._later = later
         self._begin = begin
-        self._shard: Shard | None = None
+        self._keeper: Keeper | None = None
+        self._view = begin.view
         held = begin.view.holders[id.number] if id.number < len(begin.view.holders) else ()
         self._pieces = {bucket: np.zeros(bucket.size, np.float32) for bucket in held}
         self._unseeded = set(self._pieces)
@@ -108,7 +109,8 @@ class HeldModel:
         self.givers: dict[int, Connection] = {}
         """The servers that this one has called."""
         self._call = call
-        self._inbox = HandoverInbox(id.number, begin.view.holders, self._strategy.rule)
+        self._meter = self._strategy.meter()
+        self._inbox = HandoverInbox(id.number, begin.view.holders, self._strategy.memory_types)
         self._outbox = HandoverOutbox()
         self._owed: dict[tuple[int, int], list[tuple[Frame, Payload | None]]] = {}
         """Answers to members that are not connected yet."""
@@ -118,6 +120,8 @@ class HeldModel:
         self._leader = next((each for each in begin.view.members if each.worker == begin.leader), None)
         self._views: list[View] = []
         self._members = {(each.worker, each.incarnation) for each in begin.view.members}
+        self._named = set(self._members)
+        """The members whose first iteration is named."""
         self._pushed = 0
         self._pulled = 0
         if not self._unseeded:
@@ -126,18 +130,17 @@ class HeldModel:
     @property
     def is_open(self) -> bool:
         """Are the first parameters whole?"""
-        return self._shard is not None
+        return self._keeper is not None
 
     def _open(self) -> None:
-        """The first parameters are whole: make the shard, and let in what has waited."""
-        begin, number = self._begin, self.id.number
-        strategy = self._strategy
-        draw = Draw(int(begin.settings["seed"]))
-        terms = strategy.terms(number, self.layout, draw)
-        self._shard = Shard(number, self._pieces, terms, begin.view)
+        """The first parameters are whole: make the node, and let in what has waited."""
+        begin = self._begin
+        job = Job(self.layout, Draw(int(begin.settings["seed"])), remote=True)
+        self._keeper = self._strategy.keeper(self.id.number, job, begin.view, self._pieces)
+        self._driver = Driver(self.id, self._keeper, self, [self._meter, *([self._trace] if self._trace.on else [])])
         for bucket, memory in self._remembered.items():
             for name, values in memory.items():
-                self._shard.buckets[bucket].optimised.remember(name, values)
+                self._keeper.remember(bucket, name, values)
         self._remembered.clear()
         views, self._views = self._views, []
         for view in views:
@@ -152,15 +155,18 @@ class HeldModel:
         return peer.who in self._members
 
     def _has_member(self, who: tuple[int, int]) -> bool:
-        member = self._shard.terms.members.get(who[0]) if self._shard is not None else None
-        return member is not None and member.incarnation == who[1]
+        return self._keeper is not None and who in self._named
 
     def see(self, view: View) -> None:
         """A new view."""
-        if self._shard is None:
+        if self._keeper is None:
             self._views.append(view)
             return
+        if view.view <= self._view.view:
+            return
+        self._view = view
         self._members = {(each.worker, each.incarnation) for each in view.members}
+        self._named = {(each.worker, each.incarnation) for each in view.members if each.first is not None}
         givers = self._inbox.adopt(view)
         self._handle(Received(COORDINATOR, view))
         cut = bucket_map_of(view.holders)
@@ -175,8 +181,8 @@ class HeldModel:
 
     def _forget_moved(self, peer: WorkerPeer) -> None:
         """What is not answered here any more, because it is another server's, may be asked for again."""
-        me, early = self.id, {message.bucket for message in peer.early}
-        peer.asked = {name for name in peer.asked if name in early or self._cut.holder.get(name) == me}
+        me = self.id
+        peer.asked = {name: asked for name, asked in peer.asked.items() if self._cut.holder.get(name) == me}
 
     # Other servers.
 
@@ -211,13 +217,8 @@ class HeldModel:
         """A bucket has arrived; if it carried a payload, it was checked."""
         if not isinstance(message, Handover) or payload is None:
             raise PeerError(f"{type(message).__name__} from a server that gives")
-        arrays = np.frombuffer(payload, np.uint8)
-        codec = bucket_codec(self._strategy.codec, self.layout, message.bucket)
-        for array in parted(arrays, message.arrays):
-            if array.dtype == np.uint8:
-                check_written(codec, array, message.bucket.size)
+        self._handle(Received(server_id(number), message, np.frombuffer(payload, np.uint8)))
         self._inbox.arrived(message)
-        self._handle(Received(server_id(number), message, arrays))
         self._catch_up()
 
     def enter(self, peer: WorkerPeer) -> None:
@@ -259,11 +260,11 @@ class HeldModel:
         if isinstance(message, Seed):
             if not self._awaits(peer, message.bucket):
                 raise PeerError(f"a seed of {message.bucket} that nobody waits for")
-            if message.memory and message.memory not in self._strategy.rule.start(np.zeros(0, np.float32)):
+            if message.memory and message.memory not in self._strategy.remembers:
                 raise PeerError(f"a seed of {message.memory!r}, which this rule does not remember")
         elif message.incarnation != peer.incarnation:
             raise PeerError(f"{type(message).__name__} of incarnation {message.incarnation} from {peer.incarnation}")
-        elif message.bucket in peer.asked:
+        elif peer.asked.get(message.bucket, message.progress) != message.progress:
             raise PeerError(f"{type(message).__name__} of {message.bucket} before the last one was answered")
         if isinstance(message, Push):
             self._check_push(message)
@@ -274,12 +275,12 @@ class HeldModel:
     def _check_name(self, peer: WorkerPeer, message: Push | Pull | Seed) -> None:
         """Can this be a bucket of an earlier view, or, if the worker knows a later one, of that?"""
         name, cut = message.bucket, self._cut
-        view = -1 if self._shard is None else self._shard.terms.view
+        view = -1 if self._keeper is None else self._view.view
         if name.start >= name.stop or isinstance(message, Seed):
             raise PeerError(f"{name} is no bucket of this model")
         if not cut.is_row(name) and (message.view <= view or cut.around(name) is None):
             raise PeerError(f"{name} is no bucket of this model")
-        if len(peer.early) > len(cut.holder) + MOST_EARLY:
+        if len(peer.asked) > len(cut.holder) + MOST_EARLY:
             raise PeerError("too much in names that are not known yet")
 
     def _check_push(self, push: Push) -> None:
@@ -304,9 +305,9 @@ class HeldModel:
             if isinstance(message, Seed):
                 self._seed(peer, message)
             else:
-                peer.asked.add(message.bucket)
+                peer.asked[message.bucket] = message.progress
                 self._request(peer, message)
-        elif isinstance(message, Read) and self._shard is not None:
+        elif isinstance(message, Read) and self._keeper is not None:
             if len(peer.reads) > len(self._cut.holder):
                 raise PeerError("more readings than buckets")
             self._read(peer, message)
@@ -325,34 +326,25 @@ class HeldModel:
             self._open()
 
     def _request(self, peer: WorkerPeer, message: Push | Pull) -> None:
-        if self._shard is None or message.view > self._shard.terms.view:
+        if self._keeper is None:
             peer.early.append(message)
             return
         if isinstance(message, Pull):
-            closed = max((bucket.v for bucket in self._shard.buckets.values()), default=message.progress)
+            closed = self._keeper.counts().progress
             if not -1 <= message.progress < closed + FAR:
                 raise PeerError(f"a pull of iteration {message.progress}, where {closed} are closed")
         payload: Payload | None = None
         if isinstance(message, Push) and not message.empty:
-            payload = self._payload_of(peer, message)
+            payload = peer.memory.update(message.bucket)
+            if message.size:
+                payload = payload.view(np.uint8)[: message.size]
             self._pushed += payload.nbytes
         self._handle(Received(peer.id, message, payload))
 
-    def _payload_of(self, peer: WorkerPeer, push: Push) -> Payload:
-        """Where the update lies; if a codec has written it, it is checked before it is believed."""
-        place = peer.memory.update(push.bucket)
-        if not push.size:
-            return place
-        assert self._shard is not None
-        payload, held = place.view(np.uint8)[: push.size], self._shard.buckets.get(push.bucket)
-        if held is not None:
-            check_written(held.codec, payload, push.bucket.size)
-        return payload
-
     def _read(self, peer: WorkerPeer, read: Read) -> None:
-        assert self._shard is not None
+        assert self._keeper is not None
         bucket, name = read.bucket, read.memory
-        held, view = self._shard.buckets.get(bucket), self._shard.terms.view
+        held, view = self._keeper.param(bucket), self._view.view
         if read.view > view or bucket in self._inbox:
             peer.reads.append(read)
             return
@@ -362,42 +354,43 @@ class HeldModel:
             self._out(peer.wire, Moved(view, peer.incarnation, -1, bucket))
             return
         if not name:
-            self._give(peer, Whole(bucket), held.params, peer.memory.param(bucket))
-        elif name in held.memory:
-            self._give(peer, Whole(bucket, name), held.memory[name], peer.memory.update(bucket))
+            self._give(peer, Whole(bucket), held, peer.memory.param(bucket))
+        elif name in self._strategy.remembers:
+            self._give(peer, Whole(bucket, name), self._keeper.remembered(bucket)[name], peer.memory.update(bucket))
         else:
             raise PeerError(f"nothing called {name!r} is remembered of {bucket}")
 
     # The node.
 
     def _handle(self, event: Event) -> None:
-        assert self._shard is not None
-        now = monotonic()
-        effects = self._shard.handle(event, now)
-        self._meter.handled(self.id.number, event, effects, now)
-        if self._trace.on:
-            self._trace.event(event, now)
-        self._perform(effects, now)
+        self._driver.tell(event, monotonic())
 
-    def _perform(self, effects: list[Effect], now: float) -> None:
-        for effect in effects:
-            if type(effect) is not Send:
-                raise SynclineError(f"a server cannot perform {effect}")
-            to, message, payload = effect.to, effect.message, effect.payload
-            if self._trace.on:
-                self._trace.effect(effect, now)
-            if to.role == "coordinator":
-                self._out(self.coordinator, message)
-                continue
-            if type(message) is Handover:
-                self._hand_over(to.number, message, payload)
-                continue
-            who = (to.number, message.incarnation)  # type: ignore[union-attr]
+    def send(self, me: NodeId, send: Send) -> None:
+        to, message, payload = send.to, send.message, send.payload
+        if to.role == "coordinator":
+            self._out(self.coordinator, message)
+        elif type(message) is Handover:
+            self._hand_over(to.number, message, payload)
+        else:
+            who = (to.number, message.incarnation)  # type: ignore[attr-defined]
             peer = self.workers.get(who)
             if peer is not None:
                 self._answer(peer, message, payload)
             elif self._has_member(who):
                 self._owed.setdefault(who, []).append((message, None if payload is None else payload.copy()))
+
+    def deliver(self, me: NodeId, deliver: Deliver) -> None:
+        raise SynclineError(f"a server has no application to deliver {deliver} to")
+
+    def set_timer(self, me: NodeId, timer: SetTimer) -> None:
+        self._later(timer.seconds, lambda: self._handle(Timer(timer.key)))
+
+    def reject(self, me: NodeId, reject: Reject) -> None:
+        for peer in [each for each in self.workers.values() if each.id == reject.peer]:
+            self._lose(peer.wire, reject.reason)
+
+    def fail(self, me: NodeId, fail: Fail) -> None:
+        raise fail.error
 
     def _hand_over(self, server: int, message: Handover, payload: Payload | None) -> None:
         assert payload is not None
@@ -410,7 +403,7 @@ class HeldModel:
 
     def _answer(self, peer: WorkerPeer, message: Frame, payload: Payload | None) -> None:
         bucket = message.bucket  # type: ignore[union-attr]
-        peer.asked.discard(bucket)
+        peer.asked.pop(bucket, None)
         if payload is None:
             self._out(peer.wire, message)
         else:
@@ -432,20 +425,20 @@ class HeldModel:
     def finish(self) -> Figures | None:
         """It is over: what was counted, if anything began."""
         self._trace.close()
-        shard = self._shard
-        if shard is None:
+        keeper = self._keeper
+        if keeper is None:
             return None
-        least = min((bucket.v for bucket in shard.buckets.values()), default=0)
+        counts = keeper.counts()
         return Figures(
             self.id.number,
-            shard.tally.updates,
-            shard.tally.dropped,
+            counts.updates,
+            counts.dropped,
             self._meter.delayed_pulls,
-            least,
+            counts.progress,
             self._pushed,
             self._pulled,
             self.name,
-            not shard.buckets,
-            shard.tally.pushes_skipped,
-            shard.tally.fetches_skipped,
+            not keeper.params(),
+            counts.pushes_skipped,
+            counts.fetches_skipped,
         )

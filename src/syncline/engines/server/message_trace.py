@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 from urllib.parse import quote
 
-from syncline.effects import Event, Received, Send
+from syncline.effects import Effect, Event, Received, Send
 from syncline.layout import Payload
 from syncline.messages import Message, NodeId, Push
 
@@ -17,7 +18,6 @@ class MessageTrace:
     """Writes the trace of a shard to DIRECTORY/server0.csv, or server0.NAME.csv for a model with a name of its own."""
 
     def __init__(self, directory: str, node: NodeId, model: str) -> None:
-        self._node = node
         self._file: TextIO | None = None
         self.on = bool(directory)
         if directory:
@@ -25,12 +25,12 @@ class MessageTrace:
             self._file = (Path(directory) / name).open("w", buffering=1 << 20)
             self._file.write(HEADER)
 
-    def event(self, event: Event, now: float) -> None:
+    def handled(self, me: NodeId, event: Event, effects: Sequence[Effect], now: float) -> None:
         if type(event) is Received:
-            self._line(now, event.source, self._node, event.message, _bytes(event.payload))
-
-    def effect(self, send: Send, now: float) -> None:
-        self._line(now, self._node, send.to, send.message, _bytes(send.payload))
+            self._line(now, event.source, me, event.message, _bytes(event.payload))
+        for effect in effects:
+            if type(effect) is Send:
+                self._line(now, me, effect.to, effect.message, _bytes(effect.payload))
 
     def close(self) -> None:
         if self._file is not None:

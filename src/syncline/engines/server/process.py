@@ -38,7 +38,7 @@ from syncline.engines.net.control import (
 )
 from syncline.engines.net.event_loop import EventLoop
 from syncline.engines.net.frames import HANDOVER, STRANGER, Frame
-from syncline.engines.net.lanes import call_server
+from syncline.engines.net.lanes import call_node
 from syncline.engines.net.refusals import RefusalLog
 from syncline.engines.net.shared_memory import LaneMemory, map_segment
 from syncline.engines.net.wiring import Wiring, connect_coordinator, listen
@@ -130,6 +130,9 @@ class ServerProcess:
         else:
             self._greet(wire, message)
 
+    def broke(self, wire: Connection, error: PeerError) -> None:
+        self._loop.lose(wire, str(error))
+
     def closed(self, wire: Connection, reason: str) -> None:
         if wire in self._coordinator:
             self._coordinator_lost(wire)
@@ -149,7 +152,9 @@ class ServerProcess:
         held = self._coordinator[wire]
         if isinstance(message, Begin) and held is None:
             trace = MessageTrace(self._wiring.trace, self.id, message.model)
-            held = HeldModel(self.id, message, wire, trace, self._out, self._loop.lose, self._call)
+            held = HeldModel(
+                self.id, message, wire, trace, self._out, self._loop.lose, self._call, self._loop.call_later
+            )
             self._coordinator[wire] = self._models[message.model] = held
             if message.leader < 0:
                 self._call_all(held)
@@ -232,7 +237,7 @@ class ServerProcess:
 
     def _call(self, held: HeldModel, number: int) -> Connection:
         """Open a connection to another server."""
-        wire, shaken = call_server(number, held.places[number], self._wiring)
+        wire, shaken = call_node(f"server {number}", held.places[number], self._wiring)
         wire.trust(HANDOVER)
         self._givers[wire] = (held, number)
         held.givers[number] = wire

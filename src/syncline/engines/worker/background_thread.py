@@ -84,8 +84,8 @@ class BackgroundThread:
         poll = select.poll()
         poll.register(self._bell, select.POLLIN)
         with self:
-            for fd, events in self._wires.wanted() if self._busy() else ():
-                poll.register(fd, events)
+            if self._busy() and not self._closed:
+                poll.register(self._wires.fileno(), select.POLLIN)
         ready = [fd for fd, _ in poll.poll()]
         if self._bell in ready:
             os.eventfd_read(self._bell)

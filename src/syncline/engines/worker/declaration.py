@@ -13,7 +13,8 @@ from syncline.errors import UsageError
 from syncline.layout import Layout, Values
 from syncline.placement import placement_of
 from syncline.spec import parse, write
-from syncline.strategies.settings import KEYS
+from syncline.strategies.settings import known_settings
+from syncline.strategies.table import DEFAULT, read_strategy
 
 LONGEST_NAME = 4096
 """Characters."""
@@ -39,7 +40,12 @@ def declaration(layout: Layout, wishes: Mapping[str, object], model: str) -> Dec
     """The message that declares these tables, and the settings that the program asks for."""
     if layout.size > MOST_VALUES:
         raise UsageError("tables", f"hold {layout.size:,} values; at most {MOST_VALUES:,}")
-    declare = Declare(declared(layout), {key: _word(key, wish) for key, wish in wishes.items()}, model)
+    words = {key: _word(key, wish) for key, wish in wishes.items()}
+    kind = read_strategy(words["strategy"])["strategy"] if "strategy" in words else DEFAULT
+    for key in words:
+        if key not in known_settings(kind):
+            raise UsageError(key, f"is not a setting; there are {', '.join(known_settings(kind))}")
+    declare = Declare(declared(layout), words, model)
     size = len(pack(declare)) - PREFIX.size
     if size > DECLARATION:
         problem = (
@@ -75,8 +81,6 @@ def _values(name: str, array: npt.ArrayLike) -> Values:
 
 
 def _word(key: str, wish: object) -> str:
-    if key not in KEYS:
-        raise UsageError(key, f"is no setting; there are {', '.join(KEYS)}")
     if key == "placement" and not isinstance(wish, str):
         return _placement(wish)
     if isinstance(wish, bool) or not isinstance(wish, str | int | np.integer):

@@ -1,4 +1,4 @@
-"""A worker's side of the wires: performs what its node asks for, and waits only where its program asks it to."""
+"""A worker's side of a run: the host of its node, which waits only where its program asks it to."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import os
 from collections.abc import Callable
 from time import monotonic
 
+import numpy as np
 from msgspec.structs import replace
 
+from syncline.codecs import Bytes
 from syncline.draw import Draw
-from syncline.effects import Deliver, Depart, Effect, Enter, Event, Fail, Ready, Received, Send
+from syncline.effects import Deliver, Depart, Enter, Event, Fail, Fetch, How, Received, Reject, Send, SetTimer, Timer
+from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (
     Abort,
     Begin,
@@ -18,44 +21,49 @@ from syncline.engines.net.control import (
     Gathered,
     Go,
     Hello,
+    Listening,
+    Noted,
+    Peers,
     Pulse,
     Reach,
     Reached,
+    Read,
     Refused,
     Seated,
     Share,
     Welcome,
+    Whole,
     layout_of,
 )
 from syncline.engines.net.frames import Frame
 from syncline.engines.net.wiring import Wiring, connect_coordinator
 from syncline.engines.process_state import host
-from syncline.engines.worker.answers import MOST, AnswerChecks
-from syncline.engines.worker.assembly import Assembly
-from syncline.engines.worker.placement_history import PlacementHistory, in_turn, is_whole
+from syncline.engines.worker.peer_lanes import PeerLanes
 from syncline.engines.worker.reads import PendingReads
 from syncline.engines.worker.server_lanes import ServerLanes
 from syncline.engines.worker.traffic import NO_COORDINATOR, Traffic
 from syncline.errors import GoneError, PeerError, RunError, SynclineError, UsageError
-from syncline.layout import Bucket, Values
-from syncline.messages import COORDINATOR, Gone, NodeId, Push, View
-from syncline.nodes.server.worker import Phase, Worker
-from syncline.strategies.server.strategy import Mode
+from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
+from syncline.messages import COORDINATOR, Gone, Message, Moved, NodeId, Params, Push, View, worker_id
+from syncline.nodes.driver import Driver
+from syncline.nodes.phase import Phase
+from syncline.nodes.protocol import Trainer
+from syncline.nodes.server.bucket_map import bucket_map_of
+from syncline.strategies.protocol import Job
 from syncline.strategies.settings import strategy_in
 
 WELCOME_SECONDS = 5.0
-"""Whoever does not answer by then is not the coordinator of a run."""
+"""A peer that has not answered by then is not the coordinator of a run."""
 
 START_SECONDS = 3600.0
 """How long a worker waits for the others at the start."""
 
+MOST = 1 << 62
+"""No iteration has such a number."""
+
 
 class WorkerLink:
-    """Connections to the coordinator and to every server, the worker's memory, and its node.
-
-    Servers come and go. One that comes is connected to before it holds anything; one that holds nothing any more is
-    let go once nothing is awaited from it.
-    """
+    """Connections to the coordinator, to servers and to other workers, the worker's memory, and its node."""
 
     def __init__(self, wiring: Wiring) -> None:
         self._wiring = wiring
@@ -68,20 +76,31 @@ class WorkerLink:
         self._begun: Begin | None = None
         self._views: list[View | Reach] = []
         """Those that came before there was a node to tell."""
-        self.node: Worker | None = None
+        self.node: Trainer | None = None
         self.following: int | None = None
         """The iteration to go on with, once the present one is whole."""
-        self.fresh: set[Bucket] = set()
-        """The buckets that were answered in this iteration."""
         self.members: tuple[int, ...] = ()
         """The live workers of this model, as far as this one knows."""
-        self.v = 0
-        """The last answer's V: how many rounds everyone has finished."""
+        self._peers: PeerLanes | None = None
+        """Connections to other workers, if the strategy has some."""
+        self._aside: dict[NodeId, Bytes] = {}
+        """Payloads that were not received in their place, until their message is told."""
+        self._former: set[NodeId] = set()
+        """Servers that hold nothing any more, and may still answer."""
+        self._read_by: list[tuple[NodeId, Read]] = []
+        """What other workers want to read of this one's first values, while it has none."""
+        self._has_first = False
+        self._last_push: dict[Bucket, Message] = {}
 
     @property
     def error(self) -> SynclineError | None:
         """Why this worker can take no further part."""
         return self._traffic.error
+
+    @property
+    def buckets(self) -> tuple[Bucket, ...]:
+        assert self.node is not None
+        return self.node.buckets
 
     def _awaits(self) -> bool:
         return self.node is not None and self.node.is_waiting
@@ -132,35 +151,67 @@ class WorkerLink:
         return begin
 
     def _set_up(self, begin: Begin, declare: Declare) -> None:
-        """A worker trains what it has declared, on servers that hold all of it, each value once."""
+        """A worker trains what it has declared."""
         assert self.welcome is not None
         layout, view = layout_of(declare.tables), begin.view
-        there = len(view.holders) == len(begin.servers) and is_whole(view.holders, layout.size)
-        if begin.tables != declare.tables or not there:
+        if begin.tables != declare.tables or len(view.holders) != len(begin.servers):
             raise PeerError("a beginning with another model than was declared, or with servers that do not hold it")
-        self._history = PlacementHistory(view, layout.size)
-        self._reads = PendingReads(self._history, self._servers.send)
-        self._note_members(view)
         try:
             self.strategy = strategy_in(begin.settings)
-            draw = Draw(int(begin.settings["seed"]))
+            job = Job(layout, Draw(int(begin.settings["seed"])), remote=True)
         except (KeyError, ValueError) as error:
-            raise PeerError(f"settings that are none: {error}") from None
+            raise PeerError(f"settings that are not usable: {error}") from None
+        if self.strategy.servers and not bucket_map_of(view.holders).covers(layout.size):
+            raise PeerError("a beginning with servers that do not hold the whole model")
         me, incarnation = self.welcome.worker, self.welcome.incarnation
+        self.me = worker_id(me)
         hello = Hello(self.welcome.run, "worker", me, incarnation, pid=os.getpid(), host=host(), model=declare.model)
+        self._note_members(view)
+        self._leader = begin.leader
         places = {number: each for number, each in enumerate(begin.servers) if view.holders[number]}
-        self.memory = self._servers.open(places, layout.size, hello)
-        self.node = Worker(me, incarnation, self.strategy.parts(layout, draw), view)
-        means = self.strategy.mode is Mode.GRADIENTS
-        self._checks = AnswerChecks(self.node, self._history, self._reads, self._servers, self.memory, means)
-        self.buckets = in_turn(view.holders)
-        self._assembly = Assembly(self.buckets)
+        self.memory = self._servers.open(places, layout.size, hello, self.strategy.messages)
+        self._reads = PendingReads(view, self._send_control)
+        self._neighbours = self.strategy.neighbours(self.me, view)
+        if self.strategy.peers:
+            self._meet(hello)
+        self.node = self.strategy.trainer(me, incarnation, job, view)
+        self._driver = Driver(self.me, self.node, self)
         for each in self._views:
             self._from_coordinator(each)
 
+    def _meet(self, hello: Hello) -> None:
+        """Connect to the neighbours among the workers."""
+        self._peers = peers = PeerLanes(hello, self._wiring, self._traffic, self.strategy.messages)
+        self._traffic.send(COORDINATOR, Listening(peers.listen()))
+        self._traffic.wait(lambda: peers.known, START_SECONDS)
+        peers.want(self._neighbours)
+        self._traffic.wait(lambda: peers.ready or bool(self._views), START_SECONDS)
+
     def seed(self) -> None:
-        """Leader: give every server its first parameters, from `memory.updates`."""
-        self._reads.seed(self.buckets, self.memory)
+        """Leader: give the others their first parameters, from `memory.updates`."""
+        if self.strategy.servers:
+            self._reads.seed(self.buckets, self.memory)
+            return
+        self.memory.params[:] = self.memory.updates
+        self._has_first = True
+        for source, read in self._read_by:
+            self._lend(source, read)
+
+    def take_first(self) -> None:
+        """Wait for the first parameters."""
+        if self.strategy.servers:
+            self.handle(Fetch(-1))
+            self.wait(lambda: self.following is not None)
+            return
+        assert self._peers is not None
+        assert self.node is not None
+        leader = worker_id(self._leader)
+        if leader != self.me:
+            if leader not in self._traffic:
+                self._peers.call(leader)
+            self._reads.read_from(leader, self.node.buckets)
+            self.wait(lambda: not self._reads)
+        self.following = self.node.progress
 
     def remind(self, name: str) -> None:
         """Leader, before `seed`: the rule remembers by this name what lies in `memory.updates`."""
@@ -190,75 +241,158 @@ class WorkerLink:
         self._traffic.send(COORDINATOR, Seated())
         self.wait(lambda: self._go)
         self._sitting = False
+        leader = worker_id(self._leader)
+        if self._peers is not None and leader not in self._neighbours:
+            self._traffic.end(leader)
 
     def join(self) -> None:
         """Take part in a run that is under way."""
         self.handle(Enter())
+        self.wait(lambda: self.following is not None)
 
-    # The node.
+    # The host of the node.
 
     def handle(self, event: Event) -> None:
         """Tell the node something, and do what it asks for."""
+        with self._traffic.turn:
+            self._driver.tell(event, monotonic())
+
+    def send(self, me: NodeId, send: Send) -> None:
+        to, message, payload = send.to, send.message, send.payload
+        if to.role == "worker":
+            assert self._peers is not None
+            self._peers.send(to, message, payload)
+            return
+        place = None
+        if type(message) is Push and payload is not None:
+            if self._servers.share(to):
+                if self._last_push.get(message.bucket) is message:
+                    return  # what lies in shared memory cannot be lost, and its answer is written where others read
+                self._last_push[message.bucket] = message
+            place = self.memory.lay(message.bucket, payload)
+        self._servers.send(to, message, place)
+
+    def deliver(self, me: NodeId, deliver: Deliver) -> None:
+        payload, how = deliver.payload, deliver.how
+        if how is How.ZERO:
+            self.memory.param(deliver.bucket)[:] = 0
+        elif payload is not None and how is How.REPLACE:
+            self.memory.take_over(deliver.bucket, payload)
+        elif payload is not None and how is How.ADD:
+            place = self.memory.param(deliver.bucket)
+            np.add(place, payload, place)
+        if deliver.next is not None:
+            self.following = deliver.next
+
+    def set_timer(self, me: NodeId, timer: SetTimer) -> None:
+        self._traffic.loop.call_later(timer.seconds, lambda: self.handle(Timer(timer.key)))
+
+    def reject(self, me: NodeId, reject: Reject) -> None:
+        self.broke(reject.peer, PeerError(reject.reason))
+
+    def fail(self, me: NodeId, fail: Fail) -> None:
+        raise self._failed(fail.error) if isinstance(fail.error, GoneError) else fail.error
+
+    def ungiven(self) -> list[Bucket]:
+        """The buckets of the present iteration that the program has not handed in."""
         assert self.node is not None
         with self._traffic.turn:
-            for effect in self.node.handle(event, monotonic()):
-                self._perform(effect)
-
-    def _perform(self, effect: Effect) -> None:
-        if type(effect) is Send:
-            message = effect.message
-            place = None
-            if type(message) is Push and effect.payload is not None:
-                place = self.memory.lay(message.bucket, effect.payload)
-            self._servers.send(effect.to, message, place)
-        elif type(effect) is Deliver:
-            whole = self._assembly.whole(effect.bucket)
-            if whole is not None:
-                self.fresh.add(whole)
-            if effect.payload is not None:
-                self.memory.take_over(effect.bucket, effect.payload)
-            if effect.next is not None:
-                self.following = effect.next
-        elif type(effect) is Fail:
-            raise self._failed(effect.error) if isinstance(effect.error, GoneError) else effect.error
-        else:
-            raise SynclineError(f"a worker cannot perform {effect}")
-
-    def unfetched(self, ready: Ready) -> list[Bucket]:
-        """What will be answered without parameters: there the worker's own change is all that it will see."""
-        assert self.node is not None
-        with self._traffic.turn:
-            return self.node.unfetched(ready)
+            return [] if self.following is not None else [each for each in self.buckets if not self.node.is_given(each)]
 
     def wait(self, done: Callable[[], bool]) -> None:
         """Read and write until something holds."""
         self._traffic.wait(done)
 
+    def _send_control(self, to: NodeId, message: Frame, place: Payload | None = None) -> None:
+        if to.role == "worker":
+            self._traffic.send(to, message, None if place is None else place.data)
+        else:
+            self._servers.send(to, message, place)
+
     # What comes in.
 
     def sink(self, source: NodeId, message: Frame, size: int) -> memoryview:
-        if self.node is None or source == COORDINATOR:
+        """Where a payload goes: everything is checked before it is believed, or written where the program finds it."""
+        if source == COORDINATOR or self.node is None or self._servers.share(source):
             raise PeerError(f"{type(message).__name__} with a payload")
-        return self._checks.sink(source, message, size)
+        if isinstance(message, Whole):
+            if not self._reads.asked(source, message.bucket) or size != message.bucket.size * VALUE_BYTES:
+                raise PeerError(f"{message.bucket} in {size:,} bytes, which was not asked for")
+            memory = self.memory
+            return (memory.update if message.memory else memory.param)(message.bucket).data.cast("B")
+        if not isinstance(message, Message):
+            raise PeerError(f"{type(message).__name__} with a payload")
+        place = self.node.place_of(source, message, size)
+        if place is not None:
+            return self.memory.param(place).data.cast("B")
+        self._aside[source] = np.empty(size, np.uint8)
+        return self._aside[source].data
 
-    def take(self, source: NodeId, message: Frame, carried: bool) -> None:
+    def take(self, source: NodeId, message: Frame, payload: memoryview | None) -> None:
         if isinstance(message, Refused):
             raise self._failed(UsageError("run", message.reason) if message.usage else RunError(message.reason))
         if isinstance(message, Abort):
             raise self._failed(RunError(message.reason))
         if source == COORDINATOR:
             self._from_coordinator(message)
-            return
-        if self.node is None:
-            raise PeerError(f"{type(message).__name__} from a server")
-        self._heard(self._checks.hear(source, message, carried))
-        if self._history.former:
+        elif self.node is None and not isinstance(message, Read):
+            raise PeerError(f"{type(message).__name__} before anything has begun")
+        elif isinstance(message, Read | Whole | Noted):
+            self._on_read(source, message, payload is not None)
+        elif isinstance(message, Moved) and self._reads.asked(source, message.bucket):
+            self._reads.moved(message)
+        elif isinstance(message, Message):
+            self._tell_node(source, message, payload is not None)
+        else:
+            raise PeerError(f"{type(message).__name__} from {source}")
+        if self._former:
             self._let_go()
 
-    def _heard(self, answer: Received | None) -> None:
-        if answer is not None:
-            self.v = getattr(answer.message, "v", self.v)
-            self.handle(answer)
+    def _tell_node(self, source: NodeId, message: Message, carried: bool) -> None:
+        """A message of the protocol, with what came along or lies in shared memory."""
+        if source.role == "worker" and type(message) not in self.strategy.messages:
+            raise PeerError(f"{type(message).__name__} from a worker")
+        aside = self._aside.pop(source, None) if carried else None
+        payload: Payload | None = None
+        if type(message) is Params:
+            if carried == self._servers.share(source):
+                raise PeerError(f"Params {'with' if carried else 'without'} a payload")
+            payload = self._params_of(message, aside)
+        elif aside is not None:
+            payload = aside if getattr(message, "size", 0) else aside.view(np.float32)
+        self.handle(Received(source, message, payload))
+
+    def _params_of(self, params: Params, aside: Bytes | None) -> Payload:
+        """What came with these parameters."""
+        if aside is not None:
+            return aside if params.size else aside.view(np.float32)
+        place = self.memory.param(params.bucket)
+        if not params.size:
+            return place
+        if not 0 < params.size <= place.nbytes:
+            raise PeerError(f"Params of {params.bucket} in {params.size:,} bytes")
+        return place.view(np.uint8)[: params.size]
+
+    def _on_read(self, source: NodeId, message: Read | Whole | Noted, carried: bool) -> None:
+        """Values outside of any iteration."""
+        if isinstance(message, Read):
+            self._lend(source, message)
+        elif not self._reads.asked(source, message.bucket):
+            raise PeerError(f"{message.bucket}, which was not asked for")
+        elif isinstance(message, Whole) and carried == self._servers.share(source):
+            raise PeerError(f"Whole {'with' if carried else 'without'} a payload")
+        else:
+            self._reads.arrived(message.bucket)
+
+    def _lend(self, source: NodeId, read: Read) -> None:
+        """Another worker wants to start with this one's values."""
+        bucket = read.bucket
+        if source.role != "worker" or not 0 <= bucket.start < bucket.stop <= self.memory.params.size:
+            raise PeerError(f"a reading of {bucket}")
+        if not self._has_first:
+            self._read_by.append((source, read))
+        elif source in self._traffic:
+            self._traffic.send(source, Whole(bucket), self.memory.param(bucket).data, lasting=False)
 
     def _from_coordinator(self, message: Frame) -> None:
         if isinstance(message, View | Reach) and self.node is None:
@@ -266,13 +400,16 @@ class WorkerLink:
         elif isinstance(message, View):
             self._adopt(message)
         elif isinstance(message, Reach):
-            self._traffic.send(COORDINATOR, Reached(message.server, self._servers.reach(message.server, message.place)))
+            problem = self._servers.reach(message.server, message.place)
+            self._traffic.send(COORDINATOR, Reached(message.server, problem))
         elif isinstance(message, Gone) and self.node is not None:
             self.handle(Received(COORDINATOR, message))
         elif isinstance(message, Welcome) and self.welcome is None:
             self.welcome = message
         elif isinstance(message, Begin) and self._begun is None:
             self._begun = message
+        elif isinstance(message, Peers) and self._peers is not None:
+            self._peers.learn(message.addresses)
         elif isinstance(message, Go):
             self._go = True
         elif isinstance(message, Ended):
@@ -282,54 +419,72 @@ class WorkerLink:
         else:
             raise PeerError(f"{type(message).__name__} from the coordinator")
 
+    # Who takes part, and who is needed.
+
     def _adopt(self, view: View) -> None:
-        """A new view; then what has waited for it."""
-        node = self.node
-        assert node is not None
-        if view.view < self._history.view:
-            return
-        self._history.check(view, lambda server: server in self._traffic or node.phase is Phase.GONE)
+        """A new view: who is a neighbour may have changed, and the node goes on by it."""
+        assert self.node is not None
+        neighbours = self.strategy.neighbours(self.me, view)
+        for each in neighbours:
+            if each.role == "server" and each not in self._traffic and self._is_active:
+                raise PeerError(f"a view in which {each} holds something, of which nobody has told")
         self._note_members(view)
-        self._history.adopt(view, min((request.view for _, _, request in node.awaited()), default=view.view))
+        before, self._neighbours = self._neighbours, neighbours
+        self._former = {each for each in self._former | before if each.role == "server"} - neighbours
+        if self._peers is not None and self._is_active:
+            self._peers.want(neighbours)
         self.handle(Received(COORDINATOR, view))
-        for source, message, aside in self._history.due():
-            try:
-                self._heard(self._checks.hear_now(source, message, aside))
-            except PeerError as error:
-                self.broke(source, error)
+        self._reads.adopt(view)
         self._let_go()
 
     def _note_members(self, view: View) -> None:
         if not all(0 <= (member.first or 0) < MOST for member in view.members):
-            raise PeerError("a view in which somebody starts with an iteration that is none")
+            raise PeerError("a view in which somebody starts with an iteration that cannot be")
         self.members = tuple(member.worker for member in view.members)
 
-    # Who is needed, and who is gone.
+    def _waits_for(self, id: NodeId) -> bool:
+        return self.node is None or self.node.waits_for(id) or self._reads.waits_for(id)
 
     def _let_go(self) -> None:
         """Close the connections to servers that hold nothing, once nothing is awaited from them."""
-        for server in [each for each in self._history.former if not self._checks.waits_for(each)]:
-            self._history.former.discard(server)
+        for server in [each for each in self._former if not self._waits_for(each)]:
+            self._former.discard(server)
             self._servers.let_go(server)
 
+    def greet(self, wire: Connection, message: Frame) -> None:
+        """Another worker has called."""
+        if self._peers is None:
+            raise PeerError("this worker takes no calls")
+        self._peers.greet(wire, message)
+
     def broke(self, source: NodeId, error: PeerError) -> None:
-        raise self._failed(PeerError(f"{source} broke the protocol: {error}")) from None
+        if source.role == "worker" and self._peers is not None:
+            self._peers.broke(source, error)
+        else:
+            raise self._failed(PeerError(f"{source} broke the protocol: {error}")) from None
 
     def lost(self, id: NodeId, reason: str) -> None:
         if id == COORDINATOR:
             if self._needs_coordinator():
                 raise self._failed(RunError(NO_COORDINATOR.format(f" ({reason})")))
-            return
-        self._servers.forget(id)
-        if self._needs(id):
-            self._traffic.hear_why()
-            raise self._failed(RunError(f"{id} is gone: {reason}"))
+        elif id.role == "worker":
+            self._peer_lost(id, reason)
+        else:
+            self._servers.forget(id)
+            if self._waits_for(id) or (self._is_active and id in self._neighbours):
+                self._traffic.hear_why()
+                raise self._failed(RunError(f"{id} is gone: {reason}"))
 
-    def _needs(self, server: NodeId) -> bool:
-        """Does this worker wait for something of this server, or will it?"""
-        if self.node is None or self._checks.waits_for(server):
-            return True
-        return self.node.phase is not Phase.GONE and server in self._history.holding
+    def _peer_lost(self, id: NodeId, reason: str) -> None:
+        assert self._peers is not None
+        self._aside.pop(id, None)
+        if self._is_active:
+            self._peers.lost(id, reason)
+
+    @property
+    def _is_active(self) -> bool:
+        """Has this worker not left yet?"""
+        return self.node is None or self.node.phase is not Phase.GONE
 
     def _needs_coordinator(self) -> bool:
         """Is this worker about to become a member, or to cease to be one?"""

@@ -1,4 +1,4 @@
-"""What a worker gives to servers, or asks them for, outside of any iteration: first values, final ones, memories."""
+"""What a worker gives to others, or asks them for, outside of any iteration: first values, final ones, memories."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Protocol
 from syncline.engines.net.control import Read, Seed
 from syncline.engines.net.frames import Frame
 from syncline.engines.net.shared_memory import LaneMemory
-from syncline.engines.worker.placement_history import PlacementHistory
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Payload
-from syncline.messages import Moved, NodeId
+from syncline.messages import Moved, NodeId, View
+from syncline.nodes.server.bucket_map import bucket_map_of
 
 
 class _Send(Protocol):
@@ -21,23 +21,25 @@ class _Send(Protocol):
 class PendingReads:
     """Each bucket that was asked for and has not come yet, and whom it was asked of."""
 
-    def __init__(self, where: PlacementHistory, send: _Send) -> None:
-        self._history = where
+    def __init__(self, view: View, send: _Send) -> None:
         self._send = send
         self._open: dict[Bucket, tuple[NodeId, Read | Seed]] = {}
+        self.adopt(view)
+
+    def adopt(self, view: View) -> None:
+        """From now on servers hold what this view says."""
+        self._view = max(view.view, 0)
+        self._map = bucket_map_of(view.holders)
 
     def __bool__(self) -> bool:
         return bool(self._open)
 
-    def __contains__(self, bucket: Bucket) -> bool:
-        return bucket in self._open
+    def asked(self, source: NodeId, bucket: Bucket) -> bool:
+        """Was this node asked for this bucket?"""
+        return bucket in self._open and self._open[bucket][0] == source
 
-    def asked(self, server: NodeId, bucket: Bucket) -> bool:
-        """Was this server asked for this bucket?"""
-        return bucket in self._open and self._open[bucket][0] == server
-
-    def waits_for(self, server: NodeId) -> bool:
-        return any(to == server for to, _ in self._open.values())
+    def waits_for(self, source: NodeId) -> bool:
+        return any(to == source for to, _ in self._open.values())
 
     def seed(self, buckets: Iterable[Bucket], memory: LaneMemory, name: str = "") -> None:
         """Give servers what lies in the updates, as parameters, or as what the rule remembers by this name.
@@ -45,17 +47,24 @@ class PendingReads:
         Memories are acknowledged: parameters, which use the same place, come after them.
         """
         for bucket in buckets:
-            server, seed = self._history.holder[bucket], Seed(bucket, name)
+            server, seed = self._map.holder[bucket], Seed(bucket, name)
             if name:
                 self._open[bucket] = (server, seed)
             self._send(server, seed, memory.update(bucket))
 
     def read(self, name: str = "") -> None:
-        """Ask for all parameters as they are, or for all that the rule remembers by this name."""
-        self._ask_for(list(self._history.holder), name)
+        """Ask servers for all parameters as they are, or for all that the rule remembers by this name."""
+        self._ask_for(list(self._map.holder), name)
+
+    def read_from(self, worker: NodeId, buckets: Iterable[Bucket]) -> None:
+        """Ask another worker for what it holds."""
+        for bucket in buckets:
+            self._open[bucket] = (worker, Read(bucket))
+        for to, read in list(self._open.values()):
+            self._send(to, read)
 
     def _ask_for(self, buckets: list[Bucket], name: str) -> None:
-        asked = {bucket: (self._history.holder[bucket], Read(bucket, name, self._history.view)) for bucket in buckets}
+        asked = {bucket: (self._map.holder[bucket], Read(bucket, name, self._view)) for bucket in buckets}
         self._open |= asked
         for server, read in asked.values():
             self._send(server, read)
@@ -68,4 +77,4 @@ class PendingReads:
         _, asked = self._open.pop(moved.bucket)
         if not isinstance(asked, Read) or asked.view >= moved.view:
             raise PeerError(f"{moved.bucket} is denied, which view {moved.view} gives to it")
-        self._ask_for(self._history.inside(moved.bucket), asked.memory)
+        self._ask_for(self._map.inside(moved.bucket), asked.memory)

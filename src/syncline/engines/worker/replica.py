@@ -14,34 +14,41 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from syncline.effects import Event, Fetch, Ready
+from syncline.effects import Event, Ready
 from syncline.engines.net.control import Begin, Declare
 from syncline.engines.net.shared_memory import LaneMemory
 from syncline.engines.worker.declaration import declaration, in_float32
 from syncline.errors import NotFinite, SynclineError, UsageError
-from syncline.gates import Always
 from syncline.layout import Bucket, Layout, Table, Values, is_finite
-from syncline.strategies.server.strategy import Mode, ServerStrategy
+from syncline.nodes.protocol import Trainer
+from syncline.strategies.mode import Mode
+from syncline.strategies.protocol import Strategy
 
 
 class ReplicaLink(Protocol):
     """The way from a worker to the shards of one model, and back."""
 
     memory: LaneMemory
-    buckets: tuple[Bucket, ...]
-    strategy: ServerStrategy
+    strategy: Strategy
+
+    @property
+    def buckets(self) -> tuple[Bucket, ...]: ...
+
+    @property
+    def node(self) -> Trainer | None: ...
 
     @property
     def error(self) -> SynclineError | None: ...
 
     following: int | None
-    fresh: set[Bucket]
+    """The iteration to go on with, once the present one is whole."""
     members: tuple[int, ...]
-    v: int
 
     def begin(self, declare: Declare) -> Begin: ...
 
     def join(self) -> None: ...
+
+    def take_first(self) -> None: ...
 
     def seed(self) -> None: ...
 
@@ -58,7 +65,7 @@ class ReplicaLink(Protocol):
 
     def handle(self, event: Event) -> None: ...
 
-    def unfetched(self, ready: Ready) -> list[Bucket]: ...
+    def ungiven(self) -> list[Bucket]: ...
 
     def wait(self, done: Callable[[], bool]) -> None: ...
 
@@ -88,7 +95,6 @@ class Replica:
         self.link = link
         self._tables: dict[str, Table] = {}
         self._given: set[str] = set()
-        self._pushed: set[Bucket] = set()
         self._lr: float | None = None
         self._clocked = False
         self._closed = False
@@ -98,13 +104,18 @@ class Replica:
         return self.link.strategy.mode
 
     @property
-    def strategy(self) -> ServerStrategy:
+    def strategy(self) -> Strategy:
         return self.link.strategy
 
     @property
     def staleness(self) -> int:
         """How many iterations this worker is ahead of the slowest, as the last answer knew it."""
-        return max(0, self.iteration - self.link.v)
+        return max(0, self.iteration - self._node.closed)
+
+    @property
+    def _node(self) -> Trainer:
+        assert self.link.node is not None, "something is declared"
+        return self.link.node
 
     # The start.
 
@@ -145,9 +156,7 @@ class Replica:
                 for name, each in values.items():
                     self._view(link.memory.updates, name)[...] = each
                 link.seed()
-            link.handle(Fetch(-1))
-        link.wait(lambda: link.following is not None)
-        if self.leader >= 0:
+            link.take_first()
             link.sit()
         self._next()
 
@@ -158,7 +167,7 @@ class Replica:
         return vector
 
     def _remembered(self) -> list[str]:
-        return list(self.strategy.rule.start(np.zeros(0, np.float32)))
+        return list(self.strategy.remembers)
 
     def recall(self) -> dict[str, Values]:
         """What the servers' rule remembers, each name as one flat array; between iterations."""
@@ -227,7 +236,7 @@ class Replica:
         self._lr = lr
         self._given.add(name)
         for bucket in self._over[name]:
-            if bucket not in self._pushed and self._in[bucket] <= self._given:
+            if self._in[bucket] <= self._given:
                 self._push(bucket, True)
 
     def _turn_to(self, call: str, name: str) -> None:
@@ -261,28 +270,22 @@ class Replica:
             raise NotFinite(self.rank, self.iteration, name)
 
     def _push(self, bucket: Bucket, full: bool) -> None:
-        self._pushed.add(bucket)
         memory = self.link.memory
         update = memory.update(bucket) if full else None
         params = None if self.mode is Mode.GRADIENTS else memory.param(bucket)
-        ready = Ready(bucket, update, self._lr, params)
-        if full and self.mode is Mode.CHANGES and type(self.strategy.gate) is not Always:
-            for piece in self.link.unfetched(ready):
-                np.add(memory.param(piece), memory.update(piece), memory.param(piece))
-        self.link.handle(ready)
+        self.link.handle(Ready(bucket, update, self._lr, params))
 
     def clock(self) -> None:
         """This iteration's updates are in; tables without one count as not changed. The next iteration begins."""
         self._check_declared()
         if self._clocked:
             self.sync()
-        for bucket in self.link.buckets:
-            if bucket not in self._pushed:
-                missing = self._in[bucket] - self._given
-                full = missing != self._in[bucket]
-                if full:
-                    self._clear(bucket, missing)
-                self._push(bucket, full)
+        for bucket in self.link.ungiven():
+            missing = self._in[bucket] - self._given
+            full = missing != self._in[bucket]
+            if full:
+                self._clear(bucket, missing)
+            self._push(bucket, full)
         self._clocked = True
 
     def _clear(self, bucket: Bucket, missing: frozenset[str]) -> None:
@@ -301,8 +304,8 @@ class Replica:
             if name is None:
                 link.wait(lambda: link.following is not None)
             else:
-                wanted = set(self._over[name])
-                link.wait(lambda: wanted <= link.fresh)
+                wanted, answered = self._over[name], self._node.is_answered
+                link.wait(lambda: link.following is not None or all(map(answered, wanted)))
             if link.following is not None:
                 self._next()
         return None if name is None else self.arrays[name]
@@ -311,9 +314,7 @@ class Replica:
         link = self.link
         assert link.following is not None
         self.iteration, link.following = link.following, None
-        link.fresh.clear()
         self._given.clear()
-        self._pushed.clear()
         self._clocked = False
 
     # The end.
@@ -327,7 +328,7 @@ class Replica:
 
     def read_final(self) -> None:
         """After `leave`: wait until all have left, and take the final parameters, which are the same for everyone."""
-        if not self._closed and self._tables and self.link.error is None and self.mode is not Mode.GRADIENTS:
+        if not self._closed and self._tables and self.link.error is None and self.strategy.keeps:
             self.link.read_final()
 
     def cut(self) -> None:

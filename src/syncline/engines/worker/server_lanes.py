@@ -17,7 +17,7 @@ from syncline.engines.net.wiring import Wiring
 from syncline.engines.worker.traffic import Traffic
 from syncline.errors import PeerError, RunError, UsageError
 from syncline.layout import Payload
-from syncline.messages import NodeId, server_id
+from syncline.messages import Message, NodeId, server_id
 
 
 class ServerLanes:
@@ -29,12 +29,22 @@ class ServerLanes:
         self._segment: int | None = None
         self._sharing: set[NodeId] = set()
 
-    def open(self, places: Mapping[int, NodeAddress], values: int, hello: Hello) -> LaneMemory:
-        """Reach every server, and say who this is; the worker's memory, of so many values twice."""
+    def open(
+        self,
+        places: Mapping[int, NodeAddress],
+        values: int,
+        hello: Hello,
+        messages: tuple[type[Message], ...] = (),
+    ) -> LaneMemory:
+        """Reach every server, and say who this is; the worker's memory, of so many values twice.
+
+        `messages`: those of the strategy's own.
+        """
         self._hello = hello
+        self._messages = messages
         lanes = open_lanes(places, self._wiring)
         for number, lane in lanes.items():
-            self._traffic.add(server_id(number), lane.wire)
+            self._traffic.add(server_id(number), lane.wire, messages)
         self._segment = new_segment(values) if any(lane.shared for lane in lanes.values()) else None
         memory = LaneMemory(values, self._segment)
         for number, lane in lanes.items():
@@ -50,7 +60,7 @@ class ServerLanes:
             if server_id(number) in self._traffic:
                 raise PeerError(f"server {number}, which is there already")
             lane = open_lane(number, place, self._wiring, share=self._segment is not None)
-            self._traffic.add(server_id(number), lane.wire)
+            self._traffic.add(server_id(number), lane.wire, self._messages)
             self._greet(number, lane)
         except (RunError, UsageError, OSError) as error:
             return str(error)[:1000]

@@ -36,7 +36,7 @@ from syncline.engines.worker.replica import Replica
 from syncline.engines.worker.solo_link import SoloLink
 from syncline.errors import RunError, UsageError
 from syncline.layout import Values
-from syncline.strategies.server.strategy import Mode
+from syncline.strategies.mode import Mode
 
 MODEL = "model"
 """The name of a model that was given none."""

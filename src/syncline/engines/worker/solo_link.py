@@ -2,74 +2,93 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
+import numpy as np
+
 from syncline.draw import Draw
-from syncline.effects import Deliver, Depart, Effect, Event, Fail, Ready, Received, Send
+from syncline.effects import Deliver, Depart, Event, Fail, Fetch, How, Received, Reject, Send, SetTimer
 from syncline.engines.net.control import Begin, Declare, layout_of
 from syncline.engines.net.shared_memory import LaneMemory
-from syncline.errors import SynclineError
+from syncline.errors import PeerError, SynclineError
 from syncline.layout import Bucket, Values
-from syncline.messages import Member, View, server_id, worker_id
-from syncline.nodes.server.shard import Shard
-from syncline.nodes.server.worker import Worker
-from syncline.placement import checked
-from syncline.strategies.server.strategy import Mode
+from syncline.messages import COORDINATOR, Member, NodeId, View, server_id, worker_id
+from syncline.nodes.driver import Driver
+from syncline.nodes.protocol import Keeper, Trainer
+from syncline.strategies.protocol import Job
 from syncline.strategies.settings import settle, strategy_of
 
-ME, SHARD = worker_id(0), server_id(0)
+ME, SERVER = worker_id(0), server_id(0)
 
 
 class SoloLink:
-    """A worker's link to the one shard of its model."""
+    """A worker's link to the one server of its model, if there is one; the host of both nodes."""
 
     def __init__(self) -> None:
         self.error: SynclineError | None = None
         self.following: int | None = None
-        self.fresh: set[Bucket] = set()
         self.members: tuple[int, ...] = (0,)
+        self.node: Trainer | None = None
+        self._keeper: Keeper | None = None
         self._remembered: dict[str, Values] = {}
-        self.v = 0
+        self._flying: deque[tuple[NodeId, Event]] = deque()
+        """Messages on their way."""
 
     def begin(self, declare: Declare) -> Begin:
-        found = settle({"the program": declare.wishes}, 1, 1)
+        found = settle({"the program": declare.wishes}, None, 1)
         words = {key: word for key, (word, _) in found.items()}
         layout = layout_of(declare.tables)
-        self.strategy = strategy_of(words, 1)
-        (ranges,) = checked(self.strategy.placement, layout, 1)
-        held = self.strategy.buckets(layout, ranges)
-        self.buckets = held[::-1]
+        self.strategy = strategy_of(words, None)
+        self._job = Job(layout, Draw(int(words["seed"])))
+        self._view = View(0, (Member(0, 0, 0),), self.strategy.topology(self._job, range(self.strategy.servers)))
         self.memory = LaneMemory(layout.size)
-        self._draw = Draw(int(words["seed"]))
-        self._view = View(0, (Member(0, 0, 0),), (held,))
-        self._layout = layout
-        self._worker = Worker(0, 0, self.strategy.parts(layout, self._draw), self._view)
+        self.node = self.strategy.trainer(0, 0, self._job, self._view)
+        self._drivers = {ME: Driver(ME, self.node, self)}
         origins = {key: origin for key, (_, origin) in found.items()}
         return Begin(declare.tables, words, self._view, (), 0, declare.model, origins)
 
+    @property
+    def buckets(self) -> tuple[Bucket, ...]:
+        assert self.node is not None
+        return self.node.buckets
+
     def seed(self) -> None:
-        """The shard starts with what lies in the updates."""
-        terms = self.strategy.terms(0, self._layout, self._draw)
+        """The server, or this worker, starts with what lies in the updates."""
+        if not self.strategy.servers:
+            self.memory.params[:] = self.memory.updates
+            return
         pieces = {bucket: self.memory.update(bucket).copy() for bucket in self.buckets}
-        self._shard = Shard(0, pieces, terms, self._view)
+        self._keeper = keeper = self.strategy.keeper(0, self._job, self._view, pieces)
+        self._drivers[SERVER] = Driver(SERVER, keeper, self)
         for name, vector in self._remembered.items():
-            for bucket, held in self._shard.buckets.items():
-                held.optimised.remember(name, vector[bucket.start : bucket.stop])
+            for bucket in self.buckets:
+                keeper.remember(bucket, name, vector[bucket.start : bucket.stop])
+
+    def take_first(self) -> None:
+        assert self.node is not None
+        if self.strategy.servers:
+            self.handle(Fetch(-1))
+        else:
+            self.following = self.node.progress
 
     @property
     def residuals(self) -> dict[Bucket, dict[str, Values]]:
-        return self._worker.memories
+        assert self.node is not None
+        return self.node.memories
 
     def go_on_from(self, iteration: int) -> None:
-        self._worker.earlier = iteration
+        assert self.node is not None
+        self.node.earlier = iteration
 
     def remind(self, name: str) -> None:
         self._remembered[name] = self.memory.updates.copy()
 
     def recall(self, name: str) -> None:
-        for bucket, held in self._shard.buckets.items():
-            self.memory.update(bucket)[:] = held.memory[name]
+        assert self._keeper is not None
+        for bucket in self.buckets:
+            self.memory.update(bucket)[:] = self._keeper.remembered(bucket)[name]
 
     def join(self) -> None:
         raise AssertionError("a run of one has nobody to join")
@@ -77,37 +96,43 @@ class SoloLink:
     def sit(self) -> None:
         """Everyone is there."""
 
+    # The host of the nodes.
+
     def handle(self, event: Event) -> None:
         """Tell the worker something; whatever follows from it happens at once."""
         now = monotonic()
-        waiting = [(ME, effect) for effect in self._worker.handle(event, now)]
-        while waiting:
-            source, effect = waiting.pop(0)
-            if type(effect) is Send:
-                if effect.to.role == "coordinator":
-                    continue  # the membership of one
-                node = self._shard if effect.to == SHARD else self._worker
-                answer = node.handle(Received(source, effect.message, effect.payload), now)
-                waiting += [(effect.to, each) for each in answer]
-            else:
-                self._perform(effect)
+        self._flying = deque([(ME, event)])
+        while self._flying:
+            to, event = self._flying.popleft()
+            if to != COORDINATOR:  # it has nothing to say about the membership of one
+                self._drivers[to].tell(event, now)
 
-    def _perform(self, effect: Effect) -> None:
-        if type(effect) is Deliver:
-            self.fresh.add(effect.bucket)
-            if effect.payload is not None:
-                self.memory.param(effect.bucket)[:] = effect.payload
-            elif self.strategy.mode is Mode.GRADIENTS:
-                self.memory.param(effect.bucket)[:] = 0  # nobody had a gradient
-            if effect.next is not None:
-                self.v = self.following = effect.next
-        elif type(effect) is Fail:
-            raise effect.error
-        else:
-            raise SynclineError(f"a run of one cannot perform {effect}")
+    def send(self, me: NodeId, send: Send) -> None:
+        self._flying.append((send.to, Received(me, send.message, send.payload)))
 
-    def unfetched(self, ready: Ready) -> list[Bucket]:
-        return self._worker.unfetched(ready)
+    def deliver(self, me: NodeId, deliver: Deliver) -> None:
+        place, payload = self.memory.param(deliver.bucket), deliver.payload
+        if deliver.how is How.ZERO:
+            place[:] = 0
+        elif payload is not None and deliver.how is How.REPLACE:
+            place[:] = payload
+        elif payload is not None and deliver.how is How.ADD:
+            np.add(place, payload, place)
+        if deliver.next is not None:
+            self.following = deliver.next
+
+    def set_timer(self, me: NodeId, timer: SetTimer) -> None:
+        """Nothing is lost here, so nothing needs to be done again; what waits for time alone does not happen."""
+
+    def reject(self, me: NodeId, reject: Reject) -> None:
+        raise PeerError(reject.reason)
+
+    def fail(self, me: NodeId, fail: Fail) -> None:
+        raise fail.error
+
+    def ungiven(self) -> list[Bucket]:
+        assert self.node is not None
+        return [] if self.following is not None else [each for each in self.buckets if not self.node.is_given(each)]
 
     def wait(self, done: Callable[[], bool]) -> None:
         assert done(), "in a run of one everything has happened already"
@@ -116,8 +141,9 @@ class SoloLink:
         self.handle(Depart())
 
     def read_final(self) -> None:
-        for bucket, held in self._shard.buckets.items():
-            self.memory.param(bucket)[:] = held.params
+        assert self._keeper is not None
+        for bucket, params in self._keeper.params().items():
+            self.memory.param(bucket)[:] = params
 
     def close(self) -> None:
         """There is nothing to close."""

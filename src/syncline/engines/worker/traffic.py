@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 from math import inf
 from time import monotonic
 
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.connections import ConnectionReader, Connections
+from syncline.engines.net.event_loop import EventLoop
 from syncline.engines.net.frames import Frame
 from syncline.engines.net.tcp_liveness import TcpLiveness
 from syncline.engines.process import say
 from syncline.engines.worker.background_thread import BackgroundThread
 from syncline.errors import RunError, SynclineError
-from syncline.messages import COORDINATOR, NodeId
+from syncline.messages import COORDINATOR, Message, NodeId
 
 NOTICE_SECONDS = 10.0
 """Whoever waits longer than this at the start is told for what."""
@@ -48,21 +50,40 @@ class Traffic:
     def __contains__(self, id: NodeId) -> bool:
         return id in self._wires
 
-    def add(self, id: NodeId, wire: Connection) -> None:
-        self._wires.add(id, wire)
+    @property
+    def loop(self) -> EventLoop:
+        return self._wires.loop
+
+    def add(self, id: NodeId, wire: Connection, messages: tuple[type[Message], ...] = ()) -> None:
+        self._wires.add(id, wire, messages)
+
+    def call(
+        self,
+        id: NodeId,
+        wire: Connection,
+        shaken: ssl.SSLSocket | None,
+        hello: Frame,
+        messages: tuple[type[Message], ...],
+    ) -> None:
+        """A connection whose handshake of TLS is yet to come; `hello` is said first."""
+        self._wires.call(id, wire, shaken, hello, messages)
+
+    def known(self, id: NodeId, wire: Connection, messages: tuple[type[Message], ...], limit: int) -> None:
+        """A connection that was accepted, and whose peer has said who it is."""
+        self._wires.known(id, wire, messages, limit)
 
     def end(self, id: NodeId) -> None:
         """Close a connection without a word to anybody."""
         self._wires.end(id)
 
-    def send(self, to: NodeId, message: Frame, payload: memoryview | None = None) -> None:
-        """Send a frame; the payload stays as it is until it is answered."""
+    def send(self, to: NodeId, message: Frame, payload: memoryview | None = None, *, lasting: bool = True) -> None:
+        """Send a frame; a `lasting` payload stays as it is until it is answered, so it is not copied."""
         with self.turn:
             if self.error is not None:
                 raise self.error
             if to not in self._wires:
                 raise self.fail(RunError(NO_COORDINATOR.format("") if to == COORDINATOR else f"{to} is gone"))
-            self._wires.send(to, message, payload)
+            self._wires.send(to, message, payload, lasting=lasting)
             if payload is not None and (payload.nbytes >= MUCH or self._wires.waiting):
                 self.turn.wake()
 
@@ -77,7 +98,7 @@ class Traffic:
                 left = began + seconds - now
                 if left < 0:
                     raise RunError(f"nothing was heard for {seconds:g} s")
-                self._wires.turn(1000 * min(left, LOOK_SECONDS))
+                self._wires.turn(min(left, LOOK_SECONDS))
                 now = monotonic()
                 if now - looked >= LOOK_SECONDS:
                     silence, looked = silence or TcpLiveness(), now  # new: nobody has looked while the program computed
@@ -95,7 +116,7 @@ class Traffic:
         """The coordinator may know more of a loss, and says so: that is the better error."""
         until = monotonic() + REASON_SECONDS
         while COORDINATOR in self._wires and monotonic() < until:
-            self._wires.turn(1000 * max(until - monotonic(), 0.0))
+            self._wires.turn(max(until - monotonic(), 0.0))
 
     def close(self) -> None:
         self.turn.close()

@@ -10,18 +10,16 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from syncline.layout import Bucket
-from syncline.messages import NodeId, server_id
-
-Holders = tuple[tuple[Bucket, ...], ...]
-"""By server number."""
+from syncline.messages import Holders, NodeId, server_id
 
 
 class BucketMap:
     """Who holds which bucket in a view."""
 
-    __slots__ = ("_order", "_starts", "holder", "size")
+    __slots__ = ("_order", "_starts", "holder", "holders", "size")
 
     def __init__(self, holders: Holders) -> None:
+        self.holders = holders
         self.holder: Mapping[Bucket, NodeId] = {
             bucket: server_id(number) for number, held in enumerate(holders) for bucket in held
         }
@@ -49,6 +47,20 @@ class BucketMap:
         """Who holds the bucket that this range lies in."""
         around = self.around(piece)
         return None if around is None else self.holder[around]
+
+    @property
+    def is_whole(self) -> bool:
+        """Is every value of the model held, from the first to the last, and only once?"""
+        stops = [0, *(bucket.stop for bucket in self._order)]
+        return self._starts == stops[:-1] and len(self._order) == sum(map(len, self.holders))
+
+    def covers(self, size: int) -> bool:
+        """Is this a placement of a model of so many values?"""
+        return self.is_whole and self.size == size
+
+    def follows(self, before: BucketMap) -> bool:
+        """Can this be the next placement: the same values, with buckets that are pieces of those before?"""
+        return self.is_whole and self.size == before.size and set(self._starts).issuperset(before._starts)
 
     def is_row(self, whole: Bucket) -> bool:
         """Is this range a row of whole buckets, as a bucket of an earlier view is?"""

@@ -1,12 +1,7 @@
-"""The coordinator: the only node that makes views.
+"""The coordinator of the server strategy: membership, and which server holds what.
 
-1. A view numbers the live members, their incarnations and the placement; it goes to every server and every member.
-2. A joiner, and a restarted worker is one, is first a member without a first iteration. Each server reports its largest
-   V on such a view; once all have, the joiner's first iteration is 1 + the largest report, in a further view.
-   The servers of a view are those that hold something in it.
-3. Whoever is lost, leaves, or comes back in a newer incarnation is removed at once. An incarnation that was removed
-   never comes back: it is told that it is `Gone`.
-4. A server that is admitted or dismissed changes the placement, in a view of its own. The next change of the placement
+1. The servers of a view are those that hold something in it. They are the ones that report (membership.py).
+2. A server that is admitted or dismissed changes the placement, in a view of its own. The next change of the placement
    waits until every server of the old view and of the new one has said that it is settled; members come and go all the
    while. The number of a server that was dismissed is never used again; as long as it is there it is sent views, so
    that it can tell who is `Gone`.
@@ -16,26 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from syncline.effects import Admit, Dismiss, Effect, Event, Lost, Received, Send
-from syncline.errors import PeerError, UsageError
-from syncline.messages import Gone, JoinRequest, LeaveNotice, Member, Report, Settled, View, server_id, worker_id
-from syncline.nodes.server.bucket_map import Holders
+from syncline.effects import Admit, Dismiss, Effect, Event, Received
+from syncline.errors import UsageError
+from syncline.messages import Holders, NodeId, Settled, View, server_id
+from syncline.nodes.membership import Membership
 
 Replace = Callable[[Holders, Collection[int]], Holders]
 """Which buckets each of these servers is to hold, given who holds which now."""
 
 
-class Coordinator:
-    """Membership and placement; not on the data path. A node."""
+class Coordinator(Membership):
+    """Membership and placement. A node."""
 
     def __init__(self, view: View, replace: Replace | None = None) -> None:
         """`replace`: None, if servers neither come nor go."""
-        self._number = view.view
+        super().__init__(view)
         self._holders = view.holders
-        self._members = {member.worker: member for member in view.members}
-        self._latest = {member.worker: member.incarnation for member in view.members}
-        """The newest incarnation of each worker that was ever seen."""
-        self._reports: dict[int, int] = {}
         self._replace = replace
         self._servers = {number for number, held in enumerate(view.holders) if held}
         self._wanted = set(self._servers)
@@ -46,10 +37,6 @@ class Coordinator:
         self._movers: frozenset[int] = frozenset()
         self.moved = view.view
         """The view that brought the present placement."""
-
-    @property
-    def view(self) -> View:
-        return View(self._number, tuple(self._members[worker] for worker in sorted(self._members)), self._holders)
 
     @property
     def servers(self) -> frozenset[int]:
@@ -68,55 +55,19 @@ class Coordinator:
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         match event:
-            case Received(source, JoinRequest(incarnation=incarnation)):
-                return self._join(source.number, incarnation)
-            case Received(source, LeaveNotice(incarnation=incarnation)):
-                return self._remove(source.number, incarnation)
-            case Received(source, Report(view=number, largest=largest)):
-                return self._report(source.number, number, largest)
             case Received(source, Settled(view=number)):
                 return self._settle(source.number, number)
             case Admit(server):
                 return self._admit(server)
             case Dismiss(server):
                 return self._dismiss(server)
-            case Lost(worker, incarnation):
-                return [*self._remove(worker, incarnation), self._gone(worker, incarnation)]
-        raise PeerError(f"the coordinator cannot handle {event}")
+        return super().handle(event, now)
 
-    def _join(self, worker: int, incarnation: int) -> list[Effect]:
-        member = self._members.get(worker)
-        if member is not None and member.incarnation == incarnation:
-            return []
-        if incarnation <= self._latest.get(worker, -1):
-            return [self._gone(worker, incarnation)]
-        self._latest[worker] = incarnation
-        self._members[worker] = Member(worker, incarnation, None)
-        return self._publish()
+    def _reporters(self) -> Collection[NodeId]:
+        return {server_id(number) for number in self._servers}
 
-    def _remove(self, worker: int, incarnation: int) -> list[Effect]:
-        """Remove this incarnation; an earlier one that is still a member is gone as well."""
-        self._latest[worker] = max(incarnation, self._latest.get(worker, -1))
-        member = self._members.get(worker)
-        if member is None or member.incarnation > incarnation:
-            return []
-        del self._members[worker]
-        return self._publish()
-
-    def _gone(self, worker: int, incarnation: int) -> Effect:
-        return Send(worker_id(worker), Gone(self._number, incarnation))
-
-    def _report(self, server: int, number: int, largest: int) -> list[Effect]:
-        if number != self._number or server not in self._servers:
-            return []
-        self._reports[server] = largest
-        if len(self._reports) < len(self._servers):
-            return []
-        first = 1 + max(self._reports.values())
-        for worker, member in self._members.items():
-            if member.first is None:
-                self._members[worker] = Member(worker, member.incarnation, first)
-        return self._publish()
+    def _audience(self) -> Collection[NodeId]:
+        return [server_id(number) for number in range(len(self._holders))]
 
     # Servers.
 
@@ -151,16 +102,9 @@ class Coordinator:
         """Begin the next change of the placement, if one is wanted and none is under way."""
         if self._unsettled or self._wanted == self._servers or self._replace is None:
             return []
-        self._holders = self._replace(self._holders, self._wanted)
+        self._topology = self._holders = self._replace(self._holders, self._wanted)
         self._unsettled = self._servers | self._wanted
         self._movers = frozenset(self._unsettled)
         self._servers = set(self._wanted)
         self.moved = self._number + 1
         return self._publish()
-
-    def _publish(self) -> list[Effect]:
-        self._number += 1
-        self._reports.clear()
-        view = self.view
-        servers = [server_id(number) for number in range(len(self._holders))]
-        return [Send(to, view) for to in (*servers, *(worker_id(member.worker) for member in view.members))]

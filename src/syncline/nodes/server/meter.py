@@ -1,4 +1,4 @@
-"""The meter: what a run is judged by, read off the events and effects of its nodes.
+"""The meter of the server strategy.
 
 A pull is delayed if its shard does not answer it at once; a worker waits while any of its pulls is parked.
 """
@@ -7,23 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from syncline.effects import Effect, Event, Received, Send
 from syncline.layout import Bucket
-from syncline.messages import ANSWERS, Answer, Gone, Handover, Moved, Params, Pull, Push, Wants
+from syncline.messages import ANSWERS, Answer, Gone, Handover, Moved, NodeId, Params, Pull, Push, Wants
+from syncline.nodes.meter import Meter
 
 _Pull = tuple[int, int, Bucket]
 """(worker, incarnation, bucket)"""
-
-
-class Span(NamedTuple):
-    """What a worker did from when to when: "compute" or "wait"."""
-
-    worker: int
-    start: float
-    stop: float
-    what: str
 
 
 @dataclass(slots=True)
@@ -34,26 +25,20 @@ class _Waiting:
     since: float = 0.0
 
 
-class Meter:
-    """Delays, waiting, and computing; with `spans`, also who did what when."""
+class PullMeter(Meter):
+    """Delayed pulls, and the time in which workers wait for them."""
+
+    observes = "server"
 
     def __init__(self, spans: bool = False) -> None:
-        self.delayed_pulls = 0
-        self.waiting_seconds = 0.0
-        self.compute_seconds = 0.0
-        self.spans: list[Span] | None = [] if spans else None
+        super().__init__(spans)
         self._parked: dict[_Pull, _Waiting] = {}
         self._last_delayed: dict[tuple[int, int], tuple[int, int]] = {}
         self._waiting: dict[tuple[int, int], _Waiting] = {}
         self._cut = False
         """A bucket has moved, so that a pull may be answered piece by piece."""
 
-    def computed(self, worker: int, start: float, stop: float) -> None:
-        self.compute_seconds += stop - start
-        if self.spans is not None:
-            self.spans.append(Span(worker, start, stop, "compute"))
-
-    def handled(self, server: int, event: Event, effects: Iterable[Effect], now: float) -> None:
+    def handled(self, me: NodeId, event: Event, effects: Iterable[Effect], now: float) -> None:
         """Note which pulls a shard has parked and released by handling this event."""
         asked: Push | Pull | None = None
         asker, parked = -1, self._parked
@@ -72,20 +57,15 @@ class Meter:
             elif type(effect) is Send and type(effect.message) is Handover:
                 self._cut = True
         if asked is not None:
-            self._park(server, asker, asked, now)
+            self._park(me.number, asker, asked, now)
 
     def close(self, now: float) -> None:
         """The run is over: who still waits has waited until now."""
         for (worker, _), waiting in self._waiting.items():
             if waiting.count and now > waiting.since:
-                self._waited(worker, waiting.since, now)
+                self.waited(worker, waiting.since, now)
         self._waiting.clear()
         self._parked.clear()
-
-    def _waited(self, worker: int, since: float, now: float) -> None:
-        self.waiting_seconds += now - since
-        if self.spans is not None and now > since:
-            self.spans.append(Span(worker, since, now, "wait"))
 
     def _park(self, server: int, worker: int, asked: Push | Pull, now: float) -> None:
         if type(asked) is Push and asked.wants is Wants.NOTHING:
@@ -113,7 +93,7 @@ class Meter:
         if waiting is not None:
             waiting.count -= 1
             if waiting.count == 0:
-                self._waited(key[0], waiting.since, now)
+                self.waited(key[0], waiting.since, now)
 
     def _parked_whole(self, key: _Pull) -> _Pull | None:
         """The parked pull that this one is a piece of."""

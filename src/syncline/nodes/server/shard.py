@@ -16,16 +16,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import inf
 
-from syncline.effects import Change, Effect, Event, Received, Send
+import numpy as np
+
+from syncline.effects import Change, Effect, Event, Received, Reject, Send
 from syncline.errors import PeerError
-from syncline.layout import Bucket, Values
+from syncline.layout import Bucket, Payload, Values
 from syncline.messages import (
     COORDINATOR,
     Gone,
     Handover,
+    Member,
     Moved,
     Pull,
     Push,
@@ -36,10 +39,12 @@ from syncline.messages import (
     Wants,
     server_id,
 )
+from syncline.nodes.protocol import Counts
 from syncline.nodes.server.bucket import HeldBucket
 from syncline.nodes.server.bucket_map import bucket_map_of
-from syncline.nodes.server.handover import in_force, pack, unpack
+from syncline.nodes.server.handover import in_force, pack, parted, unpack
 from syncline.nodes.server.shard_terms import ShardTerms
+from syncline.nodes.server.update_writer import bucket_codec, check_written
 
 _NOTHING, _TAKEN = Skipped.NOTHING, Wants.TAKEN  # a member of an enum is slow to look up
 
@@ -97,6 +102,33 @@ class Shard:
         self._holders = view.holders
         self.buckets = {name: HeldBucket(name, params, terms) for name, params in pieces.items()}
 
+    def params(self) -> dict[Bucket, Values]:
+        return {name: bucket.params for name, bucket in self.buckets.items()}
+
+    def param(self, bucket: Bucket) -> Values | None:
+        held = self.buckets.get(bucket)
+        return None if held is None else held.params
+
+    def counts(self) -> Counts:
+        least = min((bucket.v for bucket in self.buckets.values()), default=0)
+        tally = self.tally
+        return Counts(tally.updates, tally.dropped, least, tally.pushes_skipped, tally.fetches_skipped)
+
+    def remembered(self, bucket: Bucket) -> Mapping[str, Values]:
+        return self.buckets[bucket].memory
+
+    def remember(self, bucket: Bucket, name: str, values: Values) -> None:
+        self.buckets[bucket].optimised.remember(name, values)
+
+    def in_force(self) -> Change:
+        return Change(self.terms.model, self.terms.release)
+
+    def all_hold(self, members: Iterable[Member]) -> None:
+        """These workers hold the first parameters without a message."""
+        for bucket in self.buckets.values():
+            if bucket.teller is not None:
+                bucket.teller.all_hold(members, bucket.params)
+
     def handle(self, event: Event, now: float) -> list[Effect]:
         out: list[Effect] = []
         if type(event) is Received:
@@ -133,6 +165,8 @@ class Shard:
         elif type(message) is not Push:
             bucket.pull(event, message, now, out)  # type: ignore[arg-type]
         else:
+            if terms.checks and message.size and event.payload is not None:
+                check_written(bucket.codec, event.payload, bucket.name.size)
             taken = bucket.push(event, message, now, out)  # type: ignore[arg-type]
             if taken:
                 self.tally.take(source.number, message)
@@ -176,8 +210,15 @@ class Shard:
             if type(event.message) is Handover:
                 self._take_over(event, event.message, now, out)
             else:
-                self._request(event, event.message, now, out)  # type: ignore[arg-type]
+                self._judge(event, now, out)
         self._settle(out)
+
+    def _judge(self, event: Received, now: float, out: list[Effect]) -> None:
+        """A request that has waited: what is wrong with it is its sender's fault."""
+        try:
+            self._request(event, event.message, now, out)  # type: ignore[arg-type]
+        except PeerError as error:
+            out.append(Reject(event.source, str(error)))
 
     def _set_members(self, view: View) -> None:
         self.terms.adopt(view)
@@ -213,6 +254,8 @@ class Shard:
             return
         if message.bucket not in self._due or event.payload is None:
             raise PeerError(f"server {self.number} got {message.bucket} from {event.source}, which it does not await")
+        if self.terms.checks:
+            self._check_arrays(message, event.payload)
         bucket = self.buckets[message.bucket] = unpack(message, event.payload, self.terms)
         for parked in message.parked:
             member = self.terms.members.get(parked.worker)
@@ -224,9 +267,16 @@ class Shard:
             bucket.model_changed(now, out)
         waiting = self._due.pop(message.bucket)
         for each in waiting:
-            self._request(each, each.message, now, out)  # type: ignore[arg-type]
+            self._judge(each, now, out)
         if not self._due:
             self._heed_joiners(out)
+
+    def _check_arrays(self, message: Handover, payload: Payload) -> None:
+        """Raise PeerError unless what codecs have written in a handover is what they write."""
+        codec = bucket_codec(self.terms.codec, self.terms.layout, message.bucket)
+        for array in parted(payload, message.arrays):
+            if array.dtype == np.uint8:
+                check_written(codec, array, message.bucket.size)
 
     def _settle(self, out: list[Effect]) -> None:
         if not self._settled and not self._due:

@@ -77,6 +77,9 @@ class ShardTerms:
     at_close: bool = False
     """The model keeps a round's updates and applies them together."""
 
+    checks: bool = False
+    """Updates come from other processes: what a codec has written is checked before it is read."""
+
     def __post_init__(self) -> None:
         self.keeps = self.rule.keeps
         self.gated = type(self.gate) is not Always

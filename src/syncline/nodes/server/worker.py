@@ -16,11 +16,14 @@
    way stands for each piece of its bucket that is not answered: whoever holds a piece answers for it, the old holder
    for all of them, or it says `Moved`, and what is not answered is sent on, piece by piece.
 9. The application may go on in buckets of an earlier view: an update of one is an update of each of its pieces.
+10. A server may answer for a bucket that it holds, or held in a view in which it was asked or after it. An answer with
+   a newer view waits for that view. Anything else breaks the protocol.
+11. Where an answer will bring no parameters (a skipped fetch), the application's own change is added to what it holds.
 """
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from itertools import zip_longest
 
 from msgspec.structs import replace
 
@@ -33,15 +36,17 @@ from syncline.effects import (
     Event,
     Fail,
     Fetch,
+    How,
     Ready,
     Received,
+    Reject,
     Send,
     SetTimer,
     Timer,
 )
 from syncline.errors import GoneError, NotFinite, PeerError
 from syncline.gates import Always
-from syncline.layout import Bucket, Payload, Values, is_finite
+from syncline.layout import VALUE_BYTES, Bucket, Payload, Values, is_finite
 from syncline.messages import (
     ANSWERS,
     COORDINATOR,
@@ -50,6 +55,7 @@ from syncline.messages import (
     JoinRequest,
     LeaveNotice,
     Member,
+    Message,
     Moved,
     NodeId,
     Params,
@@ -60,22 +66,20 @@ from syncline.messages import (
     View,
     Wants,
 )
-from syncline.nodes.server.bucket_map import bucket_map_of
+from syncline.nodes.phase import Phase
+from syncline.nodes.protocol import Counts
+from syncline.nodes.server.bucket_map import BucketMap, bucket_map_of
 from syncline.nodes.server.reply_codec import ReplyReader
 from syncline.nodes.server.update_writer import Writers, check_written, encoded_bytes, is_plain
 from syncline.nodes.server.worker_gate import WorkerGate
 from syncline.nodes.server.worker_parts import WorkerParts
 
-
-class Phase(Enum):
-    JOINING = auto()
-    RUNNING = auto()
-    LEAVING = auto()
-    GONE = auto()
-
-
 JOINING, RUNNING, LEAVING, GONE = Phase  # a member of an enum is slow to look up, and every message asks
 _PARAMS, _NOTHING = Wants.PARAMS, Skipped.NOTHING
+_REPLACE, _ADD, _ZERO = How
+
+MOST_EARLY = 1 << 10
+"""How many answers with a newer view may wait for it, beside one for each bucket."""
 
 
 class Worker:
@@ -83,6 +87,7 @@ class Worker:
 
     __slots__ = (
         "_awaited",
+        "_began_with",
         "_cut",
         "_deferred",
         "_gating",
@@ -92,11 +97,13 @@ class Worker:
         "_left",
         "_lr",
         "_parts",
+        "_past",
         "_read",
         "_sent",
         "_view",
         "_was_late",
         "_writers",
+        "closed",
         "earlier",
         "incarnation",
         "number",
@@ -117,7 +124,12 @@ class Worker:
         self.earlier = 0
         """The iterations of a run that this one goes on with: what the codec draws goes on too."""
         self.phase = JOINING
+        self.closed = 0
         self._parts = parts
+        self._began_with = view.holders
+        """The placement whose buckets the application hands its updates in."""
+        self._past: list[tuple[int, BucketMap]] = []
+        """Earlier placements that may still be answered by, each with the view that replaced it."""
         self._gating: WorkerGate | None = None
         if type(parts.gate) is not Always:
             self._gating = WorkerGate(number, parts.gate, parts.layout, parts.draw, parts.weight)
@@ -168,12 +180,32 @@ class Worker:
         """Is there an update that its gate has not let go?"""
         return self._gating is not None and bool(self._gating.held)
 
+    @property
+    def buckets(self) -> tuple[Bucket, ...]:
+        """In which the application hands its updates in: last ones first, a bucket of each server in turn."""
+        rows = zip_longest(*(held[::-1] for held in self._began_with))
+        return tuple(bucket for row in rows for bucket in row if bucket is not None)
+
+    def is_given(self, bucket: Bucket) -> bool:
+        if bucket in self._holder:
+            return bucket in self._sent
+        return self._sent.issuperset(self._cut.inside(bucket))
+
+    def is_answered(self, bucket: Bucket) -> bool:
+        if bucket in self._holder:
+            return bucket in self._sent and bucket not in self._awaited
+        pieces = self._cut.inside(bucket)
+        return self._sent.issuperset(pieces) and self._awaited.keys().isdisjoint(pieces)
+
+    def counts(self) -> Counts:
+        return Counts()
+
     def awaits(self, answer: Params) -> bool:
         """Is this the answer that one of its buckets waits for? Then the parameters may go where they belong."""
         name = answer.bucket
         awaited = [self._awaited.get(piece) for piece in ((name,) if name in self._holder else self._pieces(name))]
         return answer.incarnation == self.incarnation and any(
-            each is not None and answer.progress == each.message.progress  # type: ignore[union-attr]
+            each is not None and answer.progress == each.message.progress  # type: ignore[attr-defined]
             for each in awaited
         )
 
@@ -182,9 +214,32 @@ class Worker:
         around = self._cut.around(name)
         return self._cut.inside(name) or ([] if around is None else [around])
 
-    def awaited(self) -> list[tuple[Bucket, NodeId, Push | Pull]]:
-        """What waits for an answer: each piece, whom it was asked of, and in which words."""
-        return [(piece, send.to, send.message) for piece, send in self._awaited.items()]  # type: ignore[misc]
+    # Who may say what.
+
+    def place_of(self, source: NodeId, message: Message, size: int) -> Bucket | None:
+        if type(message) is not Params:
+            raise PeerError(f"{type(message).__name__} with a payload")
+        bucket, written, full = message.bucket, message.size, message.bucket.size * VALUE_BYTES
+        early, awaited = message.view > self._view, self.awaits(message)
+        if not (awaited if early else self._may_answer(source, bucket)):
+            raise PeerError(f"Params of {bucket}, which it does not hold, or was not asked for")
+        if size != (written or full) or written > full:
+            raise PeerError(f"Params of {bucket} with a payload of {size:,} bytes")
+        return bucket if awaited and not early and not written else None
+
+    def _may_answer(self, source: NodeId, bucket: Bucket) -> bool:
+        """Does this server hold the bucket, or did it when it could be asked by that name?"""
+        if self._holder.get(bucket) == source:
+            return True
+        return any(cut.holder.get(bucket) == source for _, cut in self._past)
+
+    def waits_for(self, server: NodeId) -> bool:
+        """May an answer come from this server: was it asked, or has it held since then what was asked for?"""
+        for piece, send in self._awaited.items():
+            since: int = send.message.view
+            if send.to == server or any(u > since and cut.holder_of(piece) == server for u, cut in self._past):
+                return True
+        return False
 
     def _obey(self, event: Event, out: list[Effect]) -> None:
         match event:
@@ -217,21 +272,16 @@ class Worker:
         read, skipped, wants = self._read.get(bucket, 0), _NOTHING, _PARAMS
         if self._gating is not None:
             update, read, skipped, fetches = self._gating.judge(i, ready, read)
-            wants = _PARAMS if fetches else Wants.TAKEN
+            if not fetches:
+                wants = Wants.TAKEN
+                if parts.of_changes and ready.payload is not None:
+                    out.append(Deliver(bucket, ready.payload, None, _ADD))
         self._lr = ready.lr
         push = Push(self._view, self.incarnation, i, bucket, read, wants, ready.lr, update is None, 0, 0, skipped)
         if self._writers is None and self._hearer is None:
             self._send(bucket, push, update, out)
         else:
             self._send_written(push, update, out)
-
-    def unfetched(self, ready: Ready) -> list[Bucket]:
-        """The pieces of this bucket whose answers will bring no parameters, if this is handed in."""
-        if self._gating is None:
-            return []
-        whole = ready.bucket in self._holder
-        pieces = [ready] if whole else [self._piece_ready(ready, each) for each in self._cut.inside(ready.bucket)]
-        return [each.bucket for each in pieces if not self._gating.fetches(self.progress, each)]
 
     def _send_written(self, push: Push, update: Values | None, out: list[Effect]) -> None:
         """Send a push whose update is written by a codec, or whose answer will be a change."""
@@ -242,9 +292,10 @@ class Worker:
         holds = 0 if self._hearer is None else self._hearer.holds(bucket)
         self._send(bucket, replace(push, size=encoded_bytes(payload), holds=holds), payload, out)
 
-    def check_reply(self, bucket: Bucket, payload: Payload) -> None:
+    def _check_reply(self, answer: Params, payload: Payload) -> None:
         """Raise PeerError unless these bytes, which came in, are a reply about this bucket."""
-        check_written(Dense() if self._hearer is None else self._hearer.codec_of(bucket), payload, bucket.size)
+        codec = Dense() if self._hearer is None else self._hearer.codec_of(answer.bucket)
+        check_written(codec, payload, answer.bucket.size)
 
     @property
     def memories(self) -> dict[Bucket, Memory]:
@@ -277,7 +328,7 @@ class Worker:
         out.append(send)
 
     def _resend(self, progress: object, out: list[Effect]) -> None:
-        again = [send for send in self._awaited.values() if send.message.progress == progress]  # type: ignore[union-attr]
+        again = [send for send in self._awaited.values() if send.message.progress == progress]  # type: ignore[attr-defined]
         if again and self._parts.patience is not None:
             out.extend(dict.fromkeys(again))
             out.append(SetTimer(("resend", progress), self._parts.patience))
@@ -301,11 +352,14 @@ class Worker:
         if awaited is None:
             self._receive_cut(event, answer, out)  # type: ignore[arg-type]
             return
-        if answer.progress != awaited.message.progress:  # type: ignore[union-attr]
+        if answer.progress != awaited.message.progress:  # type: ignore[attr-defined]
             return
         if answer.view > self._view:
-            self._deferred.append(event)
-        elif kind is Moved:
+            self._defer(event)
+            return
+        if awaited.to is not event.source and not self._may_answer(event.source, answer.bucket):
+            raise PeerError(f"{kind.__name__} of {answer.bucket}, which it does not hold")
+        if kind is Moved:
             self._send_on(event, answer, [answer.bucket], out)  # type: ignore[arg-type]
         else:
             self._answered(answer, event.payload, out)  # type: ignore[arg-type]
@@ -316,35 +370,53 @@ class Worker:
         if bucket in self._holder:
             return
         if answer.view > self._view:
-            self._deferred.append(event)
+            self._defer(event)
             return
+        if not self._may_answer(event.source, bucket):
+            raise PeerError(f"{type(answer).__name__} of {bucket}, which it does not hold")
         pieces = [
             piece
             for piece in self._cut.inside(bucket)
-            if piece in self._awaited and self._awaited[piece].message.progress == answer.progress  # type: ignore[union-attr]
+            if piece in self._awaited and self._awaited[piece].message.progress == answer.progress  # type: ignore[attr-defined]
         ]
         if type(answer) is Moved:
             self._send_on(event, answer, pieces, out)
             return
         payload = event.payload
-        if pieces and self._hearer is not None and type(answer) is Params and payload is not None:
-            payload = self._hearer.hear(answer, payload)
+        if pieces and type(answer) is Params and payload is not None:
+            payload = self._values_of(answer, payload)
         for piece in pieces:
             values = None if payload is None else payload[self._parts.within(bucket, piece)]
             self._deliver(replace(answer, bucket=piece), values, out)  # type: ignore[arg-type]
 
     def _answered(self, message: Params | Taken, payload: Payload | None, out: list[Effect]) -> None:
-        if self._hearer is not None and type(message) is Params and payload is not None:
-            payload = self._hearer.hear(message, payload)
+        if type(message) is Params and payload is not None:
+            payload = self._values_of(message, payload)
         self._deliver(message, payload, out)
+
+    def _values_of(self, answer: Params, payload: Payload) -> Payload:
+        """The parameters, or the round's mean, that this payload is."""
+        if self._parts.checks and answer.size:
+            self._check_reply(answer, payload)
+        return payload if self._hearer is None else self._hearer.hear(answer, payload)
+
+    def _defer(self, event: Received) -> None:
+        """Keep this for the view that it names."""
+        if len(self._deferred) > len(self._holder) + MOST_EARLY:
+            raise PeerError("too many answers with a view that nobody else knows of")
+        self._deferred.append(event)
 
     def _deliver(self, message: Params | Taken, payload: Payload | None, out: list[Effect]) -> None:
         bucket = message.bucket
         del self._awaited[bucket]
+        how = _REPLACE
         if type(message) is Params:
             self._read[bucket] = message.version
+        elif self._parts.of_means:
+            how = _ZERO
         if self._gating is not None:
             self._gating.answered(message)
+        self.closed = message.v
         if self._least_v is None or message.v < self._least_v:
             self._least_v = message.v
         if message.late:
@@ -356,7 +428,7 @@ class Worker:
             if self._was_late:
                 following = max(following, self._least_v)
             self._begin(following)
-        out.append(Deliver(bucket, payload, following))
+        out.append(Deliver(bucket, payload, following, how))
         if self.phase is LEAVING:
             self._leave_if_idle(out)
 
@@ -408,6 +480,8 @@ class Worker:
     def _adopt(self, view: View, out: list[Effect]) -> None:
         if view.view <= self._view:
             return
+        if view.holders is not self._cut.holders:
+            self._check_follows(view)
         self._set_view(view)
         me = self._member(view)
         if me is None:
@@ -420,12 +494,24 @@ class Worker:
             self._fetch(me.first - 1, out)
         waiting, self._deferred = self._deferred, []
         for event in waiting:
-            self._receive(event, out)
+            try:
+                self._receive(event, out)
+            except PeerError as error:
+                out.append(Reject(event.source, str(error)))
+
+    def _check_follows(self, view: View) -> None:
+        """A move may cut buckets, but join none, and lose none."""
+        after = bucket_map_of(view.holders)
+        if after is not self._cut and not after.follows(self._cut):
+            raise PeerError("a view in which servers hold other buckets than pieces of the present ones")
 
     def _set_view(self, view: View) -> None:
-        self._view = view.view
         before, self._cut = self._cut, bucket_map_of(view.holders)
+        self._view = view.view
         if self._cut is not before:
+            oldest = min((send.message.view for send in self._awaited.values()), default=view.view)
+            self._past = [(until, cut) for until, cut in self._past if until > oldest]
+            self._past.append((view.view, before))
             self._holder = self._cut.holder
             self._rename()
 

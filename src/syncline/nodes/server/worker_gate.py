@@ -16,11 +16,8 @@ from syncline.draw import Draw
 from syncline.effects import Ready
 from syncline.errors import PeerError
 from syncline.gates import REAPPLY, Gate, Offer, Outlook, Standing
-from syncline.layout import Bucket, Layout, Values, Within
+from syncline.layout import Bucket, Layout, Values, Weigh, Within
 from syncline.messages import Params, Skipped, Taken
-
-Weigh = Callable[[Bucket], tuple[int, int]]
-"""The bytes of a bucket's update and of its parameters on the wire, at most."""
 
 
 class WorkerGate:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from syncline.codecs import Codec, Dense
 from syncline.draw import Draw
 from syncline.gates import Always, Gate
-from syncline.layout import Bucket, Layout, Values, Within, within
+from syncline.layout import Bucket, Layout, Values, Weigh, Within, within
 from syncline.nodes.server.update_writer import bucket_codec
-from syncline.nodes.server.worker_gate import Weigh
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +30,10 @@ class WorkerParts:
     """How parameters are written, as changes; None: whole."""
     of_means: bool = False
     """Answers are the mean of a round, not parameters."""
+    of_changes: bool = False
+    """Updates are changes of the parameters: where no parameters come back, the application keeps its own change."""
+    checks: bool = False
+    """Replies come from other processes: what a codec has written is checked before it is read."""
     first: Mapping[Bucket, Values] | None = None
     """What all hold at the start without a message."""
     weigh: Weigh | None = None

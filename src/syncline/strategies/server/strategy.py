@@ -1,43 +1,56 @@
-"""The server strategy: its parts together, who optimises, and which combinations make no sense."""
+"""The server strategy: its parts together, its settings as text, and its nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self
+
+import numpy as np
 
 from syncline import units
 from syncline.codecs import Codec, Dense
-from syncline.draw import Draw
 from syncline.errors import UsageError
-from syncline.gates import REAPPLY, Always, Gate
-from syncline.layout import BUCKET_VALUES, VALUE_BYTES, Bucket, Layout, buckets
+from syncline.gates import Always, Gate
+from syncline.layout import BUCKET_VALUES, VALUE_BYTES, Bucket, Layout, Payload, Values, buckets
+from syncline.messages import PAYLOAD, Handover, Holders, Message, View
+from syncline.nodes.server.coordinator import Coordinator
+from syncline.nodes.server.meter import PullMeter
+from syncline.nodes.server.shard import Shard
 from syncline.nodes.server.shard_terms import ShardTerms
-from syncline.nodes.server.update_writer import is_plain
+from syncline.nodes.server.update_writer import bucket_codec, is_plain
+from syncline.nodes.server.worker import Worker
 from syncline.nodes.server.worker_parts import WorkerParts
-from syncline.placement import Elastic, Placement
-from syncline.rules import Add, Mean, Rule, optimises, reported
-from syncline.spec import parse, write
-from syncline.sync import Bsp, Drop, Release, Ssp, SyncModel
+from syncline.placement import Elastic, Placement, checked, replaced
+from syncline.rules import Mean, Rule
+from syncline.spec import one_of, parse, write
+from syncline.strategies.mode import Mode
+from syncline.strategies.protocol import Job, Strategy
+from syncline.strategies.server.checks import check, check_model
+from syncline.strategies.server.modes import is_bsp, settle_mode
+from syncline.sync import Bsp, Release, SyncModel
 
-Choice = TypeVar("Choice", bound=StrEnum)
-
-SETTINGS = ("codec", "reply_codec", "mode", "rule", "release", "gate", "placement", "bucket")
-"""What is said of a strategy in words, beside its sync models."""
-
-
-class Mode(StrEnum):
-    """Who optimises: the workers on the round's mean gradient, each worker for itself, or the shards."""
-
-    GRADIENTS = "gradients"
-    CHANGES = "changes"
-    RULE = "rule"
+NEVER = "never"
 
 
 @dataclass(frozen=True)
-class ServerStrategy:
+class ServerStrategy(Strategy):
     """Which parts a run of the server strategy is made of; `sync` has one model per server."""
+
+    kind: ClassVar[str] = "server"
+    takes_joiners: ClassVar[bool] = True
+    moves_servers: ClassVar[bool] = True
+    defaults: ClassVar[Mapping[str, str]] = {
+        "sync": "bsp",
+        "release": "lazy",
+        "gate": "always",
+        "codec": "dense",
+        "reply_codec": "dense",
+        "placement": "elastic",
+        "bucket": "1MiB",
+        "patience": "30s",
+    }
 
     sync: tuple[SyncModel, ...] = (Bsp(),)
     release: Release = Release.LAZY
@@ -48,164 +61,214 @@ class ServerStrategy:
     placement: Placement = Elastic()
     bucket_values: int = BUCKET_VALUES
     reply_codec: Codec = Dense()
+    patience: float | None = None
+    """Seconds after which a worker sends an unanswered push again, where messages can be lost; None: never."""
+
+    @property
+    def title(self) -> str:
+        models = sorted({write(model) for model in self.sync})
+        return f"{' and '.join(models)}, {self.release} release"
 
     @property
     def servers(self) -> int:
         return len(self.sync)
 
-    def buckets(self, layout: Layout, ranges: Iterable[Bucket]) -> tuple[Bucket, ...]:
-        """What one shard holds, cut into buckets; by table, if the gate chooses among tables."""
-        return buckets(layout, ranges, self.bucket_values, bool(getattr(self.gate, "per_table", False)))
+    @property
+    def keeps(self) -> bool:
+        return self.rule.keeps
+
+    @property
+    def adds_own_changes(self) -> bool:
+        return self.mode is Mode.CHANGES and type(self.gate) is not Always
+
+    @property
+    def synchronous(self) -> bool:
+        return all(is_bsp(model) for model in self.sync)
+
+    @property
+    def learning_rate(self) -> float:
+        return float(getattr(self.rule, "lr", 1.0))
+
+    @property
+    def moved_arrays(self) -> int:
+        return super().moved_arrays + (self.reply is not None and self.mode is Mode.GRADIENTS)
+
+    @property
+    def memory_types(self) -> Mapping[str, str]:
+        return {name: array.dtype.str for name, array in self.rule.start(np.zeros(0, np.float32)).items()}
 
     @property
     def reply(self) -> Codec | None:
         """How parameters are written as changes; None: they go whole."""
         return None if is_plain(self.reply_codec) else self.reply_codec
 
-    def terms(self, number: int, layout: Layout, draw: Draw) -> ShardTerms:
+    def check(self, workers: int) -> None:
+        check(self, workers)
+
+    # Settings.
+
+    @classmethod
+    def settings(cls) -> tuple[str, ...]:
+        return (*cls.defaults, "mode", "rule")
+
+    @classmethod
+    def superseded(cls, words: Mapping[str, str]) -> frozenset[str]:
+        """Who optimises is one question in two words: a new answer drops what contradicts it."""
+        dropped = {"mode"} if "rule" in words else set()
+        if words.get("mode", Mode.RULE.value) != Mode.RULE.value:
+            dropped.add("rule")
+        return frozenset(dropped)
+
+    @classmethod
+    def setting_types(cls) -> dict[str, Any]:
+        return {key: str | list[str] if key == "sync" else str for key in cls.settings()}
+
+    @classmethod
+    def of(cls, words: Mapping[str, str]) -> Self:
+        """`sync` has one model for all servers, or one for each, with blanks between them."""
+        said = {key: _part_of(key, word) for key, word in words.items() if key in cls.settings()}
+        sync = said.pop("sync", (Bsp(),))
+        said["mode"], said["rule"] = settle_mode(said.get("mode"), said.get("rule"), sync)
+        said["bucket_values"] = said.pop("bucket", BUCKET_VALUES)
+        return cls(sync=sync, **said)
+
+    def words(self) -> dict[str, str]:
+        return {
+            "sync": " ".join(map(write, self.sync[:1] if len(set(self.sync)) == 1 else self.sync)),
+            "release": self.release.value,
+            "gate": write(self.gate),
+            "codec": write(self.codec),
+            "reply_codec": write(self.reply_codec),
+            "placement": write(self.placement),
+            "bucket": f"{self.bucket_values * VALUE_BYTES}B",
+            "patience": NEVER if self.patience is None else f"{self.patience:g}s",
+            "mode": self.mode.value,
+            "rule": write(self.rule),
+        }
+
+    def with_servers(self, count: int | None) -> Self:
+        if count is None or count == len(self.sync):
+            return self
+        if count < 1:
+            raise UsageError("servers", f"strategy 'server' needs at least 1, not {count}")
+        if len(self.sync) != 1:
+            raise UsageError("sync", f"names {len(self.sync)} models for {count} servers: one for all, or one each")
+        return replace(self, sync=self.sync * count)
+
+    def changed(self, settings: Mapping[str, object], workers: int) -> Self:
+        """Sync models and the release can change; `sync` has one model for all servers, or one for each."""
+        found: dict[str, Any] = {}
+        for key, value in settings.items():
+            if key not in ("sync", "release"):
+                raise UsageError(key, "cannot change while the run goes on; sync and release can")
+            found[key] = _part_of(key, value) if isinstance(value, str) else value
+        if "sync" in found:
+            models = found["sync"] if isinstance(found["sync"], tuple) else (found["sync"],)
+            found["sync"] = replace(self, sync=models).with_servers(self.servers).sync
+            for model in found["sync"]:
+                check_model(model, self.mode, workers)
+        return replace(self, **found)
+
+    # Nodes.
+
+    def topology(self, job: Job, servers: Sequence[int]) -> Holders:
+        ranges = dict(zip(servers, checked(self.placement, job.layout, len(servers)), strict=True))
+        return tuple(self.cut(job.layout, ranges.get(number, ())) for number in range(max(servers) + 1))
+
+    def cut(self, layout: Layout, ranges: Iterable[Bucket]) -> tuple[Bucket, ...]:
+        """What one shard holds, cut into buckets; by table, if the gate chooses among tables."""
+        return buckets(layout, ranges, self.bucket_values, bool(getattr(self.gate, "per_table", False)))
+
+    def replacing(self, layout: Layout, held: Holders, servers: Collection[int]) -> Holders:
+        """Which buckets each of these servers is to hold, given who holds which now."""
+        return replaced(self.placement, layout, held, servers)
+
+    def coordinator(self, job: Job, view: View) -> Coordinator:
+        return Coordinator(view, lambda held, servers: self.replacing(job.layout, held, servers))
+
+    def trainer(self, worker: int, incarnation: int, job: Job, view: View) -> Worker:
+        return Worker(worker, incarnation, self.parts(job), view)
+
+    def keeper(self, server: int, job: Job, view: View, pieces: Mapping[Bucket, Values]) -> Shard:
+        shard = Shard(server, pieces, self.terms(server, job), view)
+        if job.first is not None:
+            shard.all_hold(view.members)
+        return shard
+
+    def terms(self, server: int, job: Job) -> ShardTerms:
         """What the buckets of this shard have in common."""
-        model = self.sync[number if number < len(self.sync) else 0]  # one that came later has the model of all
+        model = self.sync[server if server < len(self.sync) else 0]  # one that came later has the model of all
         return ShardTerms(
-            model, self.rule, self.codec, draw, self.release, layout=layout, reply=self.reply, gate=self.gate
+            model,
+            self.rule,
+            self.codec,
+            job.draw,
+            self.release,
+            layout=job.layout,
+            reply=self.reply,
+            gate=self.gate,
+            within=job.within,
+            checks=job.remote,
         )
 
-    def parts(self, layout: Layout, draw: Draw) -> WorkerParts:
-        """What all workers have in common, where somebody else looks for NaN."""
-        means = self.mode is Mode.GRADIENTS
-        return WorkerParts(layout, draw, self.codec, self.gate, finite=False, reply=self.reply, of_means=means)
+    def parts(self, job: Job) -> WorkerParts:
+        """What all workers have in common."""
+        return WorkerParts(
+            job.layout,
+            job.draw,
+            self.codec,
+            self.gate,
+            finite=job.finite,
+            reply=self.reply,
+            of_means=self.mode is Mode.GRADIENTS,
+            of_changes=self.mode is Mode.CHANGES,
+            within=job.within,
+            first=job.first,
+            weigh=job.weigh,
+            patience=self.patience if job.remote else None,
+            checks=job.remote,
+        )
+
+    def meter(self, spans: bool = False) -> PullMeter:
+        return PullMeter(spans)
+
+    def plain(self) -> Self:
+        return replace(self, codec=Dense(), reply_codec=Dense())
+
+    def wire_bytes(self, layout: Layout, bucket: Bucket) -> tuple[int, int]:
+        pushed, pulled = (bucket_codec(codec, layout, bucket) for codec in (self.codec, self.reply_codec))
+        return pushed.size(bucket.size), pulled.size(bucket.size)
+
+    def message_bytes(self, layout: Layout, message: Message, payload: Payload | None) -> int:
+        if type(message) is not Handover:
+            return super().message_bytes(layout, message, payload)
+        kept = sum(not each.empty for each in message.kept) + len(message.last)
+        arrays = 1 + len(message.memory) + len(message.residual)
+        update = self.wire_bytes(layout, message.bucket)[0]
+        return message.bucket.size * VALUE_BYTES * arrays + update * kept
 
 
-def strategy_of(words: Mapping[str, str], sync: Sequence[SyncModel]) -> ServerStrategy:
-    """The strategy that these words describe, with these sync models, one per server; what is not said is as usual."""
-    said = {key: part_of(key, word) for key, word in words.items()}
-    said["mode"], said["rule"] = settle_mode(said.get("mode"), said.get("rule"), sync)
-    said["bucket_values"] = said.pop("bucket", BUCKET_VALUES)
-    return ServerStrategy(sync=tuple(sync), **said)
-
-
-def part_of(key: str, word: str) -> Any:
-    """What a word says for this setting of a strategy; a bucket as the number of its values, at least one."""
+def _part_of(key: str, word: str) -> Any:
+    """What a word says for this setting; a bucket as the number of its values, at least one."""
+    if key == "sync":
+        return tuple(parse("sync", each, key) for each in word.split()) or (Bsp(),)
     if key == "bucket":
-        return max(units.size(word, key) // VALUE_BYTES, 1)
+        size = units.size(word, key)
+        if size > PAYLOAD:
+            raise UsageError("bucket", f"{word!r} is more than a message carries; at most {PAYLOAD >> 30}GiB")
+        return max(size // VALUE_BYTES, 1)
+    if key == "patience":
+        return None if word == NEVER else _patience(word)
     if key in _CHOICES:
         return one_of(_CHOICES[key], word, key)
     return parse("codec" if key == "reply_codec" else key, word, key)
 
 
-def one_of(choices: type[Choice], word: str, option: str) -> Choice:
-    """The choice that this word is."""
-    try:
-        return choices(word)
-    except ValueError:
-        raise UsageError(option, f"{word!r} is none of {', '.join(choices)}") from None
+def _patience(word: str) -> float:
+    seconds = units.seconds(word, "patience")
+    if not seconds > 0:
+        raise UsageError("patience", f"{word!r} must be above 0 seconds, or {NEVER!r}")
+    return seconds
 
 
 _CHOICES: Mapping[str, type[StrEnum]] = {"mode": Mode, "release": Release}
-
-
-def settle_mode(mode: Mode | None, rule: Rule | None, sync: Sequence[SyncModel]) -> tuple[Mode, Rule]:
-    """The mode and the shards' rule that follow from what was said: `gradients` under bsp, `changes` otherwise."""
-    if mode is None:
-        mode = _default_mode(rule, sync)
-    if mode is Mode.RULE:
-        if rule is None:
-            raise UsageError("mode", "'rule' needs a rule as well, e.g. rule = \"sgd:0.1\"")
-        if not optimises(rule):
-            raise UsageError(
-                "rule",
-                f"{write(rule)!r} does not optimise; one that does: sgd:0.1, momentum:0.1, adam:0.001, fasgd:0.005",
-            )
-        return mode, rule
-    own: Rule = Mean() if mode is Mode.GRADIENTS else Add()
-    if rule is not None and rule != own:
-        raise UsageError(
-            "rule", f'{write(rule)!r} makes no sense with mode = {mode.value!r}; leave it out, or set mode = "rule"'
-        )
-    return mode, own
-
-
-def _default_mode(rule: Rule | None, sync: Sequence[SyncModel]) -> Mode:
-    if rule is None:
-        return Mode.GRADIENTS if all(is_bsp(model) for model in sync) else Mode.CHANGES
-    if isinstance(rule, Mean):
-        return Mode.GRADIENTS
-    return Mode.CHANGES if isinstance(rule, Add) else Mode.RULE
-
-
-def is_bsp(model: SyncModel) -> bool:
-    return isinstance(model, Bsp) or (isinstance(model, Ssp) and model.s == 0)
-
-
-def check(strategy: ServerStrategy, workers: int) -> None:
-    """Refuse what makes no sense, before anything runs."""
-    for model in strategy.sync:
-        check_model(model, strategy.mode, workers)
-    _check_codecs(strategy)
-    _check_gate(strategy)
-
-
-def _check_gate(strategy: ServerStrategy) -> None:
-    """A gate needs what it asks for, and must not skip what the mode needs."""
-    gate, mode, word = strategy.gate, strategy.mode, write(strategy.gate)
-    if getattr(gate, "needs_mean", False) and not reported(strategy.rule):
-        raise UsageError(
-            "gate",
-            f"{word!r} follows the statistics of fasgd, which {write(strategy.rule)!r} does not keep; "
-            'use rule = "fasgd:0.005", or another gate',
-        )
-    if mode is Mode.GRADIENTS and getattr(gate, "skips_fetches", True):
-        raise UsageError(
-            "gate",
-            f"{word!r} skips fetches, but in mode 'gradients' every worker needs every round's mean; "
-            'use gate = "always" or mode = "changes"',
-        )
-    if mode is Mode.GRADIENTS and getattr(gate, "needs_params", False):
-        raise UsageError(
-            "gate",
-            f"{word!r} compares updates with parameters, which in mode 'gradients' it never sees; "
-            'use mode = "changes" or a rule',
-        )
-    if mode is Mode.CHANGES and getattr(gate, "on_skip", "") == REAPPLY:
-        raise UsageError(
-            "gate",
-            f"{word!r}: a change that is skipped would be lost, and another one made twice; "
-            "in mode 'changes' use on_skip=accumulate, or a rule",
-        )
-
-
-def _check_codecs(strategy: ServerStrategy) -> None:
-    """Momentum correction is a matter of gradients: changes have had their momentum, and so have parameters."""
-    corrects = [each for each in _parts_of(strategy.codec) if getattr(each, "momentum", 0)]
-    if corrects and strategy.mode is Mode.CHANGES:
-        raise UsageError(
-            "codec",
-            f"{write(strategy.codec)!r} corrects the momentum of gradients, but mode 'changes' sends changes; leave "
-            'momentum out, or use mode = "gradients" or a rule',
-        )
-    if any(getattr(each, "momentum", 0) for each in _parts_of(strategy.reply_codec)):
-        raise UsageError(
-            "reply_codec", f"{write(strategy.reply_codec)!r}: replies have no momentum to correct; leave it out"
-        )
-
-
-def _parts_of(codec: object) -> Iterator[object]:
-    """A codec, and those that it is made of."""
-    yield codec
-    for field in fields(codec) if is_dataclass(codec) else ():
-        value = getattr(codec, field.name)
-        for each in value if isinstance(value, tuple) else (value,):
-            for part in each if isinstance(each, tuple) else (each,):
-                if isinstance(part, Codec):
-                    yield from _parts_of(part)
-
-
-def check_model(model: SyncModel, mode: Mode, workers: int, option: str = "sync") -> None:
-    """Refuse a model that cannot run with so many workers or in this mode; also for a change to it."""
-    if isinstance(model, Drop) and model.k > workers:
-        raise UsageError(option, f"{write(model)!r} waits for {model.k} of {workers} workers; at most drop:{workers}")
-    if mode is Mode.GRADIENTS and not is_bsp(model):
-        raise UsageError(
-            "mode" if option == "sync" else option,
-            f"'gradients' is possible only under bsp, not {write(model)!r}, since every worker needs every round's "
-            'mean; use mode = "changes" or a rule, or sync = "bsp"',
-        )

@@ -1,0 +1,12 @@
+"""How far a worker is with its membership."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+
+class Phase(Enum):
+    JOINING = auto()
+    RUNNING = auto()
+    LEAVING = auto()
+    GONE = auto()

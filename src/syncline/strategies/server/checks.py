@@ -1,0 +1,94 @@
+"""Which combinations of parts cannot work, each refused with the reason before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING
+
+from syncline.codecs import Codec
+from syncline.errors import UsageError
+from syncline.gates import REAPPLY
+from syncline.rules import reported
+from syncline.spec import write
+from syncline.strategies.mode import Mode
+from syncline.strategies.server.modes import is_bsp
+from syncline.sync import Drop, SyncModel
+
+if TYPE_CHECKING:
+    from syncline.strategies.server.strategy import ServerStrategy
+
+
+def check(strategy: ServerStrategy, workers: int) -> None:
+    """Refuse what makes no sense, before anything runs."""
+    for model in strategy.sync:
+        check_model(model, strategy.mode, workers)
+    _check_codecs(strategy)
+    _check_gate(strategy)
+
+
+def _check_gate(strategy: ServerStrategy) -> None:
+    """A gate needs what it asks for, and must not skip what the mode needs."""
+    gate, mode, word = strategy.gate, strategy.mode, write(strategy.gate)
+    if getattr(gate, "needs_mean", False) and not reported(strategy.rule):
+        raise UsageError(
+            "gate",
+            f"{word!r} follows the statistics of fasgd, which {write(strategy.rule)!r} does not keep; "
+            'use rule = "fasgd:0.005", or another gate',
+        )
+    if mode is Mode.GRADIENTS and getattr(gate, "skips_fetches", True):
+        raise UsageError(
+            "gate",
+            f"{word!r} skips fetches, but in mode 'gradients' every worker needs every round's mean; "
+            'use gate = "always" or mode = "changes"',
+        )
+    if mode is Mode.GRADIENTS and getattr(gate, "needs_params", False):
+        raise UsageError(
+            "gate",
+            f"{word!r} compares updates with parameters, which in mode 'gradients' it never sees; "
+            'use mode = "changes" or a rule',
+        )
+    if mode is Mode.CHANGES and getattr(gate, "on_skip", "") == REAPPLY:
+        raise UsageError(
+            "gate",
+            f"{word!r}: a change that is skipped would be lost, and another one made twice; "
+            "in mode 'changes' use on_skip=accumulate, or a rule",
+        )
+
+
+def _check_codecs(strategy: ServerStrategy) -> None:
+    """Momentum correction is a matter of gradients: changes have had their momentum, and so have parameters."""
+    corrects = [each for each in _parts_of(strategy.codec) if getattr(each, "momentum", 0)]
+    if corrects and strategy.mode is Mode.CHANGES:
+        raise UsageError(
+            "codec",
+            f"{write(strategy.codec)!r} corrects the momentum of gradients, but mode 'changes' sends changes; leave "
+            'momentum out, or use mode = "gradients" or a rule',
+        )
+    if any(getattr(each, "momentum", 0) for each in _parts_of(strategy.reply_codec)):
+        raise UsageError(
+            "reply_codec", f"{write(strategy.reply_codec)!r}: replies have no momentum to correct; leave it out"
+        )
+
+
+def _parts_of(codec: object) -> Iterator[object]:
+    """A codec, and those that it is made of."""
+    yield codec
+    for field in fields(codec) if is_dataclass(codec) else ():
+        value = getattr(codec, field.name)
+        for each in value if isinstance(value, tuple) else (value,):
+            for part in each if isinstance(each, tuple) else (each,):
+                if isinstance(part, Codec):
+                    yield from _parts_of(part)
+
+
+def check_model(model: SyncModel, mode: Mode, workers: int, option: str = "sync") -> None:
+    """Refuse a model that cannot run with so many workers or in this mode; also for a change to it."""
+    if isinstance(model, Drop) and model.k > workers:
+        raise UsageError(option, f"{write(model)!r} waits for {model.k} of {workers} workers; at most drop:{workers}")
+    if mode is Mode.GRADIENTS and not is_bsp(model):
+        raise UsageError(
+            "mode" if option == "sync" else option,
+            f"'gradients' is possible only under bsp, not {write(model)!r}, since every worker needs every round's "
+            'mean; use mode = "changes" or a rule, or sync = "bsp"',
+        )
