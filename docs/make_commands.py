@@ -1,6 +1,6 @@
-"""Writes commands.md: what `--help` says of every command.
+"""Writes commands.md, which shows the `--help` text of every command.
 
-python docs/make_commands.py [--check]        --check: only say whether the page is up to date
+python docs/make_commands.py [--check]        --check: write nothing; fail if the page is out of date
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ ENVIRONMENT = {"COLUMNS": "110", "TERM": "dumb", "NO_COLOR": "1", "TERMINAL_WIDT
 def help_of(*words: str) -> str:
     command = [sys.executable, "-m", "syncline", *words, "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **ENVIRONMENT})
-    return "\n".join(line.rstrip() for line in done.stdout.strip("\n").splitlines())
+    text = done.stdout.strip("\n").replace("Usage: python -m syncline", "Usage: syncline")
+    return "\n".join(line.rstrip() for line in text.splitlines())
 
 
 def page() -> str:
-    parts = ["# Commands", "", "What `--help` says; written by `make docs`.", ""]
+    parts = ["# Commands", "", "The `--help` text of every command. `make docs` writes this page.", ""]
     for words in [(), *((command,) for command in COMMANDS)]:
         parts += [f"## {' '.join(('syncline', *words))}", "", "```text", help_of(*words), "```", ""]
     return "\n".join(parts)
@@ -31,7 +32,7 @@ def page() -> str:
 def main() -> None:
     text = page()
     if "--check" in sys.argv:
-        sys.exit(PAGE.read_text() != text and "docs/commands.md is not up to date: make docs")
+        sys.exit(PAGE.read_text() != text and "docs/commands.md is out of date; run: make docs")
     PAGE.write_text(text)
 
 

@@ -1,11 +1,11 @@
-"""A small transformer that learns a text letter by letter, as one would write it, and four lines for Syncline.
+"""A small transformer that learns to predict the letters of a text. Four lines of it are for Syncline.
 
-    python examples/char_gpt.py                                   alone
+    python examples/char_gpt.py                                   one process
     syncline run -n 2 examples/char_gpt.py                        two workers, like DDP
-    syncline run -n 4 --sync ssp:3 examples/char_gpt.py           nobody waits for the slowest, within bounds
-    syncline run -n 2 examples/char_gpt.py -- --save gpt.pt       ... and once more, to go on where it stopped
+    syncline run -n 4 --sync ssp:3 examples/char_gpt.py           a worker may be 3 steps ahead of the slowest
+    syncline run -n 2 examples/char_gpt.py --save gpt.pt          save at the end; run it again to resume from the file
 
-AdamW, warm-up and cosine, clipping, tied weights, accumulation, evaluation, and resume.
+It shows AdamW, warm-up and cosine schedule, clipping, tied weights, gradient accumulation, evaluation and resume.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ says what happened, to whom, and when.
 LETTERS = sorted(set(TEXT))
 CODES = torch.tensor([LETTERS.index(letter) for letter in TEXT])
 KEPT = len(CODES) // 10
-"""The end of the text is not trained on."""
+"""The number of letters at the end of the text that are kept for evaluation."""
 
 
 class Pieces(Dataset[tuple[Tensor, Tensor]]):
-    """Every piece of the text of this length, and the same one letter later."""
+    """All pieces of the text of a given length; the target of each is the same piece, one letter later."""
 
     def __init__(self, codes: Tensor, length: int) -> None:
         self._codes, self._length = codes, length
@@ -57,7 +57,7 @@ class Pieces(Dataset[tuple[Tensor, Tensor]]):
 
 
 class Block(nn.Module):
-    """Attention to what came before, then a small network; each adds to what it was given."""
+    """Causal self-attention, then a small network, both with residual connections."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Block(nn.Module):
 
 
 class CharGPT(nn.Module):
-    """Letters in, letters out; the first and the last layer share their weights."""
+    """Predicts the next letter; the first and the last layer share their weights."""
 
     def __init__(self, letters: int, length: int, width: int, blocks: int, heads: int) -> None:
         super().__init__()
@@ -112,8 +112,8 @@ def main() -> None:
     options.add_argument("--steps", type=int, default=200)
     options.add_argument("--batch", type=int, default=8)
     options.add_argument("--accumulate", type=int, default=2)
-    options.add_argument("--save", type=Path, help="go on from this file if it is there, and save to it at the end")
-    options.add_argument("--stop", type=int, help="save and stop after so many steps")
+    options.add_argument("--save", type=Path, help="resume from this file if it exists, and save to it at the end")
+    options.add_argument("--stop", type=int, help="save and stop after this many steps")
     args = options.parse_args()
 
     torch.manual_seed(0)

@@ -13,12 +13,12 @@ def loss(w, b, x, y):
 
 
 session = syncline.connect()
-random = np.random.default_rng(session.rank)  # every worker has data of its own,
-hidden = np.random.default_rng(99).normal(size=20)  # made up from one hidden truth
+random = np.random.default_rng(session.rank)  # every worker has its own data,
+hidden = np.random.default_rng(99).normal(size=20)  # generated from the same hidden weights
 x = random.normal(size=(2000, 20))
 y = (x @ hidden + random.normal(size=2000) > 0).astype(float)
 
-tables = session.tables({"w": np.zeros(20), "b": np.zeros(1)})  # all start with the leader's values
+tables = session.tables({"w": np.zeros(20), "b": np.zeros(1)})  # all workers start with the leader's values
 w, b = tables["w"], tables["b"]
 before = loss(w, b, x, y)
 while session.iteration < STEPS:
@@ -26,9 +26,9 @@ while session.iteration < STEPS:
     error = 1 / (1 + np.exp(-(x[batch] @ w + b))) - y[batch]
     change_w = -RATE * x[batch].T @ error / BATCH  # first compute everything,
     change_b = -RATE * error.mean(keepdims=True)
-    session.update("w", change_w)  # then hand it in: from here on the arrays may change
+    session.update("w", change_w)  # then send it: from here on w and b may change
     session.update("b", change_b)
     session.clock()
-    session.sync()  # here w and b hold what came back
-session.close()  # now they are the same everywhere
+    session.sync()  # wait; now w and b hold the new values
+session.close()  # now all workers have the same w and b
 print(f"loss {before:.4f} -> {loss(w, b, x, y):.4f}")

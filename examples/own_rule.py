@@ -1,9 +1,9 @@
-"""A server rule of one's own, tried in the simulator beside two of the shipped ones. Run: python examples/own_rule.py
+"""A rule of your own, compared with two shipped rules in the simulator. Run: python examples/own_rule.py [PICTURE.png]
 
-Cell by cell (`# %%`) in an editor that knows these, or as a whole; with a file name, the curves are drawn there.
+You can also run it cell by cell (`# %%`) in an editor that supports cells. With a file name, it draws the curves there.
 """
 
-# %% A rule in ten lines: an update of which others have moved the model far since it was read is cut off.
+# %% A rule in ten lines: it limits the size of every value, and scales stale updates down.
 import sys
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ class Trimmed:
         params -= work
 
 
-# %% Sixteen clients, drawn at random as in FRED: no clock, an iteration is one client's update.
+# %% Sixteen clients, drawn at random as in FRED: there is no clock, and an iteration is one client's update.
 def curve(rule, seed=7):
     problem = build("digits-mlp", draw=Draw(seed), workers=16, batch=8)
     strategy = ServerStrategy(sync=(Asp(),), mode=Mode.RULE, rule=rule)
@@ -42,12 +42,12 @@ def curve(rule, seed=7):
 
 curves = {str(rule): curve(rule) for rule in (Sasgd(0.04), Fasgd(0.005), Trimmed(0.1))}
 
-# %% Curves: updates, loss and accuracy, and what was sent and fetched so far.
+# %% Print the losses of each rule, its final accuracy, and how much it sent.
 for name, points in curves.items():
     losses = " ".join(f"{point.loss:.2f}" for point in points)
     print(f"{name}: {losses}, accuracy {points[-1].accuracy:.1%}, {points[-1].bytes_pushed / 1e6:.1f} MB pushed")
 
-# %% A picture.
+# %% Draw the loss curves.
 if len(sys.argv) > 1:
     from matplotlib.figure import Figure
 

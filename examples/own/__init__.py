@@ -1,1 +1,1 @@
-"""Parts of one's own, for runs that are started from the folder above this one."""
+"""Parts of your own. Start runs that use them from the folder `examples`, so that Python finds the module `own`."""

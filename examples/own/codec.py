@@ -1,4 +1,4 @@
-"""A codec: the upper half of every float32.
+"""A codec of your own: it sends the upper half of every float32.
 
 syncline train --codec own.codec.UpperHalf
 """
@@ -12,7 +12,7 @@ from syncline import Codec, PeerError
 
 @dataclass(frozen=True)
 class UpperHalf(Codec):
-    """What is cut off is kept for the next update; NaN and infinity are not."""
+    """Adds the lower half to the next update; NaN and infinity are not kept."""
 
     def size(self, values):
         return 2 * values

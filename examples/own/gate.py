@@ -1,4 +1,4 @@
-"""A gate that sends on a criterion: only what has grown large enough.
+"""A gate of your own: it sends a bucket only when its change has become large enough.
 
 syncline train --sync asp --gate own.gate.Large:0.01
 """
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Large:
-    """Sends a bucket once the change that has gathered in it is larger than a limit, and fetches when it sends."""
+    """Sends a bucket when its accumulated change exceeds a limit, and fetches when it sends."""
 
     limit: float
 

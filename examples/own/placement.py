@@ -1,4 +1,4 @@
-"""A placement: heavy and light tables alternate, by a function of the tables.
+"""A placement of your own, as a function: it deals the tables to the servers in order of size.
 
 syncline train --servers 2 --placement own.placement.alternate
 """
@@ -9,6 +9,6 @@ from syncline.layout import Table
 
 
 def alternate(tables: tuple[Table, ...], servers: int) -> list[Sequence[str]]:
-    """Sorted by size, each server takes every `servers`-th table."""
+    """Sort the tables by size and give each server every `servers`-th one."""
     names = [table.name for table in sorted(tables, key=lambda table: table.size)]
     return [names[server::servers] for server in range(servers)]

@@ -1,4 +1,4 @@
-"""A sync model: strict at first, free later.
+"""A sync model of your own: synchronous at first, `ssp` later.
 
 syncline train --sync own.sync.Loosening:100,s=3
 """
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Loosening:
-    """Nobody runs ahead in the first rounds, when updates are large; then everybody may be `s` iterations ahead."""
+    """In the first rounds, when updates are large, all workers wait; later a worker may be `s` iterations ahead."""
 
     rounds: int
     s: int = 3

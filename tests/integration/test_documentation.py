@@ -16,6 +16,7 @@ from syncline.sim.faults import KINDS
 from syncline.sim.sections import SECTIONS
 
 ROOT = Path(__file__).parents[2]
+ENGINES = ("net", "coordinator", "server", "worker", "launch")
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -53,30 +54,33 @@ def test_the_part_in_the_docs_is_the_example(part: str) -> None:
     assert code == example[example.index("from dataclasses") :]
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "docs/train.md",
-        "docs/experiments.md",
-        "docs/sync-models.md",
-        "docs/numpy.md",
-        "docs/run.md",
-        "docs/pytorch.md",
-        "docs/codecs.md",
-        "docs/placements.md",
-        "docs/rules.md",
-        "docs/gates.md",
-        "docs/cluster.md",
-        "docs/simulator.md",
-        "docs/reproduce.md",
-        "CONTRIBUTING.md",
-    ],
-)
+PAGES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def anchors(page: Path) -> set[str]:
+    """What the headings of a page are called in links."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text()):
+    for target in re.findall(r"\]\(([^)\s]+)\)", (ROOT / page).read_text()):
         if "://" not in target:
-            assert ((ROOT / page).parent / target).exists(), target
+            file, _, anchor = target.partition("#")
+            there = (ROOT / page).parent / file if file else ROOT / page
+            assert there.exists(), target
+            assert not anchor or anchor in anchors(there), target
+
+
+@pytest.mark.parametrize("folder", ["", "nodes/server", "sim", *(f"engines/{each}" for each in ENGINES)])
+def test_the_map_of_the_code_names_every_file(folder: str) -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    names = [
+        path.name for path in (ROOT / "src/syncline" / folder).iterdir() if not path.name.startswith(("__", "py."))
+    ]
+    known = names if folder else [name.removesuffix(".py") for name in names]
+    assert [name for name in known if f"`{name}`" not in page] == []
 
 
 def test_every_key_of_the_file_is_documented() -> None:

@@ -501,8 +501,6 @@ def test_a_pull_that_is_answered_piece_by_piece_has_waited_until_the_last() -> N
     assert meter.waiting_seconds == 0
     last = [Send(worker_id(0), Taken(2, 0, 0, LEFT, 1, 1))]
     meter.handled(server_id(0), replace(other, source=worker_id(2)), last, 7.0)
-        server_id(0), replace(other, source=worker_id(2)), [Send(worker_id(0), Taken(2, 0, 0, LEFT, 1, 1))], 7.0
-    )
     assert meter.waiting_seconds == 6
     assert meter.delayed_pulls == 2
 

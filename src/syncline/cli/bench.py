@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from syncline.cli import strategy_options as strategy
 from syncline.cli.output import check_outputs, whole_text
 from syncline.errors import UsageError
 
@@ -24,20 +25,46 @@ WORKERS = (2, 4)
 def bench(
     size: Annotated[
         list[int] | None,
-        typer.Option(metavar="N", help="How many float32 values; again for more. Default: 256, 250k, 2.5M, 25M."),
+        typer.Option(
+            metavar="N",
+            rich_help_panel=strategy.RUN,
+            help="How many float32 values each worker sends per round, for example 25000000. Repeat it for more sizes. "
+            "Default: 256, 250k, 2.5M and 25M.",
+        ),
     ] = None,
     workers: Annotated[
-        list[int] | None, typer.Option(metavar="N", help="How many workers; again for more. Default: 2 and 4.")
+        list[int] | None,
+        typer.Option(
+            metavar="N",
+            rich_help_panel=strategy.RUN,
+            help="How many workers. Repeat it for more cases. Default: 2 and 4.",
+        ),
     ] = None,
-    servers: Annotated[int, typer.Option(metavar="N", help="How many servers share the values.")] = 2,
+    servers: Annotated[
+        int,
+        typer.Option(metavar="N", rich_help_panel=strategy.RUN, help="How many servers share the values."),
+    ] = 2,
     rounds: Annotated[
-        int | None, typer.Option(metavar="N", help="Rounds of each system and case. Default: what fits in 20 s.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            rich_help_panel=strategy.RUN,
+            help="Rounds per system and case. Default: as many as fit in about 20 seconds per case.",
+        ),
     ] = None,
-    report: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write the figures as JSON.")] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json", rich_help_panel=strategy.OUTPUT, help="Write the median time of every case as JSON."
+        ),
+    ] = None,
 ) -> None:
-    """Time a round on this machine: every worker's update in, the new values out at every worker.
+    """Time one round on this machine: every worker sends an update and receives the new values.
 
-    All systems run in turn in one run, each process on one thread; a figure is the median.
+    Measures Syncline over shared memory and TCP, gloo, plain sockets, and a process that only adds and copies.
+    All systems take turns in one run, each process on one thread; each result is a median.
+
+    Example: syncline bench --size 25000000 --workers 2
     """
     cases = _cases(size or SIZES, workers or WORKERS, servers, rounds)
     check_outputs([], {"--report": report})

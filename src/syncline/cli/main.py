@@ -20,17 +20,17 @@ from syncline.engines.process import also_look_in, here
 from syncline.errors import SynclineError, UsageError
 
 app = typer.Typer(
-    help="Keeps the replicas of a model in step while many uneven machines train it over ordinary networks.",
+    help="Train one model on several machines, fast and slow ones, over ordinary networks.",
     invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(train)
+app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})(run)
 app.command()(simulate)
 app.command()(reproduce)
 app.command()(bench)
-app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})(run)
 
 _CommandLineError: Any = typer.BadParameter.__bases__[0]
 """What typer raises for a command line that it cannot read, whichever click it carries."""
@@ -49,7 +49,7 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Keeps the replicas of a model in step while many uneven machines train it over ordinary networks."""
+    """Train one model on several machines, fast and slow ones, over ordinary networks."""
     if context.invoked_subcommand is None and not version:
         typer.echo(context.get_help())
 

@@ -8,24 +8,49 @@ from typing import Annotated
 
 import typer
 
+from syncline.cli import strategy_options as strategy
 from syncline.errors import UsageError
 
 
 def reproduce(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME...|all", help="The figures; without a name they are listed.", show_default=False),
+        typer.Argument(
+            metavar="NAME",
+            help="The figures to make, for example fluent-dpr, or all. Without a name, list them.",
+            show_default=False,
+        ),
     ] = None,
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder with mnist.npz.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            rich_help_panel=strategy.RUN,
+            help="The folder that holds mnist.npz, for the figures that train on MNIST.",
+        ),
+    ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Few and short runs: the same less sharply, in minutes.")
+        bool,
+        typer.Option(
+            "--quick", rich_help_panel=strategy.RUN, help="Fewer and shorter runs: minutes per figure, rougher numbers."
+        ),
     ] = False,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where pictures and numbers go.")] = Path("figures"),
-    jobs: Annotated[int | None, typer.Option(metavar="N", help="Simulations at a time. Default: one per core.")] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", rich_help_panel=strategy.RUN, help="How many simulations run at a time. Default: one per core."
+        ),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", rich_help_panel=strategy.OUTPUT, help="The folder for pictures and numbers.")
+    ] = Path("figures"),
 ) -> None:
-    """Reproduce figures of the papers in the simulator: a picture, the numbers, and whether the claim holds here.
+    """Reproduce figures of the papers in the simulator.
 
-    What has been simulated is kept in DIR/runs: a command that was interrupted goes on where it was.
+    For each figure it draws a picture, writes the numbers, and says whether the paper's claim holds here.
+    Finished simulations stay in DIR/runs, so an interrupted command continues where it stopped.
+
+    Example: syncline reproduce mps-combination --quick
     """
     from syncline.cli.reproduce_view import listed, produce
     from syncline.reproduce.catalogue import ALL, chosen

@@ -1,4 +1,4 @@
-"""`syncline run`: start a program as several workers, with servers beside them."""
+"""`syncline run`: start a program as several workers, together with the servers that hold the model."""
 
 from __future__ import annotations
 
@@ -29,65 +29,149 @@ def run(
     command: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="PROGRAM [ARGS]...",
-            help="A Python file, or with -m a module; its arguments. Not needed with -n 0.",
+            metavar="PROGRAM [ARGS]",
+            help="A Python file (with -m: a module) and its arguments. Every worker runs it. Not needed with -n 0.",
             show_default=False,
         ),
     ] = None,
-    module: Annotated[bool, typer.Option("-m", help="PROGRAM is a module, as in python -m.")] = False,
+    module: Annotated[
+        bool, typer.Option("-m", rich_help_panel=strategy.RUN, help="PROGRAM is a module, as in python -m.")
+    ] = False,
     workers: Annotated[
-        int | None, typer.Option("--workers", "-n", help="How many workers to start here. Default: 2.")
+        int | None,
+        typer.Option(
+            "--workers",
+            "-n",
+            metavar="N",
+            rich_help_panel=strategy.RUN,
+            help="How many workers to start on this host. Default: 2.",
+        ),
     ] = None,
     servers: Annotated[
         int | None,
-        typer.Option(help="How many servers to start here, to hold the model. Default: 1; with --join, 0."),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.toml", help="An experiment file: its strategy, seed and workers count here."),
+        typer.Option(
+            metavar="N",
+            rich_help_panel=strategy.RUN,
+            help="How many servers to start on this host; together they hold the model. Default: 1; with --join, 0.",
+        ),
     ] = None,
     strategy_text: strategy.Strategy = None,
+    placement: strategy.Placement = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            rich_help_panel=strategy.RUN,
+            help="Take the strategy, the seed and the number of workers from an experiment file of syncline simulate. "
+            "Options on the command line override it.",
+        ),
+    ] = None,
+    seed: strategy.Seed = None,
     sync: strategy.Sync = None,
     release: strategy.Release = None,
     mode: strategy.Mode = None,
     rule: strategy.Rule = None,
-    gate: strategy.Gate = None,
+    on_nan: Annotated[
+        str | None,
+        typer.Option(
+            metavar="stop|skip",
+            rich_help_panel=strategy.SYNC,
+            help="What a worker does with an update that holds NaN or infinity. stop: end the run; skip: leave that "
+            "step out. Default: stop.",
+        ),
+    ] = None,
     codec: strategy.Codec = None,
     reply_codec: strategy.ReplyCodec = None,
-    on_nan: Annotated[str | None, typer.Option(help="An update with NaN: stop the run, or skip that step.")] = None,
-    placement: strategy.Placement = None,
-    bucket: Annotated[str | None, typer.Option(help="The unit of transmission, e.g. 1MiB.")] = None,
-    seed: strategy.Seed = None,
+    gate: strategy.Gate = None,
+    lane: Annotated[
+        str | None,
+        typer.Option(
+            metavar="shm|tcp",
+            rich_help_panel=strategy.NETWORK,
+            help="How workers exchange values with servers: shared memory or TCP. Default: shared memory with servers "
+            "on the same host, TCP with the others.",
+        ),
+    ] = None,
+    bucket: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            rich_help_panel=strategy.NETWORK,
+            help="How much of the model one message carries, for example 1MiB. Default: chosen when training starts.",
+        ),
+    ] = None,
     patience: strategy.Patience = None,
-    lane: Annotated[str | None, typer.Option(help="shm or tcp; left out: whichever fits the peer.")] = None,
     listen: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Let workers and servers of other hosts join here.")
+        str | None,
+        typer.Option(
+            metavar="ADDRESS:PORT",
+            rich_help_panel=strategy.NETWORK,
+            help="Let workers and servers on other hosts join, for example 192.0.2.7:7070. Prints the command to run "
+            "there.",
+        ),
     ] = None,
     join: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Join the run that listens there, with -n workers and --servers servers."),
+        typer.Option(
+            metavar="ADDRESS:PORT",
+            rich_help_panel=strategy.NETWORK,
+            help="Join a run that was started with --listen, with -n workers and --servers servers.",
+        ),
     ] = None,
     key_file: Annotated[
-        Path | None, typer.Option(help="The key; made if --listen needs one and it is not there.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=strategy.NETWORK,
+            help="The key that connections between hosts need. --listen creates the file if it does not exist; copy it "
+            "to the hosts that join.",
+        ),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option(help="Talk to other hosts without a key: anybody can read and join.")
+        bool,
+        typer.Option(
+            rich_help_panel=strategy.NETWORK,
+            help="Connect to other hosts without a key: anybody on the network can read the traffic and join.",
+        ),
     ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            rich_help_panel=strategy.OUTPUT,
+            help="Write the servers' counts as JSON if the run succeeds: updates, delayed pulls, bytes.",
+        ),
+    ] = None,
     trace: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Have every server write its messages there.")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            rich_help_panel=strategy.OUTPUT,
+            help="Write every message of each server to a CSV file in this folder: server0.csv, server1.csv, ...",
+        ),
     ] = None,
     log_dir: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keep the output of each process there, in w0.log, server0.log ..."),
+        typer.Option(
+            metavar="DIR",
+            rich_help_panel=strategy.OUTPUT,
+            help="Also write the output of each process to a file in this folder: w0.log, server0.log, ...",
+        ),
     ] = None,
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the figures as JSON.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything and show what would be started; start nothing.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            rich_help_panel=strategy.OUTPUT,
+            help="Check all options, show every setting and where it came from, and exit without starting anything.",
+        ),
     ] = False,
 ) -> None:
-    """Start a program as several workers that train one model, with servers beside them.
+    """Start a Python program as several workers that train one model, together with the servers that hold it.
 
-    Exit codes: 0 done; 1 a worker failed or a server was lost; 2 the request makes no sense; 130 interrupted.
+    Example: syncline run -n 4 --sync ssp:3 train.py --epochs 10
+
+    Exit codes: 0 success; 1 a worker failed or a server was lost; 2 wrong option or setting; 130 interrupted.
     """
     words = strategy.words(
         sync=sync, seed=seed, release=release, mode=mode, rule=rule, gate=gate, codec=codec, reply_codec=reply_codec,

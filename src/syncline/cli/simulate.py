@@ -17,30 +17,64 @@ if TYPE_CHECKING:
 
 
 def simulate(
-    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The experiment file.", show_default=False)],
-    report: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write the figures as JSON.")] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE.png", help="Draw who computed and who waited when (or .svg, .pdf).")
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE.toml",
+            help="The experiment file: workers, compute times, network, model, strategy.",
+            show_default=False,
+        ),
+    ],
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", rich_help_panel=strategy.RUN, help="Number of workers.")
     ] = None,
-    trace: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="Write every message to a CSV file.")] = None,
+    servers: Annotated[
+        int | None, typer.Option(metavar="N", rich_help_panel=strategy.RUN, help="Number of servers.")
+    ] = None,
     strategy_text: strategy.Strategy = None,
+    placement: strategy.Placement = None,
+    iterations: Annotated[
+        int | None, typer.Option(metavar="N", rich_help_panel=strategy.RUN, help="Iterations of each worker.")
+    ] = None,
+    seed: strategy.Seed = None,
     sync: strategy.Sync = None,
     release: strategy.Release = None,
     mode: strategy.Mode = None,
     rule: strategy.Rule = None,
-    gate: strategy.Gate = None,
     codec: strategy.Codec = None,
     reply_codec: strategy.ReplyCodec = None,
-    placement: strategy.Placement = None,
-    workers: Annotated[int | None, typer.Option(metavar="N", help="Number of workers.")] = None,
-    servers: Annotated[int | None, typer.Option(metavar="N", help="Number of servers.")] = None,
-    iterations: Annotated[int | None, typer.Option(metavar="N", help="Iterations of each worker.")] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", help="The seed of everything random.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No tables; errors and the report only.")] = False,
+    gate: strategy.Gate = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            rich_help_panel=strategy.OUTPUT,
+            help="Write the results as JSON: virtual seconds, waiting time, bytes, loss.",
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.png",
+            rich_help_panel=strategy.OUTPUT,
+            help="Draw when each worker computed and when it waited (PNG, SVG or PDF).",
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", rich_help_panel=strategy.OUTPUT, help="Write every message to a CSV file."),
+    ] = None,
+    quiet: Annotated[
+        bool,
+        typer.Option("--quiet", "-q", rich_help_panel=strategy.OUTPUT, help="Show no progress and no tables."),
+    ] = False,
 ) -> None:
-    """Run an experiment in virtual time: the real protocol, deterministic, in one process.
+    """Simulate a training run in virtual time, with the same protocol code that real runs use.
 
-    Options beat the file; the table at the start shows every setting and where it came from.
+    The same file and seed always give the same result. Options override the file; the defaults below hold where
+    neither says anything. A table at the start shows every setting and where it came from.
+
+    Example: syncline simulate run.toml --sync ssp:3 --plot who-waited.png
     """
     from syncline.sim.experiment import read_experiment
 

@@ -1,4 +1,7 @@
-"""The options that describe a strategy: their names, help and reading, once for every command that has them."""
+"""The options that describe a strategy, with their help texts, for every command that has them.
+
+`RUN`, `SYNC`, `COMPRESSION`, `NETWORK` and `OUTPUT` are the groups into which `--help` sorts all options.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +10,111 @@ from typing import Annotated
 
 import typer
 
+RUN = "What to run"
+SYNC = "Synchronisation"
+COMPRESSION = "Compression"
+NETWORK = "Network"
+OUTPUT = "Output"
+
 Strategy = Annotated[
     str | None,
     typer.Option(
         "--strategy",
-        help="Who talks to whom: server (the default), or the path of your own class, e.g. mypackage.Ring:every=4.",
+        metavar="STRATEGY",
+        rich_help_panel=RUN,
+        help="Who talks to whom. server: workers push to servers that hold the model; or the path of a class of your "
+        "own and its settings, for example mypackage.Ring:every=4. Default: server.",
     ),
 ]
 Patience = Annotated[
     str | None,
-    typer.Option(help="Send an unanswered push again after this long, e.g. 10s; never: do not. Default: 30s."),
+    typer.Option(
+        metavar="TIME",
+        rich_help_panel=NETWORK,
+        help="How long a worker waits for an answer before it sends its update again over TCP, for example 10s; never: "
+        "it does not. Default: 30s.",
+    ),
 ]
-Sync = Annotated[list[str] | None, typer.Option(help="bsp, asp, ssp:3, ...; once for all servers, or once each.")]
-Release = Annotated[str | None, typer.Option(help="lazy or soft.")]
-Mode = Annotated[str | None, typer.Option(help="Who optimises: gradients, changes or rule.")]
+Sync = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="MODEL",
+        rich_help_panel=SYNC,
+        help="The sync model: who waits for whom. bsp: all workers wait for each other in every iteration; ssp:3: a "
+        "worker may be 3 iterations ahead of the slowest; asp: nobody waits; also dsps, drop and pssp. Give it once "
+        "for all servers, or once per server. Default: bsp.",
+    ),
+]
+Release = Annotated[
+    str | None,
+    typer.Option(
+        metavar="lazy|soft",
+        rich_help_panel=SYNC,
+        help="When delayed pulls are answered. lazy: once every worker has finished that iteration; soft: when the "
+        "next round closes. Default: lazy.",
+    ),
+]
+Mode = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODE",
+        rich_help_panel=SYNC,
+        help="Where the optimizer runs. gradients: every worker steps with the mean gradient, as under DDP; changes: "
+        "every worker steps by itself and sends what changed; rule: the servers step (see --rule). Default: gradients "
+        "under bsp, changes otherwise.",
+    ),
+]
 Rule = Annotated[
-    str | None, typer.Option(help="The servers' rule: sgd:0.1, adam:0.001, fasgd:0.005, ...; selects mode rule.")
+    str | None,
+    typer.Option(
+        metavar="RULE",
+        rich_help_panel=SYNC,
+        help="The optimizer on the servers and its learning rate: sgd:0.1, momentum:0.1, adam:0.001, fasgd:0.005. "
+        "Selects mode rule.",
+    ),
 ]
 Gate = Annotated[
-    str | None, typer.Option(help="What is worth sending: every:push=2,fetch=2, budget:1MB, ... See docs.")
+    str | None,
+    typer.Option(
+        metavar="GATE",
+        rich_help_panel=COMPRESSION,
+        help="Skip some updates and fetches. every:push=2,fetch=4: send every 2nd update and fetch every 4th time; "
+        "budget:1MB: at most 1 MB per worker and iteration. Default: always (skip nothing).",
+    ),
 ]
-Codec = Annotated[str | None, typer.Option(help="How updates are written: topk:0.01, int8, ... See docs.")]
-ReplyCodec = Annotated[str | None, typer.Option(help="How parameters are written, as changes.")]
-Placement = Annotated[str | None, typer.Option(help="elastic, uniform, roundrobin or balanced.")]
-Seed = Annotated[int | None, typer.Option(help="For everything that is random. Default: 0.")]
+Codec = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CODEC",
+        rich_help_panel=COMPRESSION,
+        help="Compress what workers send. topk:0.01: the largest 1 % of the values; int8: 1 byte per value. Default: "
+        "dense (float32).",
+    ),
+]
+ReplyCodec = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CODEC",
+        rich_help_panel=COMPRESSION,
+        help="Compress what servers send back, with the same codecs as --codec. Default: dense.",
+    ),
+]
+Placement = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=RUN,
+        help="Which server holds which parameters: elastic (equal ranges), uniform, roundrobin or balanced. Default: "
+        "elastic.",
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(metavar="N", rich_help_panel=RUN, help="The seed of everything random, for example 7. Default: 0."),
+]
 
 
 def words(*, sync: Sequence[str] | None, seed: int | None, **others: str | None) -> dict[str, str]:
-    """What was said, as the settings of a run: without what was left out."""
+    """The settings of a run that were given as options, as text; options that were left out are not in it."""
     said = {**others, "sync": " ".join(sync) if sync else None, "seed": None if seed is None else str(seed)}
     return {key: word for key, word in said.items() if word is not None}

@@ -1,4 +1,4 @@
-"""`syncline train [RECIPE]`: train for real, with several worker processes on this host, and watch it."""
+"""`syncline train [RECIPE]`: train a ready-made model with several worker processes on this host."""
 
 from __future__ import annotations
 
@@ -13,43 +13,114 @@ from syncline.errors import UsageError
 
 def train(
     recipe: Annotated[
-        str, typer.Argument(metavar="[RECIPE]", help="digits-mlp, mnist-mlp or mnist-cnn.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="RECIPE",
+            help="The model and its data: digits-mlp, mnist-mlp or mnist-cnn. Default: digits-mlp.",
+            show_default=False,
+        ),
     ] = "digits-mlp",
-    workers: Annotated[int | None, typer.Option("--workers", "-n", help="How many workers. Default: 4.")] = None,
-    servers: Annotated[int | None, typer.Option(help="How many servers hold the model. Default: 1.")] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers", "-n", metavar="N", rich_help_panel=strategy.RUN, help="How many workers to start. Default: 4."
+        ),
+    ] = None,
+    servers: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            rich_help_panel=strategy.RUN,
+            help="How many servers to start; together they hold the model. Default: 1.",
+        ),
+    ] = None,
     strategy_text: strategy.Strategy = None,
+    placement: strategy.Placement = None,
+    iterations: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", rich_help_panel=strategy.RUN, help="Iterations of each worker. Default: set by the recipe."
+        ),
+    ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(metavar="N", rich_help_panel=strategy.RUN, help="Examples per worker and iteration. Default: 32."),
+    ] = None,
+    seed: strategy.Seed = None,
+    slow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORKER:FACTOR",
+            rich_help_panel=strategy.RUN,
+            help="Slow a worker down on purpose. 3:5: the steps of worker 3 take 5 times as long. Repeat it for more "
+            "workers.",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            rich_help_panel=strategy.RUN,
+            help="The folder that holds mnist.npz, for mnist-mlp and mnist-cnn.",
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="local|sim",
+            rich_help_panel=strategy.RUN,
+            help="local: train with real processes on this host; sim: run the same training in the simulator, in "
+            "virtual time. Default: local.",
+        ),
+    ] = None,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare",
+            rich_help_panel=strategy.RUN,
+            help="Time one process, DDP and four sync models to 95 % test accuracy, with one slow worker.",
+        ),
+    ] = False,
     sync: strategy.Sync = None,
     release: strategy.Release = None,
     mode: strategy.Mode = None,
     rule: strategy.Rule = None,
-    gate: strategy.Gate = None,
     codec: strategy.Codec = None,
     reply_codec: strategy.ReplyCodec = None,
-    placement: strategy.Placement = None,
-    iterations: Annotated[int | None, typer.Option(help="Of each worker. Default: the recipe's.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Examples of each worker's step. Default: 32.")] = None,
-    seed: strategy.Seed = None,
-    slow: Annotated[
-        list[str] | None,
-        typer.Option(metavar="WORKER:FACTOR", help="This worker's steps take FACTOR times as long; again for more."),
+    gate: strategy.Gate = None,
+    lane: Annotated[
+        str | None,
+        typer.Option(
+            metavar="shm|tcp",
+            rich_help_panel=strategy.NETWORK,
+            help="How workers exchange values with servers: shared memory or TCP on loopback. Default: shm.",
+        ),
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The folder with mnist.npz, for the recipes that read it.")
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            rich_help_panel=strategy.OUTPUT,
+            help="Write the results as JSON: accuracy, seconds, bytes, waiting time, every setting.",
+        ),
     ] = None,
-    engine: Annotated[str | None, typer.Option(help="local: processes; sim: the simulator. Default: local.")] = None,
-    lane: Annotated[str | None, typer.Option(help="shm or tcp. Default: shm.")] = None,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Time one process, DDP and four sync models to 95 %, with a straggler.")
-    ] = False,
-    report: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write the figures as JSON.")] = None,
     tensorboard: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write loss and accuracy there, for TensorBoard.")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            rich_help_panel=strategy.OUTPUT,
+            help="Write loss and accuracy to this folder for TensorBoard.",
+        ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No view and no tables.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", rich_help_panel=strategy.OUTPUT, help="Show no progress and no tables.")
+    ] = False,
 ) -> None:
-    """Train a recipe for real, with several worker processes on this host, and watch it.
+    """Train a ready-made model with several worker processes on this host, and show the progress of each worker.
 
-    Exit codes: 0 done; 1 a worker failed or a server was lost; 2 the request makes no sense; 130 interrupted.
+    Example: syncline train --sync ssp:3 --slow 3:5
+
+    Exit codes: 0 success; 1 a worker failed or a server was lost; 2 wrong option or setting; 130 interrupted.
     """
     from syncline.cli.output import check_outputs
     from syncline.cli.speaker import quiet_end
