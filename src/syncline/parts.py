@@ -46,7 +46,7 @@ def text(part: object, name: str) -> str:
 
 
 def _word(value: object) -> str:
-    """The text of a field's value: pairs as `[key=value,...]`, and a part in brackets if `spec` would split its text."""
+    """The text of a field's value: pairs as `[key=value,...]`, a part in brackets if `spec` would split its text."""
     if isinstance(value, bool):
         return str(value).lower()
     if value is None or isinstance(value, (int, float, str)):

@@ -1,6 +1,6 @@
 """exp, log and cosine with bit-identical results on every machine.
 
-numpy and the C library choose their implementations by the processor's features, and the results differ in the last bit.
+numpy and the C library choose implementations by the processor's features, and their results differ in the last bit.
 The functions here use only operations whose rounding IEEE 754 fixes. Their relative error is about 1e-15.
 """
 
