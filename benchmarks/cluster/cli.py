@@ -19,7 +19,7 @@ from benchmarks.cluster.report import Report, show
 from rich.console import Console
 
 from syncline import units
-from syncline.engines.launch.interrupts import Heed
+from syncline.engines.launch.interrupts import InterruptHandler
 from syncline.errors import RunError, UsageError
 from syncline.sim.plot import check_plot
 
@@ -135,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         request = parse(sys.argv[1:] if arguments is None else arguments)
         if not request.predict_only:
             check_possible(request.hosts)
-        with Heed(again=lambda: None):
+        with InterruptHandler(again=lambda: None):
             report = foretell(request) if request.predict_only else measure(request)
     except UsageError as error:
         return _complain(str(error), 2)

@@ -24,7 +24,7 @@ from benchmarks.cluster.network import Host
 from benchmarks.cluster.window import LEAST, WARM, Window
 
 from syncline.engines.launch.child import inherited
-from syncline.engines.launch.interrupts import put_off
+from syncline.engines.launch.interrupts import delay_interrupts
 from syncline.engines.launch.plan import COMMAND_LINE, Plan
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.process import ONE_THREAD, end_with_parent, lean
@@ -62,7 +62,7 @@ class Crew:
         """Start a Python program on a host; it dies with this process."""
         log = self.folder / f"{name}.log"
         parent = os.getpid()
-        with put_off(), log.open("wb") as output:
+        with delay_interrupts(), log.open("wb") as output:
             handle = subprocess.Popen(
                 host.inside(sys.executable, "-P", *command),
                 env={**_outside(), **environment},
@@ -94,7 +94,7 @@ class Crew:
 
     def stop(self) -> None:
         """End all processes, at once: none has anything to save."""
-        with put_off():
+        with delay_interrupts():
             for process in self._everyone:
                 process.handle.kill()
             for process in self._everyone:

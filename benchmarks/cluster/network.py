@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from syncline.engines.launch.interrupts import put_off
+from syncline.engines.launch.interrupts import delay_interrupts
 from syncline.errors import RunError, UsageError
 
 PREFIX = "cluster"
@@ -126,7 +126,7 @@ def _plug_in(host: Host, switch: str, port: str, rate: float) -> None:
 
 def _remove(name: str) -> None:
     """Kill what still runs inside, and take the namespace away; its ends of cables go with it, and so the others."""
-    with put_off():
+    with delay_interrupts():
         if name not in names():
             return
         try:
