@@ -1,1 +1,1 @@
-"""Parts of one's own, for runs that are started from the folder above this one."""
+"""Examples of your own parts; start runs that use them from the folder above this one."""

@@ -1,4 +1,4 @@
-"""A codec: the upper half of every float32.
+"""A codec that sends the upper half of every float32.
 
 syncline train --codec own.codec.UpperHalf
 """
@@ -12,7 +12,7 @@ from syncline import Codec, PeerError
 
 @dataclass(frozen=True)
 class UpperHalf(Codec):
-    """What is cut off is kept for the next update; NaN and infinity are not."""
+    """The lower half is kept in the residual for the next update, unless it is NaN or infinite."""
 
     def size(self, values):
         return 2 * values
@@ -28,7 +28,7 @@ class UpperHalf(Codec):
 
     def check(self, payload, values):
         if payload.dtype != np.uint8 or payload.shape != (2 * values,):
-            raise PeerError(f"{payload.nbytes} bytes are no payload for {values} values")
+            raise PeerError(f"a payload for {values} values must have {2 * values} bytes, not {payload.nbytes}")
 
     def decode(self, payload, out):
         self.check(payload, out.size)

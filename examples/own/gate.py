@@ -1,4 +1,4 @@
-"""A gate that sends on a criterion: only what has grown large enough.
+"""A gate that sends an update once it is large enough.
 
 syncline train --sync asp --gate own.gate.Large:0.01
 """
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Large:
-    """Sends a bucket once the change that has gathered in it is larger than a limit, and fetches when it sends."""
+    """Sends a bucket once its accumulated update exceeds a limit, and fetches when it sends."""
 
     limit: float
 

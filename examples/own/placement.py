@@ -1,4 +1,4 @@
-"""A placement: heavy and light tables alternate, by a function of the tables.
+"""A placement as a function of the tables: each server gets large and small tables.
 
 syncline train --servers 2 --placement own.placement.alternate
 """
@@ -9,6 +9,6 @@ from syncline.layout import Table
 
 
 def alternate(tables: tuple[Table, ...], servers: int) -> list[Sequence[str]]:
-    """Sorted by size, each server takes every `servers`-th table."""
+    """Sort the tables by size, and give every `servers`-th table to the same server."""
     names = [table.name for table in sorted(tables, key=lambda table: table.size)]
     return [names[server::servers] for server in range(servers)]

@@ -1,4 +1,4 @@
-"""A rule: only the sign of each gradient counts.
+"""A rule that uses only the sign of each gradient.
 
 syncline train --rule own.rule.SignSgd:0.002
 """

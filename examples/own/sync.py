@@ -1,4 +1,4 @@
-"""A sync model: strict at first, free later.
+"""A sync model that is synchronous at first, and allows staleness later.
 
 syncline train --sync own.sync.Loosening:100,s=3
 """
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Loosening:
-    """Nobody runs ahead in the first rounds, when updates are large; then everybody may be `s` iterations ahead."""
+    """No worker is ahead in the first `rounds`, when updates are large; then a worker may be `s` iterations ahead."""
 
     rounds: int
     s: int = 3
