@@ -125,7 +125,7 @@ def children(pid: int) -> dict[str, int]:
         if "syncline.engines.coordinator" in words:
             found["coordinator"] = int(child)
         elif "syncline.engines.server" in words:
-            found[f"server{words[words.index('syncline.engines.server.process') + 1]}"] = int(child)
+            found[f"server{words[words.index('syncline.engines.server') + 1]}"] = int(child)
     return found
 
 
