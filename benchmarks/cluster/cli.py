@@ -115,7 +115,7 @@ def measure(request: Request) -> Report:
     return Report(request.hosts, request.rate, request.slower, request.seconds, alone, rows)
 
 
-def foretell(request: Request) -> Report:
+def predict(request: Request) -> Report:
     """Simulate every case."""
     alone, rows = {}, []
     for name in request.models:
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not request.predict_only:
             check_possible(request.hosts)
         with InterruptHandler(again=lambda: None):
-            report = foretell(request) if request.predict_only else measure(request)
+            report = predict(request) if request.predict_only else measure(request)
     except UsageError as error:
         return _complain(str(error), 2)
     except RunError as error:

@@ -339,7 +339,7 @@ def test_a_key_out_of_its_time_says_so(tmp_path: Path, ago: timedelta, client_sa
     ("error", "expected"),
     [
         (TimeoutError("timed out"), keys.TIMED_OUT),
-        (ConnectionRefusedError(111, "Connection refused"), keys.NOBODY),
+        (ConnectionRefusedError(111, "Connection refused"), keys.NOT_LISTENING),
         (ConnectionResetError(104, "Connection reset by peer"), keys.CLOSED),
         (BrokenPipeError(32, "Broken pipe"), keys.CLOSED),
         (OSError(113, "No route to host"), "the connection failed: No route to host"),

@@ -36,7 +36,7 @@ TOO_EARLY = "the key is not valid yet: the clock of one host is more than a day 
 REFUSED = "the peer refused our key: give both sides the same key file, and check both clocks"
 CLOSED = "the peer closed the connection: it refused our key, does not speak TLS, or has stopped"
 TIMED_OUT = f"the peer did not answer in time: it is busy or gone, or was started without {OPTION}"
-NOBODY = "no process listens there: check the address, and that the other side has started"
+NOT_LISTENING = "no process listens there: check the address, and that the other side has started"
 
 CERTIFICATE_NOT_YET_VALID = 9
 CERTIFICATE_HAS_EXPIRED = 10
@@ -128,7 +128,7 @@ def explain(error: ssl.SSLError | OSError) -> str:
         case TimeoutError():
             return TIMED_OUT
         case ConnectionRefusedError():
-            return NOBODY
+            return NOT_LISTENING
     return f"the connection failed: {_reason(error)}"
 
 

@@ -17,15 +17,15 @@ class RefusalLog:
     def __init__(self, who: str) -> None:
         self._who = who
         self._count = 0
-        self._unsaid = 0
+        self._unreported = 0
         self._next = 0.0
 
     def sent_away(self, reason: str) -> None:
         self._count += 1
-        self._unsaid += 1
+        self._unreported += 1
         if self._count > ONE_BY_ONE and monotonic() < self._next:
             return
-        more = f" (and {self._unsaid - 1} more)" if self._unsaid > 1 else ""
+        more = f" (and {self._unreported - 1} more)" if self._unreported > 1 else ""
         say(f"{self._who}: refused a connection: {reason}{more}")
-        self._unsaid = 0
+        self._unreported = 0
         self._next = monotonic() + PAUSE
