@@ -1,12 +1,13 @@
-"""What a codec costs: encoding and decoding, as multiples of one memory copy of the same values.
+"""Measure the cost of each codec: the time to encode and decode, relative to one memory copy of the same values.
 
     python benchmarks/codecs.py [--values 25000000] [--rounds 7] [--report FILE.json]
 
-Goal: at most 10 times a copy, each codec, one thread. All figures are medians of one run, in which copy, encoding and
-decoding alternate, so that other work on the machine slows all of them alike; once over the whole array, once over
-buckets of 1 MiB, which is how updates travel. Encoding includes error feedback: the residual is added and kept. `add`
-decodes and adds, which is what a shard does with an update. The update is normal noise, of which threshold:2.58 sends
-1 %. Last, the search for the largest 1 % beside `torch.topk` (one thread, the same values).
+Goal: at most 10 times the time of a copy, for each codec, on one thread. All numbers are medians of one run in which
+copying, encoding and decoding alternate, so that other work on the machine slows all of them equally. The first table
+is for the whole array, the second for buckets of 1 MiB, which is how updates are sent. Encoding includes error
+feedback: the residual is added and kept. `add` decodes and adds, as a shard does with an update. The update is normal
+noise, of which threshold:2.58 sends 1 %. The last line compares the search for the largest 1 % with `torch.topk` (one
+thread, the same values).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 class Bench:
-    """One codec over the values, cut into buckets."""
+    """Runs one codec over the values, in buckets."""
 
     def __init__(self, codec: Codec, update: Values, bucket: int) -> None:
         self.codec, self.update = codec, update
@@ -58,7 +59,7 @@ class Bench:
         self.payloads: list[Payload] = []
 
     def reset(self) -> None:
-        """Nothing is left over; also, the memory is there before it is timed."""
+        """Set the residuals to 0, which also makes the kernel allocate their memory before it is timed."""
         for memory in self.memories:
             for each in memory.values():
                 each[:] = 0
@@ -87,7 +88,7 @@ class Bench:
 
 
 def measure(codec: Codec, update: Values, bucket: int, rounds: int) -> dict[str, float]:
-    """Medians, in seconds for all values, and the bytes sent for each value; the first round warms up."""
+    """The median seconds of each operation over all values, and the bytes per value; the first round is a warm-up."""
     bench = Bench(codec, update, bucket)
     taken: dict[str, list[float]] = {"copy": [], "encode": [], "decode": [], "add": [], "check": []}
     for _ in range(rounds + 1):
@@ -100,7 +101,7 @@ def measure(codec: Codec, update: Values, bucket: int, rounds: int) -> dict[str,
 
 
 def measure_topk(update: Values, ratio: float, rounds: int) -> dict[str, float] | None:
-    """Finding the largest values: ours and torch.topk's, in seconds; None without torch."""
+    """The seconds to find the largest values, with our function and with torch.topk; None without torch."""
     try:
         import torch
     except ImportError:
@@ -119,7 +120,7 @@ def measure_topk(update: Values, ratio: float, rounds: int) -> dict[str, float] 
 
 
 def show(title: str, rows: list[dict[str, Any]]) -> None:
-    table = Table("codec", "bytes of dense", "copy ms", "encode", "decode", "add", "check", "goal", "", title=title)
+    table = Table("codec", "bytes / dense", "copy ms", "encode", "decode", "add", "check", "goal", "met", title=title)
     for row in rows:
         ratios = [row[name] / row["copy"] for name in ("encode", "decode", "add", "check")]
         met = "yes" if max(ratios) <= GOAL else "no"
@@ -132,21 +133,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--values", type=int, default=25_000_000)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--codec", action="append", help="only this one; may be given several times")
-    parser.add_argument("--report", type=Path, help="write the figures as JSON")
+    parser.add_argument("--codec", action="append", help="measure only this codec; may be given several times")
+    parser.add_argument("--report", type=Path, help="write the results as JSON")
     arguments = parser.parse_args()
     update = np.random.default_rng(0).standard_normal(arguments.values, dtype=np.float32)
     texts = arguments.codec or CODECS
     report: dict[str, Any] = {"schema": 1, "values": arguments.values, "goal": GOAL}
     for name, bucket in (("whole", arguments.values), ("buckets", BUCKET_VALUES)):
         rows = [{"codec": text} | measure(parse("codec", text), update, bucket, arguments.rounds) for text in texts]
-        show(f"{arguments.values:,} values, {bucket:,} at a time; multiples of a copy", rows)
+        show(f"{arguments.values:,} values, {bucket:,} at a time; times relative to a copy", rows)
         report[name] = rows
     report["topk"] = found = measure_topk(update, 0.01, arguments.rounds)
     if found:
         print(
-            f"the largest 1 % of {arguments.values:,}: {found['ours'] * 1e3:.1f} ms, torch.topk "
-            f"{found['torch'] * 1e3:.1f} ms: {found['torch'] / found['ours']:.1f} times as long"
+            f"finding the largest 1 % of {arguments.values:,} values: {found['ours'] * 1e3:.1f} ms; torch.topk: "
+            f"{found['torch'] * 1e3:.1f} ms, {found['torch'] / found['ours']:.1f} times as long"
         )
     if arguments.report:
         arguments.report.write_text(json.dumps(report, indent=2) + "\n")

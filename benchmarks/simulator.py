@@ -1,11 +1,11 @@
-"""How fast the simulator is with made-up updates, and what 10,000 clients take.
+"""Measure the simulator: events per second with synthetic updates, and the memory for 10,000 clients.
 
     python benchmarks/simulator.py [--report FILE.json]
 
-Goals: 100,000 events a second; 10,000 clients in under 8 GiB. An event is one entry of the event heap: a computation
-that ends, a message that starts on a link, a message that arrives. Each case runs in processes of its own, and the best
-of three is shown, since other work on the machine can only slow it down. The last column is the rate of a bare heap
-that pops and pushes as many entries and does nothing.
+Goals: 100,000 events per second; 10,000 clients in less than 8 GiB. An event is one entry of the event heap: the end of
+a computation, the start of a message on a link, or the arrival of a message. Each run has its own process. The table
+shows the best of three runs, since other work on the machine can only slow a run down. The last column is the rate of a
+bare heap that pushes and pops as many entries and does nothing else.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CASES: dict[str, tuple[str, int, int, bool, str | None]] = {
 
 
 def run_case(name: str) -> dict[str, float]:
-    """One case in this process: events, seconds, peak memory."""
+    """Run one case in this process; return its events, seconds and peak memory."""
     sync, workers, iterations, linked, recipe = CASES[name]
     model = parse("sync", sync)
     mode, rule = settle_mode(None, None, (model,))
@@ -62,7 +62,7 @@ def run_case(name: str) -> dict[str, float]:
 
 
 def bare_heap(events: int) -> float:
-    """Seconds to push and pop as many entries of the same shape."""
+    """The seconds to push and pop this many entries of the same shape."""
     heap: list[tuple[float, int, int, object, tuple[int, ...]]] = []
     begun = perf_counter()
     for sequence in range(100):
@@ -80,7 +80,7 @@ def in_fresh_process(name: str) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--report", type=Path, help="write the figures as JSON")
+    parser.add_argument("--report", type=Path, help="write the results as JSON")
     parser.add_argument("--case", choices=list(CASES), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:

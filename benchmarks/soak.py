@@ -1,16 +1,16 @@
-"""A long run of small rounds in which workers come, leave and are killed: nothing is lost, and memory stays flat.
+"""Soak test: a long run of small rounds in which workers join, leave and are killed.
 
     python benchmarks/soak.py [--minutes 10] [--lane shm|tcp]
 
-Two workers stay from start to end; beside them others join, train for a few seconds, and leave or are killed. Every
-update is -1 under rule sgd:1, so that each parameter counts the updates that were applied to it. At the end:
+Two workers stay from start to end. Other workers join, train for a few seconds, and leave or are killed. Every update
+is -1 under rule sgd:1, so each parameter counts the updates that were applied to it. At the end the test checks:
 
-- every update that a worker saw answered was taken, and none was taken twice: a worker that was killed may have sent
-  one update more than it knows of, to some buckets or to all;
-- a server's report says as many updates as its parameters do;
-- the memory (RSS) of coordinator and servers has not grown since the first fifth of the run.
+1. Every acknowledged update was applied, and none was applied twice. A worker that was killed may have sent one update
+   that was not acknowledged, to some buckets or to all.
+2. The number of updates in each server's report equals the number that its parameters show.
+3. The memory (RSS) of the coordinator and the servers has not grown since the first fifth of the run.
 
-Exit code 1 if any of it does not hold.
+The exit code is 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ SERVERS = 2
 BUCKET = "16KiB"
 STAYERS = 2
 WARM = 0.2
-"""The part of the run after which memory must not grow any more."""
+"""The fraction of the run after which memory must not grow."""
 
 GROWTH = 1.05
-"""By how much it may, since an allocator keeps some slack,"""
+"""The factor by which memory may grow nevertheless, since an allocator keeps some slack."""
 
 SLACK = 2 << 20
-"""or so many bytes, whichever is more."""
+"""The number of bytes by which memory may grow, if that is more."""
 
 LOOK = 0.5
-"""Seconds between two looks at the memory."""
+"""Seconds between two memory measurements."""
 
 END = 60.0
-"""Seconds after which a run that was asked to end has failed to."""
+"""Seconds that a run has to end after it was asked to."""
 
 
 # A worker.
 
 
 def work(directory: Path, iterations: int) -> None:
-    """Train until the file `stop` is there, or for so many iterations, and then leave; note what was sent."""
+    """Train until the file `stop` exists, or for this many iterations, and then leave; record the updates sent."""
     session = syncline.connect()
     tables = session.tables({"w": np.zeros(VALUES)}, sync="ssp:3", rule="sgd:1", bucket=BUCKET)
     count = Count.create(directory / f"count{session.rank}")
@@ -78,7 +78,7 @@ def work(directory: Path, iterations: int) -> None:
 
 
 class Count:
-    """How many updates a worker has begun to send and seen answered, in a file that outlives it."""
+    """How many updates a worker has begun to send, and how many were answered, in a file that outlives it."""
 
     def __init__(self, numbers: np.memmap[tuple[int], np.dtype[np.int64]]) -> None:
         self._numbers = numbers
@@ -110,7 +110,7 @@ class Count:
 
 
 def rss(pid: int) -> int:
-    """Bytes of a process that are in memory."""
+    """The resident memory of a process in bytes; 0 if it has ended."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -125,13 +125,13 @@ def children(pid: int) -> dict[str, int]:
         if "syncline.engines.coordinator" in words:
             found["coordinator"] = int(child)
         elif "syncline.engines.server" in words:
-            found[f"server{words[words.index('syncline.engines.server.process') + 1]}"] = int(child)
+            found[f"server{words[words.index('syncline.engines.server') + 1]}"] = int(child)
     return found
 
 
 @dataclass
 class Memory:
-    """RSS over time, by process; times are parts of the run, from 0 to 1."""
+    """RSS over time, by process; times are fractions of the run, from 0 to 1."""
 
     seen: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
 
@@ -140,7 +140,7 @@ class Memory:
             self.seen.setdefault(name, []).append((when, rss(pid)))
 
     def growth(self) -> dict[str, tuple[int, int]]:
-        """Of each process: the most in the warm-up, and the most in the last fifth."""
+        """For each process: its largest RSS in the first fifth of the run, and in the last."""
         return {
             name: (
                 max((size for when, size in each if when <= WARM), default=0),
@@ -154,7 +154,7 @@ class Memory:
 
 
 class Soak:
-    """One launcher with the workers that stay, and one after another for those that come and go."""
+    """One launcher for the workers that stay, and one launcher at a time for a worker that joins."""
 
     def __init__(self, directory: Path, seconds: float, lane: str | None) -> None:
         self.directory = directory
@@ -167,7 +167,7 @@ class Soak:
         self._lines: list[str] = []
 
     def run(self) -> list[str]:
-        """Run to the end; what is wrong."""
+        """Run to the end; return the problems found."""
         command = ["--listen", "127.0.0.1:0", "-n", STAYERS, "--servers", SERVERS]
         launcher = self._start(*command, "--report", self.directory / "report.json", __file__, "--work", self.directory)
         reader = Thread(target=lambda: self._lines.extend(launcher.stdout or ()), daemon=True)
@@ -217,7 +217,7 @@ class Soak:
             self._farewell(guest)
 
     def _invite(self, address: str) -> Guest:
-        """Half of them leave by themselves, half are killed."""
+        """Start a launcher that joins with one worker; half of them leave by themselves, half are killed."""
         self.joined += 1
         iterations = self._random.randrange(1, 300)
         deadly = self._random.random() < 0.5
@@ -230,7 +230,7 @@ class Soak:
         output = guest.process.communicate(timeout=END)[0]
         self.killed += guest.killed
         if guest.process.returncode and not guest.killed:
-            self.left_badly.append(f"a guest ended with exit code {guest.process.returncode}: {output}")
+            self.left_badly.append(f"a worker that joined ended with exit code {guest.process.returncode}: {output}")
 
     def _say(self, part: float, pid: int) -> None:
         sent = sum(count.answered for count in self._counts())
@@ -240,7 +240,7 @@ class Soak:
     def _counts(self) -> Iterable[Count]:
         return [Count.read(path) for path in sorted(self.directory.glob("count*")) if path.stat().st_size]
 
-    # The verdict.
+    # The checks.
 
     def _judge(self) -> list[str]:
         counts = list(self._counts())
@@ -253,13 +253,13 @@ class Soak:
         if begun - answered > self.killed:
             wrong.append(f"{begun - answered} updates were not answered, but only {self.killed} workers were killed")
         if not answered <= final.min() <= final.max() <= begun:
-            wrong.append(f"{answered} to {begun} updates were sent; parameters say {final.min():g} to {final.max():g}")
+            wrong.append(f"{answered} to {begun} updates were sent; parameters show {final.min():g} to {final.max():g}")
         for server, piece in zip(report["servers"], np.array_split(final, SERVERS), strict=True):
             taken, applied = server["updates"], int(piece.max())
             if taken != applied:
-                wrong.append(f"server {server['server']} reports {taken} updates; its parameters say {applied}")
+                wrong.append(f"server {server['server']} reports {taken} updates; its parameters show {applied}")
         for name, (warm, late) in self.memory.growth().items():
-            print(f"{name}: {warm / 2**20:.1f} MiB warm, {late / 2**20:.1f} MiB at the end")
+            print(f"{name}: {warm / 2**20:.1f} MiB after warm-up, {late / 2**20:.1f} MiB at the end")
             if late > max(GROWTH * warm, warm + SLACK):
                 wrong.append(f"{name} grew from {warm / 2**20:.1f} to {late / 2**20:.1f} MiB")
         return wrong
@@ -267,7 +267,7 @@ class Soak:
 
 @dataclass
 class Guest:
-    """A launcher that joins with one worker; `until`: when it is killed."""
+    """A launcher that joins with one worker; `until` is when to kill it, None: never."""
 
     process: subprocess.Popen[str]
     until: float | None
@@ -300,7 +300,7 @@ def main() -> None:
         wrong = Soak(Path(directory), 60 * arguments.minutes, arguments.lane).run()
     for line in wrong:
         print(f"wrong: {line.rstrip()}")
-    print("soak: failed" if wrong else "soak: nothing lost, memory flat")
+    print("soak: failed" if wrong else "soak: passed; no update lost, memory did not grow")
     sys.exit(bool(wrong))
 
 

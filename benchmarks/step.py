@@ -1,13 +1,16 @@
-"""How long a training step of a 10 M parameter network takes: DDP with gloo and Syncline, in the same processes.
+"""Measure a training step of a network with 10 million parameters: DDP with gloo, and Syncline, in the same processes.
 
     python benchmarks/step.py [--steps 30] [--report FILE.json]
 
-Two workers on this host, each on one thread; the systems take turns, so that noise hits all alike, and the median
-counts. Goals: in the lane that this host gives, shared memory, faster than DDP with gloo (which is TCP on loopback);
-over TCP, where communication takes as long as computation, with overlap measurably faster than without. For the second,
-computing is a pause in every layer, as on an accelerator: the cores of this host are then free to move data, and the
-pauses together are made as long as a step without overlap takes here otherwise. (Where memory is shared there is little
-to hide: a server reads and writes it while the worker goes on.)
+Two workers run on this host, each with one thread. The systems take turns, so that noise affects all equally, and the
+table shows medians. The two parts and their goals:
+
+- step: in shared memory, Syncline is faster than DDP with gloo (which uses TCP on loopback).
+- overlap: over TCP, if communication takes as long as computation, a step with overlap is measurably faster than one
+  without. Here each layer sleeps instead of computing, as if an accelerator computed, so that the cores are free to
+  move data. All pauses together are as long as a step without overlap and without pauses.
+
+With shared memory overlap gains little: a server reads and writes the memory while the worker goes on.
 """
 
 from __future__ import annotations
@@ -36,14 +39,14 @@ import syncline
 WIDTH, LAYERS, BATCH, WARM = 1120, 8, 32, 5
 
 PARTS = {
-    "step": ("shm", "shared memory; computing on this host's cores"),
-    "overlap": ("tcp", "TCP; computing is a pause, as long as the rest"),
+    "step": ("shm", "shared memory; layers compute on this host's cores"),
+    "overlap": ("tcp", "TCP; layers sleep instead of computing, as long as the rest takes"),
 }
-"""The lane of each part, and what it shows."""
+"""The lane and the title of each part."""
 
 
 class Pause(torch.autograd.Function):
-    """Takes its time, forward and twice as long backward, and computes nothing."""
+    """Sleeps for a third of the time in the forward pass and for two thirds in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, seconds: float) -> Tensor:
@@ -58,7 +61,7 @@ class Pause(torch.autograd.Function):
 
 
 class Layer(nn.Module):
-    """A linear layer; `pause`: its matrix is used in the cheapest way there is, and computing is a pause."""
+    """A linear layer; with `pause=True` it sleeps instead of multiplying, but still uses its parameters."""
 
     def __init__(self, pause: bool) -> None:
         super().__init__()
@@ -89,7 +92,7 @@ def stepper(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], 
 
 
 def systems(session: syncline.Session, pause: bool) -> dict[str, tuple[nn.Module, Callable[[], None]]]:
-    """Every system with a network of its own."""
+    """Every system, each with its own neural network."""
     found: dict[str, tuple[nn.Module, Callable[[], None]]] = {}
     kinds: dict[str, dict[str, Any]] = {
         "gradients": {},
@@ -110,7 +113,7 @@ def systems(session: syncline.Session, pause: bool) -> dict[str, tuple[nn.Module
 
 
 def measure(found: dict[str, tuple[nn.Module, Callable[[], None]]], steps: int) -> dict[str, float]:
-    """The median seconds of a step of each system; they take turns."""
+    """The median seconds of a step of each system; the systems take turns."""
     seconds: dict[str, list[float]] = {name: [] for name in found}
     for number in range(WARM + steps):
         for name, (_, step) in found.items():
@@ -123,7 +126,7 @@ def measure(found: dict[str, tuple[nn.Module, Callable[[], None]]], steps: int) 
 
 
 def work(part: str, steps: int, report: Path) -> None:
-    """One worker."""
+    """The program of one worker."""
     torch.set_num_threads(1)
     session = syncline.connect()
     rendezvous = f"file://{os.environ['BENCH_RENDEZVOUS']}"
@@ -146,7 +149,7 @@ def set_pauses(found: dict[str, tuple[nn.Module, Callable[[], None]]], together:
 
 
 def run(part: str, steps: int, servers: int) -> dict[str, float]:
-    """The seconds of every system in one part, from a run of its own."""
+    """The seconds of every system in one part, measured in a separate run."""
     lane, _ = PARTS[part]
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "report.json"
@@ -158,7 +161,7 @@ def run(part: str, steps: int, servers: int) -> dict[str, float]:
 
 
 def show(part: str, rows: dict[str, float]) -> None:
-    table = Table("system", "ms a step", "of ddp", title=PARTS[part][1])
+    table = Table("system", "ms per step", "relative to ddp", title=PARTS[part][1])
     for name, seconds in rows.items():
         table.add_row(name, f"{1000 * seconds:.1f}", f"{seconds / rows['ddp, gloo']:.2f}")
     Console(width=100).print(table)
@@ -168,8 +171,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--servers", type=int, default=1)
-    parser.add_argument("--part", choices=list(PARTS), help="only one of the two")
-    parser.add_argument("--report", type=Path, help="write the figures as JSON")
+    parser.add_argument("--part", choices=list(PARTS), help="run only this part")
+    parser.add_argument("--report", type=Path, help="write the results as JSON")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker is not None:

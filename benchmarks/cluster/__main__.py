@@ -1,4 +1,4 @@
-"""A real network on one machine: hosts as network namespaces, each link held to a rate; run as root.
+"""Measure Syncline and gloo on an emulated network, with links of a limited rate. Needs root.
 
 python -m benchmarks.cluster [OPTIONS]        or: python benchmarks/cluster [OPTIONS]
 """
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    # Run as a folder, Python puts this folder in front, where `plot` or `network` would hide others of that name.
+    # `python benchmarks/cluster` puts this folder first in sys.path; its `plot` or `network` could hide other modules.
     sys.path[0] = str(Path(__file__).resolve().parents[2])
     from benchmarks.cluster.cli import main
 

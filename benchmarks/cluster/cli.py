@@ -1,4 +1,4 @@
-"""The command: what it takes, and how it ends."""
+"""The command line of the cluster benchmark."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from benchmarks.cluster.report import Report, show
 from rich.console import Console
 
 from syncline import units
-from syncline.engines.launch.interrupts import Heed
+from syncline.engines.launch.interrupts import InterruptHandler
 from syncline.errors import RunError, UsageError
 from syncline.sim.plot import check_plot
 
-EPILOG = "Exit codes: 0 done, 1 a case failed, 2 the request makes no sense, 130 interrupted."
+EPILOG = "Exit codes: 0 success, 1 a case failed, 2 an option is invalid, 130 interrupted."
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be measured."""
+    """The options of one run of the benchmark."""
 
     hosts: int
     rate: float
@@ -42,25 +42,25 @@ class Request:
     predict_only: bool = False
 
     def base(self, name: str) -> Experiment:
-        """A model on this request's hosts and links."""
+        """The experiment of a model on the hosts and links of this request."""
         return Experiment(name, self.hosts, self.rate).slower(self.slower)
 
 
 def parse(arguments: Sequence[str]) -> Request:
     """The request, or a UsageError that names the option."""
     parser = argparse.ArgumentParser("benchmarks/cluster", description=_description(), epilog=EPILOG)
-    parser.add_argument("--hosts", type=int, default=4, help="each with a worker and a server (default: 4)")
-    parser.add_argument("--rate", default="1Gbit", help="of each link, each way (default: 1Gbit)")
+    parser.add_argument("--hosts", type=int, default=4, help="hosts, each with a worker and a server (default: 4)")
+    parser.add_argument("--rate", default="1Gbit", help="rate of each link in each direction (default: 1Gbit)")
     parser.add_argument("--models", default=",".join(MODELS), help=f"default: {','.join(MODELS)}")
     parser.add_argument("--cases", default=",".join(CASES), help=f"default: {','.join(CASES)}")
-    parser.add_argument("--seconds", type=float, default=5.0, help="how long a case is measured (default: 5)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="measuring time of a case (default: 5)")
     parser.add_argument(
         "--slower", type=float, default=1.0, help="divide the rate by this and multiply the pauses (default: 1)"
     )
-    parser.add_argument("--report", type=Path, help="write the figures as JSON")
-    parser.add_argument("--plot", type=Path, help="draw the figures")
+    parser.add_argument("--report", type=Path, help="write the results as JSON")
+    parser.add_argument("--plot", type=Path, help="draw the results")
     parser.add_argument(
-        "--predict-only", action="store_true", help="only what the simulator says; needs no root, and no network"
+        "--predict-only", action="store_true", help="only simulate; needs neither root nor network namespaces"
     )
     given = parser.parse_args(arguments)
     request = Request(
@@ -79,13 +79,13 @@ def parse(arguments: Sequence[str]) -> Request:
 
 
 def _description() -> str:
-    return "A real network on one machine: Syncline and gloo on hosts whose links are held to a rate. Run as root."
+    return "Measure Syncline and gloo on an emulated network, with links of a limited rate. Needs root."
 
 
 def _words(text: str, option: str) -> tuple[str, ...]:
     words = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if not words:
-        raise UsageError(option, "names nothing; give names with commas between them")
+        raise UsageError(option, "is empty; give names separated by commas")
     return words
 
 
@@ -100,13 +100,13 @@ def _check(request: Request) -> None:
             case(each, request.base(name))
     for option, file in (("--report", request.report), ("--plot", request.plot)):
         if file is not None and not file.resolve().parent.is_dir():
-            raise UsageError(option, f"{file}: there is no folder {file.resolve().parent}")
+            raise UsageError(option, f"{file}: the folder {file.resolve().parent} does not exist")
     if request.plot is not None:
         check_plot(request.plot)
 
 
 def measure(request: Request) -> Report:
-    """Make the network, run every case, and take the network away again."""
+    """Make the network, run every case, and remove the network."""
     alone, rows = {}, []
     with network(request.hosts, request.rate / request.slower) as hosts:
         for name in request.models:
@@ -115,8 +115,8 @@ def measure(request: Request) -> Report:
     return Report(request.hosts, request.rate, request.slower, request.seconds, alone, rows)
 
 
-def foretell(request: Request) -> Report:
-    """What the simulator says of every case."""
+def predict(request: Request) -> Report:
+    """Simulate every case."""
     alone, rows = {}, []
     for name in request.models:
         alone[name], more = predict_model(request.base(name), request.cases, _tell())
@@ -130,20 +130,20 @@ def _tell() -> Callable[[str], None]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; its exit code."""
+    """Run the command; return its exit code."""
     try:
         request = parse(sys.argv[1:] if arguments is None else arguments)
         if not request.predict_only:
             check_possible(request.hosts)
-        with Heed(again=lambda: None):
-            report = foretell(request) if request.predict_only else measure(request)
+        with InterruptHandler(again=lambda: None):
+            report = predict(request) if request.predict_only else measure(request)
     except UsageError as error:
         return _complain(str(error), 2)
     except RunError as error:
         return _complain(str(error), 1)
     except KeyboardInterrupt:
-        return _complain("interrupted; the network is gone", 130)
-    if request.report is not None:  # first what is kept: the terminal may be gone
+        return _complain("interrupted; the network was removed", 130)
+    if request.report is not None:  # write files first, in case the terminal is closed
         request.report.write_text(json.dumps(report.as_json(), indent=2) + "\n")
     if request.plot is not None:
         plot(report, request.plot)

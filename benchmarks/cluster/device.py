@@ -1,6 +1,6 @@
-"""An accelerator that computes nothing: it is busy for a given time, and its host is free meanwhile.
+"""An emulated accelerator: it is busy for a given time, computes nothing, and leaves the host's cores free.
 
-As on a real one, work is queued: a host that is late with sending an update does not hold up the next layer.
+Work is queued, as on a real accelerator: a host that sends an update late does not delay the next layer.
 """
 
 from __future__ import annotations
@@ -8,36 +8,36 @@ from __future__ import annotations
 from time import monotonic, sleep
 
 TICK = 0.0005
-"""Seconds: a shorter wait within a pass is left to the next one. A model has some hundred small layers, and to wake up
-for each of them would cost the few cores of this machine more than it adds to the truth.
+"""Waits shorter than this many seconds are added to the next wait. A model has some hundred small layers, and waking up
+for each of them would cost the few cores of this machine more than it gains in precision.
 """
 
 
 class Device:
-    """Does what it is given, one piece after another."""
+    """A queue of work, processed in order."""
 
     def __init__(self) -> None:
         self._free = monotonic()
 
     def feed(self, seconds: float) -> None:
-        """A piece of work that begins when all earlier ones are done, but not before now."""
+        """Add work that begins when all earlier work is done, but not before now."""
         self._free = max(self._free, monotonic()) + seconds
 
     def follow(self, seconds: float) -> None:
-        """A piece of work that begins when all earlier ones are done, and was queued before that; wait for its end.
+        """Add work that begins when all earlier work is done, and wait for its end.
 
-        It may return a tick early; the next one makes up for that.
+        It may return up to `TICK` early; the next call makes up for that.
         """
         self._free += seconds
         if self._free - monotonic() > TICK:
             self.wait()
 
     def wait(self) -> None:
-        """Wait until nothing is left to do."""
+        """Wait until all work is done."""
         left = self._free - monotonic()
         if left > 0:
             sleep(left)
 
     def begin(self) -> None:
-        """Nothing is queued: what follows begins now."""
+        """Clear the queue: the next work begins now."""
         self._free = monotonic()

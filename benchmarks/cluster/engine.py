@@ -1,7 +1,8 @@
-"""The processes of one experiment, each on its host: started, watched, and ended.
+"""Start, watch and end the processes of one experiment, each on its host.
 
-Syncline's launcher starts all servers on its own host, so its processes are started here, wired as it does: the
-coordinator on the first host, and a server and a worker on each. They talk over TCP without a key, as gloo does.
+Syncline's launcher starts all servers on its own host, so this module starts the processes itself, with the same
+environment: the coordinator on the first host, and a server and a worker on each host. They use TCP without encryption,
+as gloo does.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ from benchmarks.cluster.network import Host
 from benchmarks.cluster.window import LEAST, WARM, Window
 
 from syncline.engines.launch.child import inherited
-from syncline.engines.launch.interrupts import put_off
+from syncline.engines.launch.interrupts import delay_interrupts
 from syncline.engines.launch.plan import COMMAND_LINE, Plan
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.process import ONE_THREAD, end_with_parent, lean
 from syncline.errors import RunError
 
 START_SECONDS = 20.0
-"""How long the coordinator may take to start."""
+"""The timeout for the start of the coordinator."""
 
 LIMIT_SECONDS, LIMIT_TIMES = 60.0, 4.0
-"""An experiment that takes so much longer than its start, and so many times as long as its steps should, is hung."""
+"""The timeout of an experiment: a fixed time for its start, plus a multiple of the expected time of its steps."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """Something that runs on a host; `log`: all that it writes."""
+    """A process on a host; its output goes to the file `log`."""
 
     name: str
     handle: subprocess.Popen[bytes]
@@ -47,7 +48,7 @@ class Process:
 
     def last_line(self) -> str:
         lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-        return lines[-1].strip() if lines else "it said nothing"
+        return lines[-1].strip() if lines else "it printed nothing"
 
 
 class Crew:
@@ -62,7 +63,7 @@ class Crew:
         """Start a Python program on a host; it dies with this process."""
         log = self.folder / f"{name}.log"
         parent = os.getpid()
-        with put_off(), log.open("wb") as output:
+        with delay_interrupts(), log.open("wb") as output:
             handle = subprocess.Popen(
                 host.inside(sys.executable, "-P", *command),
                 env={**_outside(), **environment},
@@ -77,24 +78,24 @@ class Crew:
         return process
 
     def wait(self, workers: Sequence[Process], seconds: float) -> None:
-        """Until all workers have ended; whoever fails, or ends before them, fails the experiment."""
+        """Wait until all workers have ended; RunError if a process fails, or another one ends before them."""
         until = monotonic() + seconds
         while any(worker.handle.poll() is None for worker in workers):
             sleep(0.1)
             self.check(workers)
             if monotonic() > until:
-                raise RunError(f"not done after {seconds:.0f} s")
+                raise RunError(f"the experiment did not finish within {seconds:.0f} s")
         self.check(workers)
 
     def check(self, workers: Sequence[Process]) -> None:
         for process in self._everyone:
             code = process.handle.poll()
             if code or (code == 0 and process not in workers and any(w.handle.poll() is None for w in workers)):
-                raise RunError(f"{process.name} ended with code {code}: {process.last_line()}")
+                raise RunError(f"{process.name} ended with exit code {code}: {process.last_line()}")
 
     def stop(self) -> None:
-        """End all processes, at once: none has anything to save."""
-        with put_off():
+        """Kill all processes; none has anything to save."""
+        with delay_interrupts():
             for process in self._everyone:
                 process.handle.kill()
             for process in self._everyone:
@@ -102,7 +103,7 @@ class Crew:
 
 
 def run(experiment: Experiment, hosts: Sequence[Host], seconds: float) -> list[Window]:
-    """Run it, and measure for about so long; what each worker has noted."""
+    """Run the experiment and measure for about this many seconds; return the measurement of each worker."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="syncline-cluster-")))
         crew = Crew(hosts, folder)
@@ -112,18 +113,18 @@ def run(experiment: Experiment, hosts: Sequence[Host], seconds: float) -> list[W
         crew.wait(workers, limit(experiment, seconds))
         windows = [msgspec.json.decode(_notes(folder, n).read_bytes(), type=Window) for n in range(len(hosts))]
     if len({window.digest for window in windows}) > 1:
-        raise RunError("the workers have ended with different parameters")
+        raise RunError("the final parameters of the workers differ")
     return windows
 
 
 def limit(experiment: Experiment, seconds: float) -> float:
-    """How long an experiment may take."""
+    """The timeout of an experiment in seconds."""
     step = experiment.seconds + experiment.least_bytes / experiment.rate
     return LIMIT_SECONDS + LIMIT_TIMES * (seconds + (WARM + 1 + LEAST * experiment.period) * step)
 
 
 def check(experiment: Experiment) -> None:
-    """Refuse what the engine does not know (UsageError), before anything is started."""
+    """Raise UsageError, before anything starts, if the engine does not support the settings."""
     if experiment.system is System.SYNCLINE:
         Plan((), experiment.hosts, experiment.hosts, experiment.settings).settled()
 
@@ -165,7 +166,7 @@ def _notes(folder: Path, number: int) -> Path:
 
 
 def _outside() -> dict[str, str]:
-    """This process's environment, without another run's wiring, and with the same modules within reach."""
+    """The environment of this process, without the variables of another run, and with the same module search path."""
     return inherited(os.environ, {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)})
 
 
@@ -174,7 +175,7 @@ def _environment(wiring: Wiring) -> dict[str, str]:
 
 
 def _address_of(coordinator: Process) -> str:
-    """The address that it prints beside the name of its socket."""
+    """The TCP address that the coordinator prints after the name of its Unix socket."""
     until = monotonic() + START_SECONDS
     while monotonic() < until and coordinator.handle.poll() is None:
         line, end, _ = coordinator.log.read_text().partition("\n")

@@ -1,4 +1,4 @@
-"""The description of one experiment: everything that a run, on this network or in a simulator, has to know."""
+"""The complete description of one experiment, for a measurement or a simulation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from syncline.sim.overlap import BACKWARD_PART, FORWARD_PART, Overlap
 
 
 class System(StrEnum):
-    """Who moves the updates."""
+    """The system that exchanges the updates."""
 
     SYNCLINE = "syncline"
     GLOO = "gloo"
@@ -23,26 +23,26 @@ class System(StrEnum):
 
 @dataclass(frozen=True)
 class Experiment:
-    """One model on a number of hosts, each with one worker and one server (gloo: a worker), and one link."""
+    """One model on some hosts, each with one link, one worker and one server (gloo: only a worker)."""
 
     model: str
     hosts: int = 4
     rate: float = 125e6
-    """Bytes per second, of each link in each direction."""
+    """The rate of each link in each direction, in bytes per second."""
     pause: float = 0.0
-    """Seconds that a step's computation takes; 0: what models.py says."""
+    """The computing time of a step in seconds; 0: the time in models.py."""
     system: System = System.SYNCLINE
     sync: str = "bsp"
     gate: str = "always"
-    """What is worth sending."""
+    """When updates are sent and parameters fetched."""
     placement: str = "elastic"
     codec: str = "dense"
-    """Of updates."""
+    """The codec of updates."""
     reply_codec: str = "dense"
-    """Of what comes back."""
+    """The codec of the servers' replies."""
     overlap: Overlap = Overlap.BACKWARD
     bucket: str = ""
-    """The unit of transmission; empty: the engine's own choice."""
+    """The size of a bucket; empty: the engine chooses."""
 
     @property
     def layers(self) -> Model:
@@ -50,25 +50,25 @@ class Experiment:
 
     @property
     def seconds(self) -> float:
-        """Of a step's computation."""
+        """The computing time of a step."""
         return self.pause or self.layers.seconds
 
     @property
     def pauses(self) -> tuple[tuple[str, float, float], ...]:
-        """Of each table, first to last: its name, and its seconds of the forward and of the backward pass."""
+        """(name, seconds of the forward pass, seconds of the backward pass) of each table, first to last."""
         tables, shares = self.layers.layout.tables, self.layers.shares
         forward, backward = self.seconds * FORWARD_PART, self.seconds * BACKWARD_PART
         return tuple((t.name, forward * share, backward * share) for t, share in zip(tables, shares, strict=True))
 
     @property
     def period(self) -> int:
-        """After so many steps they are alike again: with `cached:S`, one in S + 1 uses the network."""
+        """The pattern of steps repeats after this many: with `cached:S`, one step in S + 1 uses the network."""
         name, _, bound = self.gate.partition(":")
         return int(bound) + 1 if name == "cached" else 1
 
     @property
     def settings(self) -> dict[str, str]:
-        """What Syncline is told."""
+        """The settings for Syncline."""
         words = {
             key: str(getattr(self, key)) for key in ("sync", "gate", "placement", "codec", "reply_codec", "bucket")
         }
@@ -76,21 +76,21 @@ class Experiment:
 
     @property
     def ring(self) -> float:
-        """What a link must carry, each way, of every byte that all are to share: what others hold, there and back."""
+        """The bytes that a link must carry in each direction per byte of the model: the other hosts' part, twice."""
         return 2 * (self.hosts - 1) / self.hosts
 
     @property
     def least_bytes(self) -> float:
-        """What a host's link must carry, each way, for a dense bsp iteration."""
+        """The bytes that a host's link must carry in each direction in an iteration of dense bsp."""
         return self.layers.layout.size * VALUE_BYTES * self.ring
 
     def slower(self, factor: float) -> Experiment:
-        """The same with a `factor` times longer step and slower link: what is waited for keeps its proportions."""
+        """The same experiment with steps longer and links slower by `factor`, so that their ratio stays the same."""
         return replace(self, pause=self.seconds * factor, rate=self.rate / factor)
 
 
 SMALL = "128KiB"
-"""A bucket that a 1 Gbit link carries in about a millisecond."""
+"""A 1 Gbit link transfers this bucket in about a millisecond."""
 
 TOP = "topk:0.01"
 """The largest 1 % by magnitude."""
@@ -111,22 +111,22 @@ CASES: Mapping[str, Mapping[str, object]] = {
     "gloo-after": {"system": System.GLOO, "overlap": Overlap.NONE},
     "gloo": {"system": System.GLOO},
 }
-"""What is varied; the rest is as in `Experiment`: bsp, elastic, dense, overlap with the backward pass."""
+"""The settings of each case that differ from the defaults of `Experiment`: bsp, elastic, dense, backward overlap."""
 
 
 def case(name: str, base: Experiment) -> Experiment:
-    """The experiment of this name, on the model, hosts and links of `base`."""
+    """The experiment of this case, with the model, hosts and links of `base`."""
     if name not in CASES:
-        raise UsageError("--cases", f"{name!r} is none of {', '.join(CASES)}")
+        raise UsageError("--cases", f"{name!r} is unknown; choose from: {', '.join(CASES)}")
     return replace(base, **CASES[name])  # type: ignore[arg-type]
 
 
 FIRST_BUCKET, NEXT_BUCKETS = 1 << 20, 25 << 20
-"""Bytes of the buckets of PyTorch's DistributedDataParallel, at which one is closed."""
+"""The bucket sizes of PyTorch's DistributedDataParallel in bytes: of the first bucket, and of the others."""
 
 
 def ddp_buckets(tables: Sequence[Table]) -> list[list[str]]:
-    """The names of the tables that are reduced together, in the order of the backward pass: last layers first."""
+    """The names of the tables in each bucket, in the order of the backward pass: last layers first."""
     limit, ends, held = FIRST_BUCKET, [0], 0
     order = list(reversed(tables))
     for number, table in enumerate(order, start=1):

@@ -1,8 +1,8 @@
-"""What data parallelism does on the same network: `all_reduce` of gloo, in buckets as large as PyTorch's DDP takes.
+"""Data parallelism on the same network: gloo's `all_reduce`, in buckets of the same size as in PyTorch's DDP.
 
     python -m benchmarks.cluster.gloo EXPERIMENT SECONDS FILE RANK MEETING
 
-MEETING is a file by which the processes find each other; the values go over the host's link.
+MEETING is a file through which the processes find each other. The values are sent over the host's link.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PATIENCE = timedelta(seconds=60)
 
 
 class Reducer:
-    """What a worker does in a step; it reduces zeros, since sums of sums would overflow."""
+    """Runs the steps of a worker; it reduces zeros, since repeated sums would overflow."""
 
     def __init__(self, experiment: Experiment) -> None:
         self._device = Device()
@@ -57,17 +57,17 @@ class Reducer:
         self._device.wait()
 
     def check(self, rank: int, workers: int) -> None:
-        """One round on values that are known: it is a sum."""
+        """Run one round on known values; RunError if the result is not their sum."""
         _, values = self._buckets[0]
         values.fill_(rank + 1)
         distributed.all_reduce(values)
         if not torch.equal(values, torch.full_like(values, workers * (workers + 1) / 2)):
-            raise RunError("all_reduce has given another sum than that of all workers")
+            raise RunError("all_reduce returned a wrong sum")
         values.zero_()
 
 
 def agree(number: float) -> float:
-    """The largest of what all workers say."""
+    """The largest of the numbers that all workers pass."""
     said = torch.tensor([number], dtype=torch.float64)
     distributed.all_reduce(said, distributed.ReduceOp.MAX)
     return float(said)

@@ -1,4 +1,4 @@
-"""The cases of one model, one after another on the same network, and what their figures mean."""
+"""Measure the cases of one model one after another on the same network, and interpret the results."""
 
 from __future__ import annotations
 
@@ -18,45 +18,46 @@ from benchmarks.cluster.window import Window
 from syncline.errors import RunError, UsageError
 
 FULL = 0.85
-"""From this share on a link, or the processors, count as what limits."""
+"""A link, or the processors, count as the limit from this utilisation on."""
 
 OWN = 0.5
-"""Below this share of the busy processors it is other programs that keep them busy."""
+"""If the benchmark uses less than this fraction of the busy processor time, other programs count as the limit."""
 
 LINEAR = 0.9
-"""From this share of the hosts on, a speed-up counts as limited by nothing but computing."""
+"""From this fraction of a linear speed-up on, computing counts as the limit."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured in one case."""
+    """The measured results of one case."""
 
     steps: int
-    """Of each worker."""
+    """The steps of each worker."""
     iterations_per_second: float
-    """Of all workers together; of each, the median over the chunks of its steps."""
+    """The sum over all workers; for each worker, the median over the chunks of its steps."""
     speedup: float
-    """The same as a multiple of one worker that computes alone."""
+    """The same, relative to one worker without communication."""
     bytes_per_iteration: float
-    """Sent by a host's link, on average over the hosts."""
+    """The bytes that a host's link sends, averaged over the hosts."""
     most_bytes_per_iteration: float
-    """Sent or received, whichever is more, by the host with the most."""
+    """The bytes that the busiest host sends or receives, whichever is more."""
     utilisation: float
-    """Of the busiest link, in its busier direction, as a share of the rate."""
+    """The utilisation of the busiest link in its busier direction, as a fraction of the rate."""
     cores: float
-    """Busy with the processes of all hosts."""
+    """The cores that the processes of all hosts use."""
     machine_cores: float
-    """Busy with anything, other programs and the kernel's network included."""
+    """The cores in use, including other programs and the kernel's network stack."""
     limit: str
-    """`link`, `processors`, both, `computing`, or `turns`: nothing is full, and one waits for the other.
+    """What limits the speed: `link`, `processors`, both, `computing`, `turns` or `other programs`.
 
-    `other programs`: the processors are full, mostly with what is not part of this; measure again without them.
+    `turns`: nothing is fully used; computing and communication wait for each other. `other programs`: unrelated
+    programs use most of the processors; measure again without them.
     """
 
 
 @dataclass(frozen=True)
 class Row:
-    """One case: its figures, or why there are none."""
+    """One case: its results, or the reason why there are none."""
 
     case: str
     experiment: Experiment
@@ -67,12 +68,12 @@ class Row:
 
     @property
     def reason(self) -> str:
-        """Why there are no figures; nothing, if there are, or if none were asked for."""
+        """Why there are no results; "" if there are, or if none were requested."""
         return f"skipped: {self.skipped}" if self.skipped else f"failed: {self.failed}" if self.failed else ""
 
 
 def alone(experiment: Experiment, seconds: float) -> float:
-    """Steps per second of one worker that computes and talks to nobody."""
+    """The steps per second of one worker without communication."""
     device = Device()
     begun = monotonic()
     steps = 0
@@ -88,14 +89,14 @@ def alone(experiment: Experiment, seconds: float) -> float:
 
 
 def predict_case(name: str, base: Experiment) -> Row:
-    """What the simulator says of one case; nothing is run."""
+    """Simulate one case, without measuring it."""
     experiment = case(name, base)
     reason = refusal(experiment)
     return Row(name, experiment, skipped=reason, predicted=None if reason else predict(experiment))
 
 
 def run_case(name: str, base: Experiment, hosts: Sequence[Host], seconds: float, single: float) -> Row:
-    """Measure one case for about so long; `single`: the rate of one worker alone."""
+    """Measure one case for about this many seconds; `single` is the rate of one worker without communication."""
     experiment = case(name, base)
     reason = why_not(experiment)
     if reason:
@@ -108,14 +109,14 @@ def run_case(name: str, base: Experiment, hosts: Sequence[Host], seconds: float,
 
 
 def why_not(experiment: Experiment) -> str:
-    """Why this cannot be run here; nothing, if it can."""
+    """Why this experiment cannot run on this machine; "" if it can."""
     if experiment.system is System.GLOO and find_spec("torch") is None:
         return "torch is not installed"
     return refusal(experiment)
 
 
 def refusal(experiment: Experiment) -> str:
-    """Why Syncline refuses this; nothing, if it does not."""
+    """Why Syncline refuses this experiment; "" if it does not."""
     try:
         engine.check(experiment)
     except UsageError as error:
@@ -124,7 +125,7 @@ def refusal(experiment: Experiment) -> str:
 
 
 def figures_of(experiment: Experiment, windows: Sequence[Window], single: float) -> Figures:
-    """What the workers' notes amount to."""
+    """The results of a case, from the measurements of its workers."""
     rate = sum(window.rate for window in windows)
     utilisation = max(max(w.sent, w.received) / w.seconds for w in windows) / experiment.rate
     machine = max(w.machine_seconds / w.seconds for w in windows)
@@ -143,9 +144,10 @@ def figures_of(experiment: Experiment, windows: Sequence[Window], single: float)
 
 
 def limit_of(link: float, processors: float, own: float, linear: float) -> str:
-    """What holds a run back, by the shares of the link and the processors that are in use.
+    """What limits the speed of a run.
 
-    `own`: its share of the busy processors; `linear`: its share of a linear speed-up.
+    `link` and `processors` are utilisations, `own` is the run's fraction of the busy processor time, and `linear` its
+    fraction of a linear speed-up.
     """
     busy = "processors" if own >= OWN else "other programs"
     full = [name for name, share in (("link", link), (busy, processors)) if share >= FULL]
@@ -155,12 +157,12 @@ def limit_of(link: float, processors: float, own: float, linear: float) -> str:
 def run_model(
     base: Experiment, cases: Sequence[str], hosts: Sequence[Host], seconds: float, tell: Callable[[str], None]
 ) -> tuple[float, list[Row]]:
-    """All cases of a model in turn; the rate of one worker alone, and a row for each."""
+    """Measure all cases of a model; return the rate of one worker without communication, and a row for each case."""
     single = alone(base, min(seconds, 2.0))
-    tell(f"{base.model}: one worker alone makes {single:.2f} steps a second")
+    tell(f"{base.model}: one worker without communication makes {single:.2f} steps per second")
     rows = []
     for name in cases:
-        expected = predict_case(name, base).predicted  # before it is measured, since that takes a processor
+        expected = predict_case(name, base).predicted  # not during the measurement, since it uses a processor
         row = replace(run_case(name, base, hosts, seconds, single), predicted=expected)
         tell(f"{base.model}, {name}: {outcome(row)}")
         rows.append(row)
@@ -168,7 +170,7 @@ def run_model(
 
 
 def predict_model(base: Experiment, cases: Sequence[str], tell: Callable[[str], None]) -> tuple[float, list[Row]]:
-    """The same without a network, and with nothing but predictions."""
+    """Predict all cases of a model; nothing is measured."""
     rows = []
     for name in cases:
         row = predict_case(name, base)
@@ -178,7 +180,7 @@ def predict_model(base: Experiment, cases: Sequence[str], tell: Callable[[str], 
 
 
 def outcome(row: Row) -> str:
-    """A row in a few words."""
+    """A short text that describes a row."""
     found = [row.reason] if row.reason else []
     if row.figures is not None:
         found.append(f"{row.figures.speedup:.2f} times one worker")

@@ -1,5 +1,4 @@
-"""The models: real layer lists; how long a step takes one worker, and which share each layer has of it, is said in
-recipes/layer_shares.py."""
+"""The models: the layer lists of real networks, with the times of steps and layers from recipes/layer_shares.py."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from syncline.recipes.layer_shares import STEP_SECONDS, shares
 
 @dataclass(frozen=True)
 class Model:
-    """A layer list; `seconds`: a whole step of one worker."""
+    """A layer list; `seconds` is the time of a whole step of one worker."""
 
     name: str
     seconds: float
@@ -26,7 +25,7 @@ class Model:
 
     @cached_property
     def shares(self) -> tuple[float, ...]:
-        """Of each table, in a pass in either direction; together 1."""
+        """The fraction of the computing time of each table, for the forward and the backward pass; the sum is 1."""
         return shares(self.name)
 
 
@@ -34,7 +33,7 @@ MODELS: Mapping[str, Model] = {name: Model(name, seconds) for name, seconds in S
 
 
 def model(name: str) -> Model:
-    """The model of this name."""
+    """The model with this name."""
     if name not in MODELS:
-        raise UsageError("--models", f"{name!r} is none of {', '.join(MODELS)}")
+        raise UsageError("--models", f"{name!r} is unknown; choose from: {', '.join(MODELS)}")
     return MODELS[name]

@@ -1,10 +1,12 @@
-"""Hosts on one machine: network namespaces joined by a switch, each cable held to a rate, removed whatever happens.
+"""Emulate hosts on one machine: network namespaces, connected by a switch, with links of a limited rate.
 
-A host has a loopback, ports and routes of its own, and one interface, `eth0`; files and processes are shared. The
-switch is a bridge in a namespace of its own, so the machine's own network is not touched. `tc tbf` holds both ends of
-every cable: the host's end what the host sends, the switch's end what it receives. There is no added latency.
+1. A host has its own loopback, ports and routes, and one interface, `eth0`. Hosts share files and processes.
+2. The switch is a bridge in its own namespace, so the machine's own network is not changed.
+3. `tc tbf` limits both ends of every link: the host's end limits what the host sends, the switch's end what it
+   receives. There is no added latency.
+4. Everything is removed at the end, also after an error or an interrupt.
 
-It takes root, `ip` and `tc` (iproute2).
+This needs root, and `ip` and `tc` (iproute2).
 """
 
 from __future__ import annotations
@@ -19,49 +21,49 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from syncline.engines.launch.interrupts import put_off
+from syncline.engines.launch.interrupts import delay_interrupts
 from syncline.errors import RunError, UsageError
 
 PREFIX = "cluster"
-"""How the names of the namespaces begin; the process and a running number follow, so that runs do not collide."""
+"""The prefix of the names of the namespaces; the process id and a counter follow, so that names are unique."""
 
 INTERFACE = "eth0"
 
 MOST_HOSTS = 64
 
 BURST_SECONDS = 0.001
-"""How long a link that was idle may send without being held: longer than the kernel's timer takes to come back."""
+"""How long an idle link may send without limit; longer than the interval of the kernel's timer."""
 
 LEAST_BURST = 131_072
-"""Bytes: two of the largest segments that the kernel hands on whole.
+"""The least burst in bytes: two of the largest segments that the kernel passes on whole.
 
-If one did not fit, `tbf` would cut it into frames, which costs the processors many times as much as the rest.
+If a segment did not fit, `tbf` would split it into frames, which costs far more processor time than all the rest.
 """
 
 HOST_QUEUE = 1 << 26
-"""Bytes that may wait to leave a host: a host lets its programs wait, and drops nothing of its own."""
+"""The bytes that may wait to leave a host; large, since a host blocks its programs instead of dropping packets."""
 
 PORT_QUEUE = 1 << 20
-"""Bytes that may wait in the switch to leave by one port, as in a plain 1 Gbit switch; what comes on top is dropped."""
+"""The bytes that may wait at one port of the switch, as in a plain 1 Gbit switch; it drops further packets."""
 
 _NUMBERS = count()
 
 
 @dataclass(frozen=True)
 class Host:
-    """A namespace with an address."""
+    """A network namespace with an address."""
 
     name: str
     address: str
 
     def inside(self, *command: str) -> list[str]:
-        """The command, as it has to be written to run on this host."""
+        """The command that runs `command` on this host."""
         return ["ip", "netns", "exec", self.name, *command]
 
 
 @dataclass(frozen=True)
 class Count:
-    """Bytes that a host's link has carried, frames with all their headers."""
+    """The bytes that a host's link has carried, including all headers."""
 
     sent: int
     received: int
@@ -72,14 +74,14 @@ class Count:
 
 @contextmanager
 def network(hosts: int, rate: float) -> Iterator[tuple[Host, ...]]:
-    """So many hosts, each with a link of `rate` bytes per second in each direction."""
+    """Make this many hosts, each with a link of `rate` bytes per second in each direction."""
     check_possible(hosts)
     run = f"{PREFIX}{os.getpid()}-{next(_NUMBERS)}"
     switch = f"{run}-switch"
     made = tuple(Host(f"{run}-h{number}", f"10.78.{os.getpid() % 256}.{number + 1}") for number in range(hosts))
     with ExitStack() as stack:
         for name in (switch, *(host.name for host in made)):
-            stack.callback(_remove, name)  # first: an interrupt may come while it is made
+            stack.callback(_remove, name)  # register this first, since an interrupt may come while it is made
             _call("ip", "netns", "add", name)
         _call("ip", "-n", switch, "link", "add", "bridge", "type", "bridge")
         _call("ip", "-n", switch, "link", "set", "bridge", "up")
@@ -89,23 +91,23 @@ def network(hosts: int, rate: float) -> Iterator[tuple[Host, ...]]:
 
 
 def check_hosts(hosts: int) -> None:
-    """Refuse none, and more than there can be."""
+    """Raise UsageError unless the number of hosts is in 1..MOST_HOSTS."""
     if not 1 <= hosts <= MOST_HOSTS:
-        raise UsageError("--hosts", f"from 1 to {MOST_HOSTS}, not {hosts}")
+        raise UsageError("--hosts", f"must be from 1 to {MOST_HOSTS}, not {hosts}")
 
 
 def check_possible(hosts: int) -> None:
-    """Refuse what cannot be made here."""
+    """Raise UsageError if this machine cannot make the network."""
     check_hosts(hosts)
     if os.geteuid() != 0:
-        raise UsageError("cluster", "network namespaces take root; run it as root, or with --predict-only")
+        raise UsageError("cluster", "network namespaces need root; run it as root, or with --predict-only")
     for command in ("ip", "tc"):
         if shutil.which(command) is None:
-            raise UsageError("cluster", f"takes the command `{command}`; install iproute2")
+            raise UsageError("cluster", f"needs the command `{command}`; install iproute2")
 
 
 def count_bytes() -> Count:
-    """What the link of the host that this process runs on has carried so far."""
+    """The bytes that the link of this process's host has carried so far."""
     folder = Path("/sys/class/net") / INTERFACE / "statistics"
     return Count(*(int((folder / f"{way}_bytes").read_text()) for way in ("tx", "rx")))
 
@@ -125,8 +127,8 @@ def _plug_in(host: Host, switch: str, port: str, rate: float) -> None:
 
 
 def _remove(name: str) -> None:
-    """Kill what still runs inside, and take the namespace away; its ends of cables go with it, and so the others."""
-    with put_off():
+    """Kill the processes in the namespace and delete it; the kernel removes its links with it."""
+    with delay_interrupts():
         if name not in names():
             return
         try:
@@ -138,12 +140,12 @@ def _remove(name: str) -> None:
 
 
 def names() -> set[str]:
-    """All network namespaces of this machine that have a name."""
+    """The names of all named network namespaces of this machine."""
     return {line.split()[0] for line in _call("ip", "netns", "list").splitlines() if line.strip()}
 
 
 def _call(*command: str) -> str:
-    # In a group of its own: Ctrl-C is ours to heed, and half of what `ip` does is hard to take back.
+    # In its own process group, so that Ctrl-C reaches only this process and never interrupts `ip` half-way.
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, process_group=0, check=False)
     if done.returncode:
         raise RunError(f"`{' '.join(command)}` failed: {done.stderr.strip() or f'exit code {done.returncode}'}")

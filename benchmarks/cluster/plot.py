@@ -1,4 +1,4 @@
-"""A picture of the speed-ups: a panel for each model, a bar for each case, a mark for what was predicted."""
+"""A plot of the speed-ups: a panel for each model, a bar for each case, a diamond for the prediction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OURS, THEIRS, LINES, MARK = "#3b6ea5", "#e8a33d", "#777777", "#222222"
 
 
 def plot(report: Report, path: Path) -> None:
-    """Draw it; cases without figures say why."""
+    """Draw the plot; a case without results shows the reason."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -27,7 +27,8 @@ def plot(report: Report, path: Path) -> None:
     link = f"{report.hosts} hosts, links of {report.rate * 8 / 1e9 / report.slower:g} Gbit"
     slower = f", everything {report.slower:g} times slower" if report.slower != 1 else ""
     figure.suptitle(f"Steps per second as a multiple of one worker\n{link}{slower}", fontsize=11)
-    below = "computing is a pause, and all hosts share one machine's cores" if report.measured else "nothing was run"
+    measured = "workers sleep instead of computing, and all hosts share the cores of one machine"
+    below = measured if report.measured else "nothing was measured"
     figure.supxlabel(f"{below}; diamonds: predicted by the simulator", fontsize=8, color=LINES)
     figure.savefig(path, dpi=120)
 

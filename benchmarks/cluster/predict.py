@@ -1,9 +1,10 @@
-"""What the simulator says of an experiment, before or without running it: the same description, in virtual time.
+"""Predict the result of an experiment with the simulator.
 
-A link carries TCP in frames of 1,500 bytes, so a little less than its rate is left for values, and connections share it
-a window at a time. A message takes a processor its time, of which each host has its part of this machine's; what is
-done with the values in it is left out. gloo is no protocol of ours: of its ring only the bytes count, one bucket after
-another.
+1. Links carry TCP in frames of 1,500 bytes, so a little less than the rate is left for values. Connections share a link
+   one window at a time.
+2. A message takes processor time; the hosts share the cores of this machine. The work on the values in a message takes
+   no time.
+3. The simulator does not implement gloo. Its ring is predicted from the bytes alone, one bucket after another.
 """
 
 from __future__ import annotations
@@ -25,39 +26,39 @@ from syncline.sim.overlap import BACKWARD_PART, FORWARD_PART
 from syncline.strategies.settings import settle, strategy_of
 
 GOODPUT = 1448 / 1514
-"""Of a frame, its headers included, what TCP with time stamps leaves for values."""
+"""The fraction of a frame, including its headers, that TCP with time stamps leaves for values."""
 
 WINDOW = 1 << 18
-"""Bytes that a connection has on its way, as a rule, before others have their turn on a link."""
+"""The bytes that a connection usually has in flight before other connections use the link."""
 
 HANDLING = 100e-6
-"""Seconds that a message takes a processor, at both ends together, whatever its size: about what the benchmark's own
-figures say (cores busy, times the seconds of a step, divided by its messages) where messages are many and small.
+"""The processor seconds of a message, at both ends together, regardless of its size. This is about what the benchmark
+measures if messages are many and small: busy cores * seconds of a step / messages of a step.
 """
 
 WARM, STEPS = 4, 6
-"""Iterations before those that count, and these: after three or four a run goes on as it is."""
+"""The number of warm-up iterations and of counted iterations; after three or four, all iterations are alike."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What is expected of one case."""
+    """The predicted results of one case."""
 
     iterations_per_second: float
-    """Of all workers together."""
+    """The iterations of all workers together."""
     speedup: float
-    """The same as a multiple of one worker that computes alone."""
+    """The same, relative to one worker without communication."""
     bytes_per_iteration: float
-    """Values sent by a host's link, on average over the hosts."""
+    """The bytes of values that a host's link sends, averaged over the hosts."""
 
 
 def cores() -> int:
-    """Of this machine, that this process may use."""
+    """The number of cores of this machine that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def scenario_of(experiment: Experiment, iterations: int) -> Scenario:
-    """The experiment as the simulator knows it."""
+    """The experiment as a scenario for the simulator."""
     hosts = experiment.hosts
     lane = between_hosts(experiment.layers.layout.size // hosts, [experiment.settings])
     settled = settle({COMMAND_LINE: experiment.settings, "the lane": lane}, hosts, hosts)
@@ -69,17 +70,17 @@ def scenario_of(experiment: Experiment, iterations: int) -> Scenario:
 
 
 def predict(experiment: Experiment) -> Prediction:
-    """The pace that it settles to."""
+    """The predicted results of an experiment in its steady state."""
     step, sent = _ring(experiment) if experiment.system is System.GLOO else _simulated(experiment)
     pace = experiment.hosts / step
     return Prediction(pace, pace * experiment.seconds, sent)
 
 
 def _simulated(experiment: Experiment) -> tuple[float, float]:
-    """Seconds of a step, and the values, in bytes, that a link sends in it."""
+    """The seconds of a step, and the bytes of values that a link sends in it."""
     short, long = (_run(experiment, iterations) for iterations in (WARM, WARM + STEPS))
     moved = (long.trace.bytes_pushed + long.trace.bytes_pulled) / long.scenario.iterations / experiment.hosts
-    others = (experiment.hosts - 1) / experiment.hosts  # of every bucket, one worker is beside its server
+    others = (experiment.hosts - 1) / experiment.hosts  # one worker is on the same host as the server of a bucket
     return (long.virtual_seconds - short.virtual_seconds) / STEPS, moved * others
 
 
@@ -88,7 +89,7 @@ def _run(experiment: Experiment, iterations: int) -> Outcome:
 
 
 def _ring(experiment: Experiment) -> tuple[float, float]:
-    """The same for gloo: a bucket goes round when it is there and the one before it is done."""
+    """The same for gloo: a bucket is reduced once it is computed and the bucket before it is done."""
     tables = experiment.layers.layout.tables
     size = {table.name: table.size * VALUE_BYTES for table in tables}
     backward = {name: seconds for name, _, seconds in experiment.pauses}

@@ -1,4 +1,4 @@
-"""What the benchmark shows and writes: a table for each model, the same figures as JSON, and what they do not say."""
+"""The output of the benchmark: a table for each model, notes on how to read it, and the same numbers as JSON."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rich.table import Table
 SCHEMA = 1
 
 _OF_PREDICTING = (
-    "predicted: by the simulator, from the same description; a message takes a processor 0.1 ms, but what codecs and "
-    "servers do with its values takes none, and TCP loses nothing",
-    "gloo's ring is predicted by its bytes alone",
+    "predicted: by the simulator, from the same description; a message takes 0.1 ms of processor time, the work of "
+    "codecs and servers on its values takes none, and TCP loses no packets",
+    "gloo's ring is predicted from its bytes alone",
 )
 
 
@@ -25,40 +25,40 @@ class Report:
 
     hosts: int
     rate: float
-    """Bytes per second that was asked for; a link has this divided by `slower`."""
+    """The requested rate in bytes per second; the rate of a link is this divided by `slower`."""
     slower: float
     seconds: float
-    """Of each case."""
+    """The measuring time of each case."""
     alone: Mapping[str, float]
-    """Of each model: the steps per second of one worker that computes alone."""
+    """For each model, the steps per second of one worker without communication."""
     rows: Sequence[Row]
     measured: bool = True
-    """Or only predicted."""
+    """False if the cases were only predicted."""
 
     @property
     def notes(self) -> list[str]:
-        """What a reader has to know before believing it."""
+        """What a reader has to know to interpret the numbers."""
         found = [*(self._of_measuring if self.measured else ()), *_OF_PREDICTING]
         if self.slower != 1:
             found.append(
-                f"everything is {self.slower:g} times slower: pauses that much longer, links that much slower; so the "
-                "processors have that much more time for the same bytes, and the proportions of the rest are kept"
+                f"everything is {self.slower:g} times slower: pauses are longer and links slower by this factor; so "
+                "the processors have more time for the same bytes, and the ratio of computing to sending is unchanged"
             )
         return found
 
     @property
     def _of_measuring(self) -> list[str]:
         return [
-            f"computing is a pause: {cores()} cores cannot compute for {self.hosts} hosts; how long it is, and which "
-            "share each layer has, is in recipes/layer_shares.py",
-            f"all hosts share the {cores()} cores of this machine, and their kernel: what Syncline and gloo compute "
-            "themselves is slower than on machines of their own",
-            "updates are made up: nothing is learned, only moved, added and handed back",
-            "links have no latency of their own, and connections no encryption",
+            f"workers sleep instead of computing, since {cores()} cores cannot compute for {self.hosts} hosts; "
+            "recipes/layer_shares.py has the times of the steps and layers",
+            f"all hosts share the {cores()} cores and the kernel of this machine: the work of Syncline and gloo takes "
+            "longer than on separate machines",
+            "updates are synthetic: workers exchange them, but do not train",
+            "links have no latency, and connections no encryption",
         ]
 
     def as_json(self) -> dict[str, object]:
-        """Plain values, ready to be written."""
+        """The report as values that JSON can represent."""
         head = {"schema": SCHEMA, "cores": cores(), "hosts": self.hosts, "rate": self.rate, "slower": self.slower}
         rows = [asdict(row) for row in self.rows]
         head |= {"measured": self.measured, "seconds": self.seconds}
@@ -66,7 +66,7 @@ class Report:
 
 
 def show(report: Report, console: Console) -> None:
-    """A table for each model, and the notes."""
+    """Print a table for each model, and the notes."""
     for model in report.alone:
         rows = [row for row in report.rows if row.experiment.model == model]
         console.print(_table(report, model, rows), "")

@@ -1,4 +1,4 @@
-"""What a worker notes while it is measured: when its steps ended, what its link carried, what its host computed."""
+"""The measurement of one worker: the times of its steps, the bytes on its link, the processor time of its host."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from time import monotonic
 from benchmarks.cluster.network import count_bytes
 
 CHUNKS = 5
-"""The steps are cut into so many runs of equal length, whose median counts."""
+"""The steps are divided into this many chunks of equal length; the result is the median over the chunks."""
 
 WARM, LEAST = 2, 5
-"""Steps before the measurement, and at least in it, if all of them are alike."""
+"""The number of warm-up steps, and the least number of measured steps if all steps are alike."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """One worker's measurement; times are those of the machine's monotonic clock, the same on all hosts."""
+    """The measurement of one worker; times are from the machine's monotonic clock, which all hosts share."""
 
     marks: list[float]
-    """Seconds: the begin, and the end of every step."""
+    """The start of the first step and the end of every step, in seconds."""
     sent: int
     received: int
     """Bytes on the host's link."""
     processor_seconds: float
-    """Of all processes of the host."""
+    """Processor time of all processes of the host."""
     machine_seconds: float
-    """Of the whole machine, also of programs that have nothing to do with this."""
+    """Processor time of the whole machine, including unrelated programs."""
     digest: str = ""
-    """Of the parameters at the end."""
+    """A hash of the final parameters."""
 
     @property
     def seconds(self) -> float:
@@ -53,9 +53,10 @@ class Window:
 
 
 def measure(step: Callable[[], None], seconds: float, agree: Callable[[float], float], period: int = 1) -> Window:
-    """Warm up, then measure for about so long; `agree`: the same call on all workers, the largest of their numbers.
+    """Warm up, then measure for about this many seconds.
 
-    `period`: after so many steps they are alike again; every chunk has whole periods.
+    `agree` returns the largest of the numbers that all workers pass to it. The pattern of steps repeats after `period`
+    steps; every chunk has whole periods.
     """
     for _ in range(WARM):
         step()
@@ -71,18 +72,18 @@ def measure(step: Callable[[], None], seconds: float, agree: Callable[[float], f
     window = Window(
         marks, carried.sent, carried.received, host_seconds() - host_before, machine_seconds() - machine_before
     )
-    agree(0.0)  # nobody leaves while another is measured
+    agree(0.0)  # no worker leaves while another one measures
     return window
 
 
 def steps_for(seconds: float, one: float, period: int = 1) -> int:
-    """How many steps take about so long, if one takes this; with a period, a multiple of it in every chunk."""
+    """How many steps take about this many seconds if one step takes `one`; every chunk has whole periods."""
     steps = max(LEAST, ceil(seconds / one))
     return steps if period == 1 else ceil(steps / (CHUNKS * period)) * CHUNKS * period
 
 
 def host_seconds() -> float:
-    """Processor seconds of all processes that run on this host, so far; in steps of a tick (10 ms)."""
+    """The processor seconds so far of all processes on this host, with a resolution of one tick (10 ms)."""
     here = os.stat("/proc/self/ns/net").st_ino
     return sum(_of_process(folder, here) for folder in Path("/proc").iterdir() if folder.name.isdecimal())
 
@@ -92,12 +93,12 @@ def _of_process(folder: Path, here: int) -> float:
         if os.stat(folder / "ns/net").st_ino != here:
             return 0.0
         fields = (folder / "stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError, PermissionError):  # it has ended, or is none of ours
+    except (FileNotFoundError, ProcessLookupError, PermissionError):  # it has ended, or belongs to another user
         return 0.0
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def machine_seconds() -> float:
-    """Processor seconds in which the machine was not idle, so far."""
+    """The processor seconds so far in which the machine was not idle."""
     user, nice, system, _idle, _waiting, *interrupts = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
     return sum(map(int, (user, nice, system, *interrupts))) / os.sysconf("SC_CLK_TCK")

@@ -1,8 +1,9 @@
-"""A worker of Syncline on one host: one table per layer, computing is a pause.
+"""A worker of Syncline on one host: one table per layer, and pauses instead of computation.
 
-    python -m benchmarks.cluster.worker EXPERIMENT SECONDS FILE        wiring comes in the environment
+    python -m benchmarks.cluster.worker EXPERIMENT SECONDS FILE
 
-A step is the backward pass, layer by layer from the last to the first, the exchange, and the forward pass.
+Environment variables say how to reach the coordinator. A step is the backward pass, from the last layer to the first,
+the exchange, and the forward pass.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from syncline.layout import Values
 
 
 class Stepper:
-    """What a worker does in a step."""
+    """Runs the steps of a worker."""
 
     def __init__(self, session: syncline.Session, experiment: Experiment) -> None:
         self._session = session
@@ -59,7 +60,7 @@ class Stepper:
 
 
 def agreement(session: syncline.Session) -> Callable[[float], float]:
-    """The largest of what all workers say."""
+    """A function that returns the largest of the numbers that all workers pass to it."""
 
     def agree(number: float) -> float:
         said = session.share("agree", struct.pack("d", number))

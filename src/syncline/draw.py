@@ -1,4 +1,4 @@
-"""Randomness as a pure function of (seed, purpose, who, when, ...): who draws first does not matter."""
+"""Randomness as a pure function of (seed, purpose, worker, iteration, ...): the order of the draws does not matter."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Draw:
         return numbers
 
     def values(self, count: int, purpose: str, *keys: int) -> Values:
-        """`count` float32 numbers in [-1, 1), each a multiple of 1/128: sums of a few thousand are exact."""
+        """`count` float32 numbers in [-1, 1), each a multiple of 1/128, so that sums of a few thousand are exact."""
         digest = shake_128(repr((self.seed, purpose, keys)).encode()).digest(count)
         return np.frombuffer(digest, np.int8) * np.float32(2.0**-7)
 
@@ -45,6 +45,6 @@ class Draw:
         return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little"))).permutation(count)
 
     def generator(self, purpose: str, *keys: int) -> np.random.Generator:
-        """A fast source of many numbers: the same purpose and keys give the same stream, bit for bit."""
+        """A fast generator for many numbers; the same purpose and keys give a bit-identical stream."""
         digest = blake2b(repr((self.seed, purpose, keys)).encode(), digest_size=16).digest()
         return np.random.Generator(np.random.SFC64(int.from_bytes(digest, "little")))

@@ -1,25 +1,25 @@
 """Every error that Syncline raises, in one tree.
 
     SynclineError
-      UsageError      what you asked for makes no sense      exit code 2
-      RunError        a run could not go on                  exit code 1
-        NotFinite     an update held NaN or infinity
-        Stalled       nobody can make the next move
+      UsageError      a setting is invalid                   exit code 2
+      RunError        a run failed after it had started      exit code 1
+        NotFinite     an update contained NaN or infinity
+        Stalled       the run deadlocked: every remaining member waits for another
       PeerError       a peer broke the protocol
       GoneError       this worker is no longer a member
 
-A message names the option, the worker, the shard or the step, and says what would be right.
+A message names the option, the worker, the shard or the step, and says how to fix the problem.
 """
 
 from __future__ import annotations
 
 
 class SynclineError(Exception):
-    """The root: catch this to catch everything that Syncline raises on purpose."""
+    """The base class: catch this to catch every error that Syncline raises on purpose."""
 
 
 class UsageError(SynclineError):
-    """The request makes no sense; `option` is the key, flag or argument to change."""
+    """A setting is invalid; `option` is the key, flag or argument to change."""
 
     def __init__(self, option: str, problem: str) -> None:
         super().__init__(f"{option}: {problem}")
@@ -28,16 +28,16 @@ class UsageError(SynclineError):
 
 
 class RunError(SynclineError):
-    """A run that had started well could not go on."""
+    """A run failed after it had started."""
 
 
 class NotFinite(RunError):
-    """An update that holds NaN or infinity; it was not sent."""
+    """An update contains NaN or infinity; the worker did not send it."""
 
     def __init__(self, worker: int, progress: int, table: str) -> None:
         super().__init__(
-            f"worker {worker}, iteration {progress}: the update of table {table!r} holds NaN or infinity; "
-            "it was not sent (a smaller learning rate is the usual cure)"
+            f"worker {worker}, iteration {progress}: the update of table {table!r} contains NaN or infinity; "
+            "it was not sent (a smaller learning rate usually helps)"
         )
         self.worker = worker
         self.progress = progress
@@ -45,20 +45,20 @@ class NotFinite(RunError):
 
 
 class Stalled(RunError):
-    """Members are left, but none of them will ever move again."""
+    """The run deadlocked: members remain, but each of them waits for another."""
 
 
 class PeerError(SynclineError):
-    """A peer sent what the protocol does not allow."""
+    """A peer sent something that the protocol does not allow."""
 
 
 class GoneError(SynclineError):
-    """This worker was removed from the membership: declared dead, or replaced by a newer incarnation."""
+    """This worker was removed from the run: it was declared dead, or a newer incarnation replaced it."""
 
     def __init__(self, worker: int, incarnation: int, progress: int) -> None:
         super().__init__(
             f"worker {worker} (incarnation {incarnation}) is no longer a member at iteration {progress}: "
-            "it was declared dead or replaced; join again to go on"
+            "it was declared dead or replaced; join again to continue"
         )
         self.worker = worker
         self.incarnation = incarnation

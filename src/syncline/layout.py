@@ -1,7 +1,8 @@
-"""Named tensors <-> the model vector, and its division into buckets.
+"""Convert between named tensors and the model vector, and divide the model vector into buckets.
 
-The model vector is one flat float32 array. A table is one named tensor in it. A bucket is a range of it: neighbouring
-tables, or a piece of a large one, inside one shard; it is named by its range, so a move may cut it but never join two.
+The model vector is one flat float32 array. A table is one named tensor in it. A bucket is a range of the model vector:
+neighbouring tables, or a piece of a large table, inside one shard. A bucket's range is its name, so a move may split a
+bucket but never merges two.
 """
 
 from __future__ import annotations
@@ -22,17 +23,20 @@ Values = npt.NDArray[np.float32]
 """A piece of the model vector, or of an update to it."""
 
 Payload = npt.NDArray[Any]
-"""What travels beside a header: values, or values written by a codec."""
+"""The data that a message carries beside its header: values, or values that a codec has encoded."""
 
 VALUE_BYTES = 4
 """The model vector is float32."""
 
 BUCKET_VALUES = (1 << 20) // VALUE_BYTES
-"""About 1 MiB: large enough to hide a message's cost, small enough to overlap."""
+"""About 1 MiB: large enough to make the cost of a message negligible, small enough to overlap transfers."""
 
 
 class Bucket(msgspec.Struct, frozen=True, order=True, array_like=True, cache_hash=True, gc=False):
-    """A range of the model vector, in values; the unit of transmission, application, counting and answers."""
+    """A range of the model vector, in values.
+
+    Updates are sent, applied, counted and answered per bucket.
+    """
 
     start: int
     stop: int
@@ -49,11 +53,11 @@ Weigh = Callable[[Bucket], tuple[int, int]]
 """The bytes of a bucket's update and of its parameters on the wire, at most."""
 
 Within = Callable[[Bucket, Bucket], slice]
-"""Where the values of a piece lie in the array of the bucket that it is cut from."""
+"""(bucket, piece of it) -> the slice of the bucket's array that holds the values of the piece."""
 
 
 def within(whole: Bucket, piece: Bucket) -> slice:
-    """Value for value, as in every real model."""
+    """The `Within` of a real model, whose array holds one element per value."""
     return slice(piece.start - whole.start, piece.stop - whole.start)
 
 
@@ -112,7 +116,7 @@ class Layout:
         return self.table_at(bucket.start + int(bad[0])) if bad.size else None
 
     def difference(self, other: Layout) -> str | None:
-        """The first difference between two layouts in words, or None if they are the same."""
+        """A text that describes the first difference between two layouts, or None if they are equal."""
         for number, (mine, theirs) in enumerate(zip(self.tables, other.tables, strict=False)):
             if (mine.name, mine.shape) != (theirs.name, theirs.shape):
                 return f"table {number}: {mine.name} {mine.shape} here, {theirs.name} {theirs.shape} there"
@@ -127,9 +131,9 @@ class Layout:
 def buckets(
     layout: Layout, ranges: Iterable[Bucket], limit: int = BUCKET_VALUES, by_table: bool = False
 ) -> tuple[Bucket, ...]:
-    """Cut the ranges of one shard into buckets of at most `limit` values, along table borders where possible.
+    """Split the ranges of one shard into buckets of at most `limit` values, at table borders where possible.
 
-    `by_table`: no bucket has values of two tables.
+    With `by_table=True` no bucket contains values of two tables.
     """
     found: list[Bucket] = []
     for whole in sorted(ranges):
@@ -163,6 +167,9 @@ def _equal_parts(piece: Bucket, limit: int) -> Iterable[Bucket]:
 
 
 def is_finite(values: Values) -> bool:
-    """Is none of these NaN or infinity? The sum of squares says so; where large values overflow it, look again."""
+    """Return True if no value is NaN or infinite.
+
+    A finite sum of squares proves it. Large values can overflow that sum; only then is each value checked.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         return isfinite(np.dot(values, values)) or bool(np.isfinite(values).all())

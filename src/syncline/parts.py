@@ -1,4 +1,4 @@
-"""What all parts share: a part is a frozen dataclass, and its text says all that it is."""
+"""The base class of all parts. A part is a frozen dataclass, and its text contains all of its settings."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any, ClassVar
 
 
 class Part:
-    """The base of the shipped parts; a user's own part may leave it out.
+    """The base class of the shipped parts; your own parts need not derive from it.
 
     `str(part)` is the text that `spec.parse` reads: `ssp:3`, `pssp:s=3,p=0.5`.
     """
 
     name: ClassVar[str]
     example: ClassVar[str] = ""
-    """How it is written, where the name alone is not enough."""
+    """An example of its text, if the name alone is not enough: `ssp:3`."""
     offered: ClassVar[bool] = True
-    """Is it among those that a message offers?"""
+    """Whether error messages list this part among the choices."""
     infix: ClassVar[str] = ""
-    """What stands between its two parts, where it is written as they are: `topk:0.01+fp16`."""
+    """The sign between the two parts that this part joins, as in `topk:0.01+fp16`; "" if it joins none."""
 
     def __str__(self) -> str:
         if self.infix:
@@ -27,7 +27,7 @@ class Part:
 
 
 def written(part: object) -> str:
-    """The text of a part, shipped or of your own: `spec.parse` reads it back."""
+    """The text of a part, shipped or your own; `spec.parse` reads it back."""
     if isinstance(part, Part):
         return str(part)
     name = f"{type(part).__module__}.{type(part).__qualname__}"
@@ -35,7 +35,7 @@ def written(part: object) -> str:
 
 
 def text(part: object, name: str) -> str:
-    """A dataclass as `name:value` (one field) or `name:key=value,...`; fields at their defaults are left out."""
+    """A dataclass as `name:value` (only the first field is set) or `name:key=value,...`, without fields at defaults."""
     every = fields(part)  # type: ignore[arg-type]
     said = [field for field in every if getattr(part, field.name) != _default(field)]
     if not said:
@@ -46,7 +46,7 @@ def text(part: object, name: str) -> str:
 
 
 def word_of(value: object) -> str:
-    """A field's value: parts in brackets where their own text would be torn apart, pairs as `[key=value,...]`."""
+    """The text of a field's value: pairs as `[key=value,...]`, a part in brackets if `spec` would split its text."""
     if isinstance(value, bool):
         return str(value).lower()
     if value is None or isinstance(value, (int, float, str)):

@@ -1,7 +1,7 @@
-"""exp, log and the cosine of random numbers, the same to the bit on every machine.
+"""exp, log and cosine with bit-identical results on every machine.
 
-Those of numpy, and of the C library below it, are chosen by what the processor can do, and then differ in the last bit.
-These are made of steps that IEEE 754 rounds in one way only, and are right to about 1e-15 of the value.
+numpy and the C library choose implementations by the processor's features, and their results differ in the last bit.
+The functions here use only operations whose rounding IEEE 754 fixes. Their relative error is about 1e-15.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 Reals = npt.NDArray[np.float64]
 
 _LN2_HIGH, _LN2_LOW = float.fromhex("0x1.62e42feep-1"), float.fromhex("0x1.a39ef35793c76p-33")
-"""ln 2 in two parts; a whole number of up to 11 bits times the first is exact."""
+"""ln 2 as a sum of two numbers. The product of the first and an integer of up to 11 bits is exact."""
 
 _EXP = [1 / factorial(n) for n in range(14)]
 _LOG = [2 / (2 * n + 1) for n in range(12)]
@@ -22,7 +22,7 @@ _SINE = [(-1) ** n / factorial(2 * n + 1) for n in range(12)]
 
 
 def exp(x: Reals) -> Reals:
-    """e^x; below -745 and above 709 as there."""
+    """e^x; x is clipped to [-745, 709]."""
     x = np.clip(x, -745.0, 709.0)
     turns = np.rint(x * (1 / (_LN2_HIGH + _LN2_LOW)))
     rest = (x - turns * _LN2_HIGH) - turns * _LN2_LOW
@@ -41,7 +41,7 @@ def log(x: Reals) -> Reals:
 
 def cosine_of_turns(u: Reals) -> Reals:
     """cos(2 pi u) for u in [0, 1]."""
-    angle = 2 * pi * (np.abs(u - 0.5) - 0.25)  # its sine: the differences are exact
+    angle = 2 * pi * (np.abs(u - 0.5) - 0.25)  # cos(2 pi u) = sin(angle), and these differences are exact
     return angle * _series(_SINE, angle * angle)
 
 

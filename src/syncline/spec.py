@@ -1,10 +1,14 @@
-"""Text <-> parts: `parse("sync", "ssp:3") == Ssp(3)` and `parse(kind, str(part)) == part`.
+"""Convert text to parts and back: `parse("sync", "ssp:3") == Ssp(3)` and `parse(kind, str(part)) == part`.
 
-A part is written `name`, `name:value,...` or `name:key=value,...`. A name with a dot is a class of your own:
-`mypackage.models.Patient:3`, or, for a placement, a function: `mypackage.models.by_size`. A value may be a part itself,
-in brackets if its text has more than a name and a value: `by_size:1000,large=[topk:ratio=0.01,momentum=0.9]`; or pairs,
-always in brackets: `per_table:[*.bias=dense]`. A chain is written with a plus: `topk:0.01+fp16`. Only edges call this
-module: the command line, files, `distribute(sync="ssp:3")`.
+1. A part is written `name`, `name:value,...` or `name:key=value,...`.
+2. A name with a dot is your own class, e.g. `mypackage.models.Patient:3`. A placement may also be your own function,
+   e.g. `mypackage.models.by_size`.
+3. A value may be a part. It needs brackets if its text has more than a name and one value:
+   `by_size:1000,large=[topk:ratio=0.01,momentum=0.9]`.
+4. A value may be a list of pairs, always in brackets: `per_table:[*.bias=dense]`.
+5. A chain is written with a plus: `topk:0.01+fp16`.
+
+Only the code that reads a user's input calls this module: the command line, files and `distribute(sync="ssp:3")`.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ _KINDS: Mapping[str, tuple[tuple[type[Part], ...], type]] = {
 
 
 def parse(kind: str, words: str, option: str | None = None) -> Any:
-    """The part of this kind that the text names; `option` is what an error calls it (the kind, if left out)."""
+    """The part of this kind that the text describes; errors name `option`, or the kind if it is not given."""
     shipped, protocol = _KINDS[kind]
     if kind == "placement" and "." in words and ":" not in words:
         found = _own(words.strip(), option or kind)
@@ -46,9 +50,9 @@ def parse(kind: str, words: str, option: str | None = None) -> Any:
 
 
 def parse_among(shipped: tuple[type[Part], ...], protocol: type, words: str, option: str) -> Any:
-    """The part that the text names, one of the shipped ones or a class of your own with the protocol's methods."""
+    """The part that the text describes: a shipped part, or your own class with the methods of the protocol."""
     if _depth(words) > _DEEPEST:
-        raise UsageError(option, f"parts stand in one another at most {_DEEPEST} deep")
+        raise UsageError(option, f"parts are nested more than {_DEEPEST} levels deep; nest fewer")
     for joined in (part for part in shipped if part.infix):
         halves = _split(words, rf"{re.escape(joined.infix)}(?=\s*[A-Za-z_])", option)
         if len(halves) > 1:
@@ -58,12 +62,16 @@ def parse_among(shipped: tuple[type[Part], ...], protocol: type, words: str, opt
     positional, named = arguments(rest, option, words)
     part = _made(found, positional, named, words, option)
     if not isinstance(part, protocol):
-        raise UsageError(option, f"{name} lacks the methods of a {protocol.__qualname__}")
+        raise UsageError(option, f"{name} does not have the methods of a {protocol.__qualname__}")
     return part
 
 
 def _joined(joined: type[Part], shipped: tuple[type[Part], ...], halves: list[str], words: str, option: str) -> Any:
-    """Two parts as one; whoever meant the last value of the first alone has left out brackets."""
+    """Join two parts into one.
+
+    If that fails, and the last value of the first text is itself a part, the user probably forgot brackets: the error
+    says so.
+    """
     try:
         return _made(joined, halves, {}, words, option)
     except UsageError:
@@ -71,13 +79,13 @@ def _joined(joined: type[Part], shipped: tuple[type[Part], ...], halves: list[st
         if before and last.partition(":")[0].strip() in {part.name for part in shipped}:
             first = _split(halves[-1], ",", option)[0]
             inner = joined.infix.join([last, *halves[1:-1], first]).strip()
-            problem = f"{words!r}: a {joined.name} inside a part goes in brackets: [{inner}]"
+            problem = f"{words!r}: write a {joined.name} inside another part in brackets: [{inner}]"
             raise UsageError(option, problem) from None
         raise
 
 
 def _depth(words: str) -> int:
-    """How deep parts stand in one another: in brackets, or one after another, `by_size:large=by_size:large=...`."""
+    """How deep parts are nested, by brackets or without them: `by_size:large=by_size:large=...`."""
     brackets = max(accumulate((letter == "[") - (letter == "]") for letter in words), default=0)
     return max(brackets, *(piece.count(":") for piece in re.split(r"[,\[\]]", words)))
 
@@ -90,11 +98,11 @@ def _made(found: type, positional: list[str], named: dict[str, str], words: str,
     except ValueError as error:
         raise UsageError(option, f"{words!r}: {error}") from None
     except TypeError:
-        raise UsageError(option, f"{words!r} cannot be read; write it like {example(found)}") from None
+        raise UsageError(option, f"cannot read {words!r}; write it like {example(found)}") from None
 
 
 def write(part: object) -> str:
-    """The text of a part, shipped or of your own: `parse` reads it back."""
+    """The text of a part, shipped or your own; `parse` reads it back."""
     if isinstance(part, placement.Own):
         part = part.assign
     if isinstance(part, FunctionType):
@@ -111,7 +119,7 @@ def one_of(choices: type[Choice], word: str, option: str) -> Choice:
 
 
 def example(part: type) -> str:
-    """How a part of this class is written, for messages: `pssp:s=3,p=0.5`."""
+    """An example text of a part of this class, for error messages: `pssp:s=3,p=0.5`."""
     if issubclass(part, Part):
         return part.example or part.name
     names = ",".join(f"{field.name}=..." for field in fields(part)) if is_dataclass(part) else ""
@@ -127,7 +135,7 @@ def _class(shipped: tuple[type[Part], ...], name: str, option: str) -> type:
     offered = {part.name: example(part) for part in shipped if part.offered}
     close = get_close_matches(name, offered, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    raise UsageError(option, f"there is no {name!r}; {hint}one of: {', '.join(offered.values())}")
+    raise UsageError(option, f"{name!r} is unknown; {hint}choose one of: {', '.join(offered.values())}")
 
 
 def own_class(name: str, option: str) -> type:
@@ -141,10 +149,10 @@ def own_class(name: str, option: str) -> type:
 def _own(name: str, option: str) -> object:
     module, _, attribute = name.rpartition(".")
     if not all(word.isidentifier() for word in name.split(".")):
-        raise UsageError(option, f"{name!r} is no dotted path of a class, like mypackage.models.Patient")
+        raise UsageError(option, f"{name!r} is not the dotted path of a class, like mypackage.models.Patient")
     try:
         return getattr(import_module(module), attribute)
-    except Exception as error:  # a module of the user's may fail in any way
+    except Exception as error:  # the user's module may raise anything
         raise UsageError(option, f"cannot import {name!r}: {type(error).__name__}: {error}") from None
 
 
@@ -154,7 +162,7 @@ def arguments(rest: str, option: str, words: str) -> tuple[list[str], dict[str, 
     named: dict[str, str] = {}
     for key, value in _pairs(rest, option):
         if key is None and named:
-            raise UsageError(option, f"{words!r}: {value!r} must come before the named values")
+            raise UsageError(option, f"{words!r}: put {value!r} before the named values")
         if key is None:
             positional.append(value)
         elif key in named:
@@ -165,14 +173,14 @@ def arguments(rest: str, option: str, words: str) -> tuple[list[str], dict[str, 
 
 
 def _pairs(words: str, option: str) -> Iterator[tuple[str | None, str]]:
-    """The values between commas, each with the key in front of it, if there is one."""
+    """The comma-separated values, each with its key, or None if it has no key."""
     for word in filter(None, (word.strip() for word in _split(words, ",", option))):
         key, *value = _split(word, "=", option)
         yield (key.strip(), "=".join(value).strip()) if value else (None, word)
 
 
 def _split(words: str, mark: str, option: str) -> list[str]:
-    """The text cut at every match of the mark that stands in no bracket."""
+    """The text, split at every match of the pattern `mark` that is outside brackets."""
     cuts, depth, found = [0], 0, {match.start(): match.end() for match in re.finditer(mark, words)}
     pieces: list[str] = []
     for place, letter in enumerate(words):
@@ -183,7 +191,7 @@ def _split(words: str, mark: str, option: str) -> list[str]:
             pieces.append(words[cuts[-1] : place])
             cuts.append(found[place])
     if depth:
-        raise UsageError(option, f"{words!r}: a bracket has no partner")
+        raise UsageError(option, f"{words!r}: the brackets are not balanced")
     return [*pieces, words[cuts[-1] :]]
 
 
@@ -202,7 +210,7 @@ def _typed_named(part: type, words: dict[str, str], option: str) -> dict[str, An
 
 
 def value_of(word: str, field: Field[Any], option: str) -> Any:
-    """The word as the field's annotation asks: a part, pairs of text and part, int, float, a size, bool, or text."""
+    """The word, converted to the type of the field: a part, pairs of name and part, int, float, size, bool or text."""
     kind = str(field.type)
     nested = next(
         (name for name, (_, protocol) in _KINDS.items() if re.search(rf"\b{protocol.__name__}\b", kind)), None
@@ -214,7 +222,7 @@ def value_of(word: str, field: Field[Any], option: str) -> Any:
     if kind in ("bool", "<class 'bool'>"):
         if word.lower() in ("true", "false"):
             return word.lower() == "true"
-        raise UsageError(option, f"{field.name} is true or false, not {word!r}")
+        raise UsageError(option, f"{field.name} must be true or false, not {word!r}")
     if kind == "Size":
         return int(word) if word.isdecimal() else units.size(word, option)
     for python_type in (int, float):
@@ -233,16 +241,16 @@ def value_of(word: str, field: Field[Any], option: str) -> Any:
 
 def _pair(key: str | None, word: str, kind: str, field: Field[Any], option: str) -> tuple[str, Any]:
     if key is None:
-        raise UsageError(option, f"{field.name} are written [name={kind},...]; {word!r} has no name")
+        raise UsageError(option, f"write {field.name} as [name={kind},...]; {word!r} has no name")
     return key, parse(kind, _unwrapped(word), option)
 
 
 def _unwrapped(word: str) -> str:
-    """Without the brackets around it."""
+    """The word without the brackets around it."""
     return word[1:-1].strip() if word.startswith("[") and word.endswith("]") else word
 
 
 _DEEPEST = 8
-"""Nobody writes more, and each costs some calls."""
+"""The largest nesting depth allowed; it bounds the recursion."""
 
 _LITERAL = re.compile(r"""Literal\[['"](\w+)['"]\]""")

@@ -1,19 +1,20 @@
-"""Sync models: may this worker be answered, and may the round close?
+"""Sync models. A sync model decides for each bucket when the server answers a worker's pull and when a round closes.
 
-The law of each model (V: the first iteration that a bucket has not closed; i: the iteration a worker has finished):
+V is the first iteration that a bucket has not closed; i is the iteration that a worker has finished. The server answers
+a pull when the pull condition holds. It closes iteration V when the push condition holds.
 
     model            pull condition                 push condition                     updates are applied
-    bsp              i < V                          nobody is missing in V             at the close
+    bsp              i < V                          every member has pushed V          at the close
     asp              always                         same                               on arrival
     ssp(s)           i < V + s                      same                               on arrival (ssp(0) is bsp)
     dsps(lo, hi)     i < V + s, s adapted           same                               on arrival
-    drop(k)          i < V                          V has k pushes, or nobody missing  at the close
-    pssp(s, p)       i < V + s, or r >= p           nobody is missing in V             on arrival
+    drop(k)          i < V                          V has k pushes, or every member's  at the close
+    pssp(s, p)       i < V + s, or r >= p           every member has pushed V          on arrival
     pssp(s, alpha)   the same with p = alpha / (1 + e^(s - k)), k = i - V
 
-`r` is drawn once per (worker, iteration), the same for every bucket and shard.
+`r` is a random number in [0, 1), drawn once per (worker, iteration): it is the same for every bucket and shard.
 
-A model of your own is a frozen dataclass with `may_answer` and `may_close`; `syncline.testing` checks it.
+A model of your own is a frozen dataclass with `may_answer` and `may_close`. The suite in `syncline.testing` checks it.
 """
 
 from __future__ import annotations
@@ -31,14 +32,17 @@ from syncline.parts import Part
 
 
 class Release(StrEnum):
-    """When a parked pull is answered: `lazy`, once all have finished its iteration; `soft`, when V next advances."""
+    """When the server answers a delayed pull.
+
+    `lazy`: once every worker has finished that iteration. `soft`: when V next advances.
+    """
 
     LAZY = "lazy"
     SOFT = "soft"
 
 
 class State(Protocol):
-    """What a bucket shows to its sync model."""
+    """The state of a bucket, as its sync model sees it."""
 
     @property
     def v(self) -> int:
@@ -47,12 +51,12 @@ class State(Protocol):
 
     @property
     def bound(self) -> int:
-        """The staleness bound in force, for a model that adapts it."""
+        """The current staleness bound, for a model that adapts it."""
         ...
 
     @property
     def missing(self) -> int:
-        """How many live members have still to push iteration V."""
+        """How many live members have not pushed iteration V yet."""
         ...
 
     @property
@@ -62,21 +66,21 @@ class State(Protocol):
 
     @property
     def fastest(self) -> int:
-        """The highest iteration that a live member has pushed; -1 before the first."""
+        """The highest iteration that a live member has pushed; -1 before the first push."""
         ...
 
     @property
     def slowest(self) -> int:
-        """The lowest of the iterations that the live members have pushed last; -1 before the first."""
+        """The lowest of the live members' last pushed iterations; -1 before the first push."""
         ...
 
     @property
     def significance(self) -> float:
-        """|g| / |w| of the update under judgement, 1 where |w| = 0."""
+        """|g| / |w| of the update that came with the pull; 1 if |w| = 0."""
         ...
 
     def pushed(self, i: int) -> Collection[tuple[int, int]]:
-        """The (worker, incarnation) whose push for i >= V was taken, empty or not."""
+        """The (worker, incarnation) pairs whose push for iteration i >= V was accepted, even if it was empty."""
         ...
 
     def step_seconds(self) -> Collection[float]:
@@ -86,29 +90,32 @@ class State(Protocol):
 
 @runtime_checkable
 class SyncModel(Protocol):
-    """A part that answers two questions; it has no state of its own.
+    """A part that answers two questions about a bucket; it has no state.
 
-    With `at_close = True` a round's updates are kept and applied together when it closes; else they are applied on
-    arrival.
+    With `at_close = True` the server keeps the updates of a round and applies them together when the round closes.
+    Otherwise it applies each update on arrival.
     """
 
     def may_answer(self, state: State, worker: int, i: int, draw: Draw) -> bool:
-        """May the pull of `worker`, which has finished iteration i, be answered now?"""
+        """Return True if the server may answer the pull of `worker`, which has finished iteration i, now."""
         ...
 
     def may_close(self, state: State) -> bool:
-        """May iteration V be closed now? (It never is while it has no push and somebody is missing.)"""
+        """Return True if the server may close iteration V now.
+
+        While V has no push and a member is missing, the server never closes V, whatever this returns.
+        """
         ...
 
 
 def applies_at_close(model: SyncModel) -> bool:
-    """Does the model keep a round's updates? One that does not say so does not."""
+    """Return True if the model applies updates when the round closes; the default is on arrival."""
     return bool(getattr(model, "at_close", False))
 
 
 @runtime_checkable
 class Adaptive(Protocol):
-    """A model that sets `state.bound` anew after each close."""
+    """A model that computes `state.bound` again after each close."""
 
     def first_bound(self) -> int: ...
 
@@ -116,7 +123,7 @@ class Adaptive(Protocol):
 
 
 class _Everyone(Part):
-    """The push condition of most models: nobody is missing."""
+    """The push condition of most models: every member has pushed V."""
 
     at_close = False
 
@@ -126,7 +133,7 @@ class _Everyone(Part):
 
 @dataclass(frozen=True)
 class Bsp(_Everyone):
-    """Bulk synchronous: everyone waits for everyone, and a round is applied as one."""
+    """Bulk synchronous: every worker waits for all others, and the server applies a round's updates together."""
 
     name = "bsp"
     at_close = True
@@ -137,7 +144,7 @@ class Bsp(_Everyone):
 
 @dataclass(frozen=True)
 class Asp(_Everyone):
-    """Asynchronous: nobody waits."""
+    """Asynchronous: no worker waits."""
 
     name = "asp"
 
@@ -147,7 +154,7 @@ class Asp(_Everyone):
 
 @dataclass(frozen=True)
 class Ssp(_Everyone):
-    """Stale synchronous: nobody is more than s iterations ahead of the slowest."""
+    """Stale synchronous: no worker is more than s iterations ahead of the slowest."""
 
     name = "ssp"
     example = "ssp:3"
@@ -166,7 +173,7 @@ class Ssp(_Everyone):
 
 @dataclass(frozen=True)
 class Dsps(_Everyone):
-    """Ssp whose bound follows the ratio of the slowest to the fastest worker, between lo and hi."""
+    """Ssp with an adaptive bound in [lo, hi]: the slowest worker's step time divided by the fastest worker's."""
 
     name = "dsps"
     example = "dsps:1,4"
@@ -199,7 +206,7 @@ class Dsps(_Everyone):
 
 @dataclass(frozen=True)
 class Drop(Part):
-    """Synchronous, but a round closes with its first k pushes; what comes later for it is dropped."""
+    """Synchronous, but a round closes after its first k pushes; the server drops later pushes for it."""
 
     name = "drop"
     example = "drop:6"
@@ -218,7 +225,7 @@ class Drop(Part):
 
 @dataclass(frozen=True)
 class Pssp(_Everyone):
-    """Ssp that stops a worker past its bound only with a probability.
+    """Ssp in which a worker beyond the bound waits only with probability p.
 
     Constant: `p`. Dynamic: p = alpha / (1 + e^(s - k)), where k = i - V and alpha is a number or `significance`.
     """
@@ -234,15 +241,15 @@ class Pssp(_Everyone):
         if (self.p is None) == (self.alpha is None):
             raise UsageError("pssp", "give either p (constant) or alpha (dynamic), e.g. pssp:s=3,p=0.5")
         if self.p is not None and not 0 <= self.p <= 1:
-            raise UsageError("pssp", f"p is a probability in [0, 1], not {self.p}")
+            raise UsageError("pssp", f"p must be a probability in [0, 1], not {self.p}")
         if self.alpha not in (None, "significance") and not self.alpha >= 0:  # type: ignore[operator]
-            raise UsageError("pssp", f"alpha is a number >= 0 or 'significance', not {self.alpha}")
+            raise UsageError("pssp", f"alpha must be a number >= 0 or 'significance', not {self.alpha}")
 
     def may_answer(self, state: State, worker: int, i: int, draw: Draw) -> bool:
         return i < state.v + self.s or draw.uniform("pssp", worker, i) >= self.probability(state, i - state.v)
 
     def probability(self, state: State, k: int) -> float:
-        """How likely a worker k iterations ahead of V has to wait."""
+        """The probability that a worker k iterations ahead of V has to wait."""
         if self.p is not None:
             return self.p
         alpha = state.significance if self.alpha == "significance" else float(self.alpha or 0)
@@ -250,7 +257,7 @@ class Pssp(_Everyone):
 
 
 _NOISE = 1e-9
-"""Equal steps differ by rounding; that must not count as a slower worker."""
+"""Measured times of equal steps differ by rounding; a ratio this close to a whole number counts as that number."""
 
 
 def _at_least(model: str, field: str, value: int, least: int) -> None:

@@ -8,7 +8,7 @@ from math import inf, isfinite
 from syncline.errors import UsageError
 
 Size = int
-"""Bytes; where a part is written as text, also with a unit."""
+"""A number of bytes; in the text of a part it may have a unit: `budget:1MB`."""
 
 _PREFIX = {"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0}
@@ -18,30 +18,30 @@ _TIME = re.compile(_NUMBER + r"(s|ms|us|µs|ns|min)\s*")
 
 
 def rate(text: str, option: str) -> float:
-    """Bytes per second."""
+    """Convert a text such as "1Gbit" to bytes per second."""
     found = _BYTES.fullmatch(text)
     if not found:
-        raise UsageError(option, f'{text!r} is no rate; write a number and a unit, e.g. "1Gbit" or "2GB/s"')
+        raise UsageError(option, f'{text!r} is not a rate; write a number and a unit, e.g. "1Gbit" or "2GB/s"')
     return _positive(_bytes(found), text, option)
 
 
 def size(text: str, option: str) -> int:
-    """Bytes."""
+    """Convert a text such as "1MiB" to bytes."""
     found = _BYTES.fullmatch(text)
     if not found or found[4]:
-        raise UsageError(option, f'{text!r} is no size; write a number and a unit, e.g. "1MiB"')
+        raise UsageError(option, f'{text!r} is not a size; write a number and a unit, e.g. "1MiB"')
     return int(_positive(_bytes(found), text, option))
 
 
 def seconds(value: str | float, option: str) -> float:
-    """Seconds; a plain number is seconds."""
+    """Convert a text such as "0.1ms" to seconds; a plain number is in seconds already."""
     if isinstance(value, str):
         found = _TIME.fullmatch(value)
         if not found:
-            raise UsageError(option, f'{value!r} is no time; write a number and a unit, e.g. "0.1ms" or "2s"')
+            raise UsageError(option, f'{value!r} is not a time; write a number and a unit, e.g. "0.1ms" or "2s"')
         value = float(found[1]) * _SECONDS[found[2]]
     if not isfinite(value) or value < 0:
-        raise UsageError(option, f"{value} is no time; seconds are finite and not negative")
+        raise UsageError(option, f"{value} is not a time; give a finite number of seconds, at least 0")
     return value
 
 

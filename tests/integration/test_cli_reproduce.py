@@ -41,7 +41,7 @@ def test_without_a_name_the_figures_are_listed() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("fluent-9",), "there is no figure 'fluent-9'; one of: mps-placement"),
+        (("fluent-9",), "'fluent-9' is not a figure; choose one of: mps-placement"),
         (("fluent-accuracy",), "--data: 'fluent-accuracy' trains on MNIST; name the folder that holds mnist.npz"),
         (("fluent-accuracy", "--data", "."), "--data: there is no mnist.npz in '.'; put it there (wanted: x_train"),
         (("mps-accuracy", "--quick", "--data", "nowhere"), "--data: there is no directory 'nowhere'; name the folder"),
@@ -82,7 +82,7 @@ def test_interrupted_and_taken_up_again(tmp_path: Path) -> None:
     kept = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "figures" / "runs").iterdir()}
     assert kept
     done = subprocess.run(command(*words), cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("fluent-overlap holds: shards that synchronise on their own are up to ")
+    assert done.stdout.startswith("fluent-overlap holds: independent shards are up to ")
     again = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "figures" / "runs").iterdir()}
     assert kept.items() <= again.items(), "what was kept was simulated again"
     found = json.loads((tmp_path / "figures" / "fluent-overlap.json").read_text())

@@ -77,7 +77,7 @@ def test_the_whole_matrix_of_codecs_in_real_runs(codec: str, sync: str, lane: st
         (("--codec", "topk:0"), "codec: 'topk:0'"),
         (("--codec", "topk:2"), "codec: 'topk:2'"),
         (("--reply-codec", "topk:2"), "reply_codec: 'topk:2'"),
-        (("--codec", "zip"), "codec: there is no 'zip'"),
+        (("--codec", "zip"), "codec: 'zip' is unknown"),
         (("--codec", "topk:ratio=0.01,momentum=0.9", "--mode", "changes"), "mode 'changes' sends changes"),
         (("--codec", "topk:ratio=0.01,momentum=0.9", "--sync", "asp"), "mode 'changes' sends changes"),
         (("--reply-codec", "topk:ratio=0.01,momentum=0.9"), "replies have no momentum"),

@@ -204,7 +204,7 @@ def test_another_key_is_refused_and_the_run_goes_on(hosts: tuple[Host, Host], tm
     assert took < 5 + 3, f"{took:.1f} s, of which Python takes its time to start"  # a promise, not a measurement
     assert "different keys" in stranger.text
     assert "Traceback" not in stranger.text
-    assert "key" in run.line_with("sent a stranger away")
+    assert "key" in run.line_with("refused a connection")
 
     (tmp_path / "go").touch()
     assert run.end() == 0, run.text

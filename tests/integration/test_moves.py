@@ -126,7 +126,7 @@ def test_a_move_that_is_under_way_when_all_are_done_is_waited_for() -> None:
         (
             scenario(AddServer(1.0), models=(Bsp(),), placement=RoundRobin()),
             "faults[0]",
-            "roundrobin leaves server 1 of 2 without a value; there is 1 table; elastic can",
+            "roundrobin gives server 1 of 2 no values; the model has 1 table; elastic can",
         ),
     ],
 )

@@ -125,9 +125,9 @@ def test_the_installed_command_finds_parts_in_the_folder_where_it_is_given(name:
 @pytest.mark.parametrize(
     ("words", "function", "problem"),
     [
-        (("train", "-n", "2", "--iterations", "3", "-q"), "fails", "fails with IndexError: tuple index out of range"),
+        (("train", "-n", "2", "--iterations", "3", "-q"), "fails", "raised IndexError: tuple index out of range"),
         (("train", "-n", "2", "--iterations", "3", "-q", "--engine", "sim"), "forgets_to_return", "returns None"),
-        (("simulate", "digits.toml", "-q"), "fails", "fails with IndexError: tuple index out of range"),
+        (("simulate", "digits.toml", "-q"), "fails", "raised IndexError: tuple index out of range"),
         (("run", "-n", "2"), "forgets_to_return", "returns None"),
     ],
     ids=["train", "train-sim", "simulate", "run"],
@@ -138,4 +138,4 @@ def test_a_placement_that_errs_is_refused_by_every_command(
     program = ["PROGRAM"] * (words[0] == "run")
     done = ran(tmp_path, *words, "--servers", "2", "--placement", f"own_parts.{function}", *program)
     assert done.returncode == 2, done.stderr
-    assert f"placement: {function} {problem}; it is called with the tables" in done.stderr.splitlines()[-1]
+    assert f"placement: {function} {problem}; it gets the tables" in done.stderr.splitlines()[-1]

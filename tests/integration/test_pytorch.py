@@ -289,7 +289,7 @@ def test_nan_stops_the_run_and_says_where(mode: str, session: Session) -> None:
     model, optimizer = distributed(session, mode)
     train(model, optimizer, 3)
     model[2].bias.register_hook(lambda gradient: gradient * float("nan"))
-    with pytest.raises(NotFinite, match=r"worker 0, iteration 3: .* table '2\.bias' holds NaN") as caught:
+    with pytest.raises(NotFinite, match=r"worker 0, iteration 3: .* table '2\.bias' contains NaN") as caught:
         train(model, optimizer)
     assert (caught.value.worker, caught.value.progress, caught.value.table) == (0, 3, "2.bias")
 
@@ -670,7 +670,7 @@ def test_all_start_with_the_leaders_and_nan_ends_the_run(mode: str, tmp_path: Pa
     with running(tmp_path, PROGRAM + LEADERS.replace("WORDS", words(mode)), "-n2") as run:
         assert run.ends() == 1, run.story()
         assert len(set(re.findall(r"skipped (\w+)", run.out))) == 1, run.story()
-        assert re.search(r"\[w1\] .*worker 1, iteration 3: the update of table '2\.bias' holds NaN", run.out), (
+        assert re.search(r"\[w1\] .*worker 1, iteration 3: the update of table '2\.bias' contains NaN", run.out), (
             run.story()
         )
         assert_one_traceback(run, worker=1)

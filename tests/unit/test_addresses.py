@@ -52,15 +52,15 @@ def test_an_address_has_one_spelling() -> None:
     [
         ("", "has no port"),
         ("10.0.0.1", "has no port"),
-        (":7070", r"has no host; 0\.0\.0\.0:7070 stands for all"),
+        (":7070", r"has no host; use 0\.0\.0\.0:7070 for all addresses"),
         ("@", "has no port"),
         ("localhost:7070", r"is not an address; give an address such as 192\.0\.2\.7:7070"),
         ("10.0.0.256:7070", "is not an address"),
         ("010.0.0.1:7070", "is not an address"),
         ("[]:7070", "is not an address"),
         ("http://10.0.0.1:7070", "is not an address"),
-        ("::1:7070", "goes in brackets"),
-        ("[10.0.0.1]:7070", "goes in brackets"),
+        ("::1:7070", "write an IPv6 address in brackets"),
+        ("[10.0.0.1]:7070", "write an IPv6 address in brackets"),
         ("10.0.0.1:", "from 0 to 65535"),
         ("10.0.0.1:-1", "from 0 to 65535"),
         ("10.0.0.1:65536", "from 0 to 65535"),
@@ -91,8 +91,8 @@ def test_an_address_stands_for_itself(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("nowhere.invalid:7070", "there is no address for the name 'nowhere.invalid': "),
-        (f"{'a' * 300}:7070", "there is no address for the name"),
+        ("nowhere.invalid:7070", "cannot look up the host name 'nowhere.invalid': "),
+        (f"{'a' * 300}:7070", "cannot look up the host name"),
         ("localhost", "has no port"),
         ("localhost:x", "from 0 to 65535"),
         ("10.0.0.256:7070", "is not an address"),
@@ -157,7 +157,9 @@ def test_ipv6_serves_ipv6_only() -> None:
 def test_a_taken_port_is_refused(host: str) -> None:
     with listen(ANY_PORT, OPTION) as listener:
         taken = address_of(listener).port
-        with pytest.raises(UsageError, match=f"--listen: port {taken} .* is taken; port 0 lets the system choose"):
+        with pytest.raises(
+            UsageError, match=f"--listen: port {taken} .* is in use; use port 0 to let the system choose"
+        ):
             listen(Address(host, taken), OPTION)
 
 
@@ -180,12 +182,12 @@ def test_a_port_without_permission_is_refused(monkeypatch: pytest.MonkeyPatch) -
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(socket.socket, "bind", refuse)
-    with pytest.raises(UsageError, match=r"no permission to listen on 127\.0\.0\.1:80; take a port from 1024 up"):
+    with pytest.raises(UsageError, match=r"no permission to listen on 127\.0\.0\.1:80; use a port from 1024 up"):
         listen(Address("127.0.0.1", 80), OPTION)
 
 
 def test_a_unix_name_is_not_listened_on_over_tcp() -> None:
-    with pytest.raises(UsageError, match="@name is the name of a socket on this host only"):
+    with pytest.raises(UsageError, match="@name is a Unix socket, which other hosts cannot reach"):
         listen(Address(name="name"), OPTION)
 
 

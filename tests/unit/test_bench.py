@@ -108,7 +108,7 @@ def test_a_killed_process_is_a_failure_not_a_hang(which: int, case: Case, marked
     try:
         system.start(case)
         os.kill(sorted(marked())[which], signal.SIGKILL)
-        with pytest.raises(RunError, match=r"sockets: (worker|server) \d ended with code"):
+        with pytest.raises(RunError, match=r"sockets: (worker|server) \d ended with exit code"):
             system.burst(5)
     finally:
         system.stop()
@@ -140,7 +140,7 @@ def test_a_wrong_sum_fails_loudly(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         crew.add_worker("wrong_worker:work")
         crew.ready()
         with pytest.raises(
-            RunError, match=r"wrong: worker 0 ended with code 1: .*value 0 of the sum is 1\.0, not 3\.0"
+            RunError, match=r"wrong: worker 0 ended with exit code 1: .*value 0 of the sum is 1\.0 instead of 3\.0"
         ):
             crew.burst(1)
     finally:

@@ -193,7 +193,7 @@ def test_the_report_says_what_it_is_worth(own: Any) -> None:
     rows = [own.measure.Row("topk", experiment, skipped="no such codec")]
     made = own.report.Report(4, 125e6, 8.0, 5.0, {"resnet56": 27.0}, rows).as_json()
     notes = " ".join(made["notes"])
-    assert "computing is a pause" in notes
+    assert "workers sleep instead of computing" in notes
     assert "8 times slower" in notes
     assert made["schema"] == 1
     assert made["rows"][0]["experiment"]["sync"] == "bsp"
@@ -366,14 +366,14 @@ def crew(own: Any, tmp_path: Path) -> Iterator[Any]:
 def test_a_worker_that_fails_is_named_with_its_last_line(crew: Any) -> None:
     idle = crew.start("worker0", Here(), ["-c", "import signal; signal.pause()"], {})
     failing = crew.start("worker1", Here(), ["-c", "print('first'); raise SystemExit('no such table')"], {})
-    with pytest.raises(RunError, match="worker1 ended with code 1: no such table"):
+    with pytest.raises(RunError, match="worker1 ended with exit code 1: no such table"):
         crew.wait([idle, failing], 60)
 
 
 def test_a_server_that_ends_before_the_workers_is_named(crew: Any) -> None:
     crew.start("server0", Here(), ["-c", ""], {})
     worker = crew.start("worker0", Here(), ["-c", "import signal; signal.pause()"], {})
-    with pytest.raises(RunError, match="server0 ended with code 0: it said nothing"):
+    with pytest.raises(RunError, match="server0 ended with exit code 0: it printed nothing"):
         crew.wait([worker], 60)
 
 
@@ -484,7 +484,7 @@ def command() -> Iterator[subprocess.Popen[str]]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_leaves_nothing(own: Any, command: subprocess.Popen[str], number: int) -> None:
     assert command.stderr is not None
-    assert "one worker alone" in command.stderr.readline()  # the network is there, and the case begins
+    assert "one worker without communication" in command.stderr.readline()  # the network is there, and the case begins
     assert len(left_behind(own, command.pid)) == 3
     command.send_signal(number)
     _, errors = command.communicate(timeout=60)

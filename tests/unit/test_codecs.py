@@ -509,13 +509,13 @@ class TestTheSuiteItself:
         [
             ("size", "but `size` says"),
             ("writes the update", "encoding changed the update"),
-            ("forgets", "sent \\+ residual is not the update to the bit"),
-            ("unwritten", "sent \\+ residual is not the update to the bit"),
-            ("trusts", "bytes from the wire raised ValueError"),
-            ("writes outside", "written outside the values"),
-            ("chance", "to the bit"),
-            ("doubles", "finite values are decoded as NaN or infinity"),
-            ("right", "update \\+ residual is infinite, which is not seen"),
+            ("forgets", "sent \\+ residual is not bit-identical to the update"),
+            ("unwritten", "sent \\+ residual is not bit-identical to the update"),
+            ("trusts", "a corrupted payload raised ValueError"),
+            ("writes outside", "wrote outside the array of values"),
+            ("chance", "bit-identical to the update"),
+            ("doubles", "finite values were decoded as NaN or infinity"),
+            ("right", "update \\+ residual is infinite, but was decoded as finite values"),
         ],
     )
     def test_wrong_codecs_are_refused_with_the_reason(self, how: str, reason: str) -> None:
@@ -523,7 +523,7 @@ class TestTheSuiteItself:
             check_bucket(Own(how), 301)
 
     def test_a_right_one_passes_but_for_what_it_hides(self) -> None:
-        with pytest.raises(AssertionError, match="is not seen by who decodes it"):
+        with pytest.raises(AssertionError, match="in an update was decoded as finite values"):
             check_bucket(Own(), 7)  # the fourth value is not sent
 
     def test_nearest_is_not_unbiased(self) -> None:

@@ -314,13 +314,13 @@ def test_what_is_held_back_leaves_with_its_worker() -> None:
         (lambda: Bandwidth(push=-1.0), "push must be at least 0"),
         (lambda: Bandwidth(fetch=float("nan")), "fetch must be at least 0"),
         (lambda: Bandwidth(eps=0.0), "eps must be above 0"),
-        (lambda: Bandwidth(per="row"), "per is model or table"),  # type: ignore[arg-type]
-        (lambda: Bandwidth(on_skip="forget"), "on_skip is accumulate or reapply"),  # type: ignore[arg-type]
-        (lambda: Every(2, on_skip="forget"), "on_skip is accumulate or reapply"),  # type: ignore[arg-type]
+        (lambda: Bandwidth(per="row"), "per must be model or table"),  # type: ignore[arg-type]
+        (lambda: Bandwidth(on_skip="forget"), "on_skip must be accumulate or reapply"),  # type: ignore[arg-type]
+        (lambda: Every(2, on_skip="forget"), "on_skip must be accumulate or reapply"),  # type: ignore[arg-type]
         (lambda: Significance(-0.1), "t must be at least 0"),
         (lambda: Significance(float("inf")), "t must be at least 0"),
         (lambda: Budget(0), "bytes must be at least 1"),
-        (lambda: Budget(10, of="push"), "of is both or fetch"),  # type: ignore[arg-type]
+        (lambda: Budget(10, of="push"), "of must be both or fetch"),  # type: ignore[arg-type]
         (lambda: Budget(10, eps=0.0), "eps must be above 0"),
     ],
 )

@@ -97,7 +97,7 @@ def test_what_exists_is_not_overwritten(key: Path, tmp_path: Path) -> None:
 
 
 def test_a_key_file_needs_its_folder(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--key-file: .* cannot be made: No such file or directory"):
+    with pytest.raises(UsageError, match=r"--key-file: cannot create .*: No such file or directory"):
         make_key_file(tmp_path / "missing" / "key.pem")
 
 
@@ -110,7 +110,7 @@ def test_a_file_that_cannot_be_written_whole_is_removed(tmp_path: Path, monkeypa
         return full
 
     monkeypatch.setattr(os, "open", open_full)
-    with pytest.raises(UsageError, match="cannot be written: No space left"):
+    with pytest.raises(UsageError, match=r"cannot write .*: No space left"):
         make_key_file(tmp_path / "key.pem")
     assert list(tmp_path.iterdir()) == []
 
@@ -118,7 +118,7 @@ def test_a_file_that_cannot_be_written_whole_is_removed(tmp_path: Path, monkeypa
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o610])
 def test_a_file_that_is_open_to_others_is_refused(key: Path, mode: int) -> None:
     key.chmod(mode)
-    with pytest.raises(UsageError, match=f"--key-file: .* is open to other users .*; run: chmod 600 {key}"):
+    with pytest.raises(UsageError, match=f"--key-file: .* is accessible to other users .*; run: chmod 600 {key}"):
         server_context(key)
 
 
@@ -128,7 +128,7 @@ def test_a_read_only_file_will_do(key: Path) -> None:
 
 
 def test_a_file_that_is_missing_or_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--key-file: there is no file"):
+    with pytest.raises(UsageError, match=r"--key-file: .* does not exist"):
         client_context(tmp_path / "missing")
     with pytest.raises(UsageError, match="is not a file"):
         client_context(tmp_path)
@@ -142,7 +142,7 @@ def test_a_file_that_cannot_be_read_is_refused(key: Path, monkeypatch: pytest.Mo
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    with pytest.raises(UsageError, match="cannot be read: Permission denied"):
+    with pytest.raises(UsageError, match=r"cannot read .*: Permission denied"):
         client_context(key)
 
 
@@ -339,7 +339,7 @@ def test_a_key_out_of_its_time_says_so(tmp_path: Path, ago: timedelta, client_sa
     ("error", "expected"),
     [
         (TimeoutError("timed out"), keys.TIMED_OUT),
-        (ConnectionRefusedError(111, "Connection refused"), keys.NOBODY),
+        (ConnectionRefusedError(111, "Connection refused"), keys.NOT_LISTENING),
         (ConnectionResetError(104, "Connection reset by peer"), keys.CLOSED),
         (BrokenPipeError(32, "Broken pipe"), keys.CLOSED),
         (OSError(113, "No route to host"), "the connection failed: No route to host"),

@@ -469,7 +469,7 @@ def test_nobody_waits_for_the_report_of_a_server_that_has_left() -> None:
         ([Dismiss(0), Dismiss(0)], "there is no server 0 to remove; there are 1"),
         ([Admit(1)], "1 was there already; the next new server is 2"),
         ([Admit(2), Dismiss(2), Admit(2)], "2 was there already; the next new server is 3"),
-        ([Admit(2 + n) for n in range(39)], "without a value"),
+        ([Admit(2 + n) for n in range(39)], "no values"),
     ],
 )
 def test_what_makes_no_sense_is_refused(events: list[Admit | Dismiss], words: str) -> None:

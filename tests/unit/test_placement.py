@@ -65,7 +65,7 @@ def test_roundrobin_deals_whole_tables() -> None:
 
 @pytest.mark.parametrize("placement", [Elastic(), RoundRobin()], ids=str)
 def test_a_server_without_values_is_refused(placement: Placement) -> None:
-    with pytest.raises(UsageError, match=f"servers: {placement} leaves server . of 3") as caught:
+    with pytest.raises(UsageError, match=f"servers: {placement} gives server . of 3 no values") as caught:
         checked(placement, layout_of(1, 1), 3)
     assert caught.value.option == "servers"
 
@@ -90,17 +90,17 @@ class Given:
 @pytest.mark.parametrize(
     ("ranges", "words"),
     [
-        (((Bucket(0, 10),),), "answers for 1 where there are 2 servers"),
-        (((Bucket(0, 5),), (Bucket(6, 10),)), "leaves out values of table 't0'"),
-        (((Bucket(1, 5),), (Bucket(5, 10),)), "leaves out values of table 't0'"),
-        (((Bucket(0, 8),), (Bucket(7, 10),)), "gives twice values of table 't1'"),
-        (((Bucket(0, 5),), (Bucket(5, 9),)), "leaves out values of table 't1'"),
-        (((Bucket(0, 5),), (Bucket(5, 11),)), "has the values 5..11 of a model with 10"),
-        (((Bucket(0, 5),), (Bucket(5, 10), Bucket(10, 12))), "has the values 10..12 of a model with 10"),
-        (((Bucket(0, 5),), (Bucket(5, 10), Bucket(11, 12))), "has the values 11..12 of a model with 10"),
-        (((Bucket(-3, 5),), (Bucket(5, 10),)), "has the values -3..5 of a model with 10"),
-        (((Bucket(0, 15),), (Bucket(15, 10),)), "has the values 0..15 of a model with 10"),
-        (((Bucket(0, 10),), (Bucket(5, 5),)), "leaves server 1 of 2"),
+        (((Bucket(0, 10),),), "returns ranges for 1 server, but the run has 2"),
+        (((Bucket(0, 5),), (Bucket(6, 10),)), "places values of table 't0' on no server"),
+        (((Bucket(1, 5),), (Bucket(5, 10),)), "places values of table 't0' on no server"),
+        (((Bucket(0, 8),), (Bucket(7, 10),)), "places values of table 't1' twice"),
+        (((Bucket(0, 5),), (Bucket(5, 9),)), "places values of table 't1' on no server"),
+        (((Bucket(0, 5),), (Bucket(5, 11),)), "returns values 5..11, but the model has 10 values"),
+        (((Bucket(0, 5),), (Bucket(5, 10), Bucket(10, 12))), "returns values 10..12, but the model has 10 values"),
+        (((Bucket(0, 5),), (Bucket(5, 10), Bucket(11, 12))), "returns values 11..12, but the model has 10 values"),
+        (((Bucket(-3, 5),), (Bucket(5, 10),)), "returns values -3..5, but the model has 10 values"),
+        (((Bucket(0, 15),), (Bucket(15, 10),)), "returns values 0..15, but the model has 10 values"),
+        (((Bucket(0, 10),), (Bucket(5, 5),)), "gives server 1 of 2 no values"),
     ],
 )
 def test_a_wrong_placement_is_refused(ranges: Ranges, words: str) -> None:
@@ -111,12 +111,12 @@ def test_a_wrong_placement_is_refused(ranges: Ranges, words: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (None, r"Given\(ranges=None\) returns None; place\(layout, servers\) returns the ranges of each server"),
+        (None, r"Given\(ranges=None\) returns None; place\(layout, servers\) must return the ranges of each server"),
         (5, "returns 5"),
         ("ab", "returns 'ab'"),
         ((Bucket(0, 5), Bucket(5, 10)), r"returns Bucket\(start=0, stop=5\)"),
-        ((((0, 5),), ((5, 10),)), r"names \(0, 5\)"),
-        (((Bucket(0.0, 5.0),), (Bucket(5.0, 10.0),)), "a range whose ends are no whole numbers"),  # type: ignore[arg-type]
+        ((((0, 5),), ((5, 10),)), r"returns \(0, 5\) for a server"),
+        (((Bucket(0.0, 5.0),), (Bucket(5.0, 10.0),)), "a range whose ends are not integers"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_answer_is_refused(answer: object, words: str) -> None:
@@ -230,17 +230,17 @@ def test_what_is_no_placement_is_refused(given: object) -> None:
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (forgets, "forgets leaves out values of table 't1'"),
-        (gives_twice, "gives_twice gives twice values of table 't1'"),
+        (forgets, "forgets places values of table 't1' on no server"),
+        (gives_twice, "gives_twice places values of table 't1' twice"),
         (invents, "invents names a table 'phantom'"),
-        (lambda *_: None, "returns None; it is called with the tables and the number of servers"),
-        (lambda *_: [1, 2], "returns 1; it is called with"),
-        (lambda tables, _: [table.name for table in tables], "returns 't0'; it is called with"),
-        (lambda tables, servers: [tables] * servers, r"names Table\(name='t0'"),
-        (lambda *_: [[["t0"]]], r"names \['t0'\]"),
-        (lambda: 0, "fails with TypeError: .* takes 0 positional arguments but 2 were given; it is called with"),
-        (lambda tables, _: [[tables[9].name]], "fails with IndexError: tuple index out of range; it is called"),
-        (lambda tables, servers: ([tables[9].name] for _ in range(servers)), "fails with IndexError"),
+        (lambda *_: None, "returns None; it gets the tables and the number of servers"),
+        (lambda *_: [1, 2], "returns 1; it gets the tables"),
+        (lambda tables, _: [table.name for table in tables], "returns 't0'; it gets the tables"),
+        (lambda tables, servers: [tables] * servers, r"returns Table\(name='t0'"),
+        (lambda *_: [[["t0"]]], r"returns \['t0'\] for a server"),
+        (lambda: 0, "raised TypeError: .* takes 0 positional arguments but 2 were given; it gets the tables"),
+        (lambda tables, _: [[tables[9].name]], "raised IndexError: tuple index out of range; it gets the tables"),
+        (lambda tables, servers: ([tables[9].name] for _ in range(servers)), "raised IndexError"),
     ],
 )
 def test_a_function_that_errs_is_refused_and_the_table_named(function: object, words: str) -> None:
@@ -421,7 +421,7 @@ class ToTheDead:
 
 def test_values_for_a_server_that_is_not_there_are_refused() -> None:
     layout = layout_of(9)
-    with pytest.raises(UsageError, match="gives values to a server that is not there"):
+    with pytest.raises(UsageError, match="gives values to a server that does not exist"):
         replaced(ToTheDead(), layout, Elastic().place(layout, 3), {0, 1})
 
 
@@ -435,13 +435,11 @@ class Forgetful(ToTheDead):
 
 def test_a_replacement_that_fails_is_refused() -> None:
     layout = layout_of(9)
-    with pytest.raises(
-        UsageError, match=r"placement: Forgetful\(\) fails with KeyError: 'servers'; replace\(layout, held"
-    ):
+    with pytest.raises(UsageError, match=r"placement: Forgetful\(\) raised KeyError: 'servers'; replace\(layout, held"):
         replaced(Forgetful(), layout, Elastic().place(layout, 3), {0, 1})
 
 
 def test_more_servers_than_values_are_refused() -> None:
     layout = layout_of(2)
-    with pytest.raises(UsageError, match="leaves server 2 of 3 without a value; there are 2 values"):
+    with pytest.raises(UsageError, match="gives server 2 of 3 no values; the model has 2 values"):
         replaced(Elastic(), layout, Elastic().place(layout, 2), range(3))

@@ -69,10 +69,10 @@ def test_all_addresses_of_a_name_are_tried(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_key_is_a_matter_of_the_address_not_of_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
     names_stand_for(monkeypatch, "192.0.2.7")
-    with pytest.raises(UsageError, match=r"--key-file: 192\.0\.2\.7 is not loopback"):
+    with pytest.raises(UsageError, match=r"--key-file: 192\.0\.2\.7 is not a loopback address"):
         checked(PLAN, join="localhost:7070")
     names_stand_for(monkeypatch, "0.0.0.0")
-    with pytest.raises(UsageError, match=r"--listen: 0\.0\.0\.0:0 is not loopback"):
+    with pytest.raises(UsageError, match=r"--listen: 0\.0\.0\.0:0 is not a loopback address"):
         checked(PLAN, listen="localhost:0")
 
 

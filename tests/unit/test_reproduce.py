@@ -115,5 +115,5 @@ def test_a_run_that_fails_is_named(tmp_path: Path) -> None:
 def test_names() -> None:
     assert [figure.name for figure in chosen(["all"])] == list(FIGURES)
     assert [figure.name for figure in chosen(["fluent-dpr", "fluent-dpr"])] == ["fluent-dpr"]
-    with pytest.raises(UsageError, match="there is no figure 'fluent-9'; one of: mps-placement, "):
+    with pytest.raises(UsageError, match="'fluent-9' is not a figure; choose one of: mps-placement, "):
         chosen(["fluent-9"])

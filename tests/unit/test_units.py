@@ -74,5 +74,5 @@ def test_sizes_are_above_0_and_finite(text: str) -> None:
 
 @pytest.mark.parametrize("value", ["1", "ms", "1h", "-1ms", "", -0.1, float("nan"), float("inf"), "1e400s"])
 def test_what_is_no_time(value: str | float) -> None:
-    with pytest.raises(UsageError, match=r"^network\.latency: .*is no time"):
+    with pytest.raises(UsageError, match=r"^network\.latency: .*is not a time"):
         seconds(value, "network.latency")

@@ -1,1 +1,1 @@
-"""How long a round takes: Syncline beside what a user would pick instead, in one run on one machine."""
+"""Measure how long a round takes, for Syncline and its alternatives, in one run on one machine."""

@@ -1,4 +1,4 @@
-"""A worker of any system, seen from inside its process: wait for a command, run a burst, tell the times."""
+"""The loop of a worker process of any system: wait for a command, run a burst of rounds, report the times."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from syncline.bench.channel import Channel
 
 
 class BurstMember(Protocol):
-    """What one worker does; only `round` is timed."""
+    """The work of one worker; only `round` is timed."""
 
     def prepare(self) -> None:
-        """Set the buffers up for a burst."""
+        """Prepare the buffers for a burst."""
         ...
 
     def round(self) -> None:
-        """Hand in the update and wait for the new values."""
+        """Send the update and wait for the new values."""
         ...
 
     def check(self) -> None:
-        """After a burst: fail unless the values are right."""
+        """Raise RunError after a burst if the values are wrong."""
         ...
 
 
 def serve(channel: Channel, member: BurstMember) -> None:
-    """Say that this worker is ready, then run bursts of as many rounds as asked for until the bench hangs up."""
+    """Report that this worker is ready, then run the bursts that the bench asks for until it closes the channel."""
     channel.send("ready")
     for rounds in channel:
         member.prepare()
@@ -37,7 +37,7 @@ def serve(channel: Channel, member: BurstMember) -> None:
 
 
 def timed(action: Callable[[], None], rounds: int) -> list[float]:
-    """The seconds from one round's end to the next; a first round, not counted, lines the workers up."""
+    """The seconds from the end of one round to the end of the next; an extra first round synchronises the workers."""
     ends = []
     for _ in range(rounds + 1):
         action()

@@ -1,4 +1,4 @@
-"""What is measured: how many workers exchange how much, over how many servers."""
+"""What is measured: the number of workers, servers and values, and the resulting time."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Case:
-    """A round: the update of every worker in, the new values out at every worker.
+    """In a round every worker sends its update and receives the new values.
 
-    `size` counts float32 values; each of the `servers` holds an equal range of them.
+    `size` is the number of float32 values; each of the `servers` holds an equal range of them.
     """
 
     workers: int
@@ -19,7 +19,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """What one system took for a round: the median, in seconds; `servers` is 0 where there are none."""
+    """The median time of a round of one system, in seconds; `servers` is 0 for a system without servers."""
 
     system: str
     workers: int

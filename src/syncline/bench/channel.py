@@ -1,4 +1,4 @@
-"""How the bench talks to its processes: JSON values over a pair of sockets, read with a blocking call."""
+"""The channel between the bench and its processes: JSON values over a socket pair, with blocking reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Channel:
-    """One end; the other end hangs up by closing it or by ending."""
+    """One end of the socket pair."""
 
     def __init__(self, connection: Connection[Any, Any]) -> None:
         self.connection = connection
@@ -18,14 +18,14 @@ class Channel:
         self.connection.send_bytes(json.dumps(value).encode())
 
     def receive(self) -> Any:
-        """The next value; `EOFError` or `OSError` if the other end has hung up."""
+        """The next value; `EOFError` or `OSError` if the other end is closed."""
         return json.loads(self.connection.recv_bytes())
 
     def close(self) -> None:
         self.connection.close()
 
     def __iter__(self) -> Iterator[Any]:
-        """All values until the other end hangs up."""
+        """All values until the other end is closed."""
         while True:
             try:
                 value = self.receive()

@@ -1,4 +1,4 @@
-"""The processes of one system: started, commanded, watched, and ended by their ids."""
+"""The processes of one system: start them, send them commands, watch them, and end them by their process ids."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class _Process:
 
 
 class BenchCrew:
-    """Workers, which take commands, and servers, which serve them until they hang up.
+    """Worker processes, which take commands, and server processes, which serve them until they disconnect.
 
-    A process that loses its channel ends by itself, so none outlives the bench even if that is killed.
+    A process ends when its channel is closed, so none outlives the bench, even if the bench is killed.
     """
 
     def __init__(self, system: str) -> None:
@@ -42,13 +42,13 @@ class BenchCrew:
 
     @property
     def pids(self) -> list[int]:
-        """The ids of all processes that have been started and not yet ended."""
+        """The ids of all running processes."""
         return [process.handle.pid for process in self._processes]
 
     def add_server(self, program: str, **arguments: object) -> Any:
-        """Start a server, and return the first thing that it says."""
+        """Start a server, and return the first value that it sends."""
         number = len(self._processes) - len(self._workers)
-        return self._hear([self._start(f"server {number}", program, arguments)])[0]
+        return self._receive([self._start(f"server {number}", program, arguments)])[0]
 
     def add_worker(self, program: str, **arguments: object) -> None:
         """Start a worker without waiting for it."""
@@ -56,19 +56,19 @@ class BenchCrew:
 
     def ready(self) -> None:
         """Wait until every worker is ready."""
-        self._hear(self._workers)
+        self._receive(self._workers)
 
     def burst(self, rounds: int) -> list[float]:
-        """Let all workers run so many rounds; the times of worker 0."""
+        """Let all workers run this many rounds; return the times of worker 0."""
         for worker in self._workers:
             try:
                 worker.channel.send(rounds)
             except OSError:
                 raise self._ended(worker) from None
-        return [float(seconds) for seconds in self._hear(self._workers)[0]]
+        return [float(seconds) for seconds in self._receive(self._workers)[0]]
 
     def stop(self) -> None:
-        """End all processes, at once: none has anything to save."""
+        """Kill all processes; none has anything to save."""
         with _uninterrupted():
             for process in self._processes:
                 process.handle.kill()
@@ -89,29 +89,29 @@ class BenchCrew:
             self._processes.append(process)
         return process
 
-    def _hear(self, speakers: Sequence[_Process]) -> list[Any]:
-        """One value from each; as soon as any process of the crew has ended, a failure instead."""
+    def _receive(self, senders: Sequence[_Process]) -> list[Any]:
+        """One value from each sender; RunError as soon as any process of the crew ends."""
         watched: dict[Any, _Process] = {process.channel.connection: process for process in self._processes}
-        said: dict[int, Any] = {}
-        while len(said) < len(speakers):
+        received: dict[int, Any] = {}
+        while len(received) < len(senders):
             for connection in wait(list(watched)):
                 process = watched[connection]
                 try:
-                    said[process.handle.pid] = process.channel.receive()
+                    received[process.handle.pid] = process.channel.receive()
                 except (EOFError, OSError):
                     raise self._ended(process) from None
-        return [said[process.handle.pid] for process in speakers]
+        return [received[process.handle.pid] for process in senders]
 
     def _ended(self, process: _Process) -> RunError:
         code = process.handle.wait()
         process.errors.seek(0)
         lines = process.errors.read().decode(errors="replace").split("\n")
-        last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
-        return RunError(f"{self._system}: {process.title} ended with code {code}: {last.strip()}")
+        last = next((line for line in reversed(lines) if line.strip()), "it printed no error")
+        return RunError(f"{self._system}: {process.title} ended with exit code {code}: {last.strip()}")
 
 
 def _spawn(channel: int, program: str, arguments: dict[str, object], output: IO[bytes]) -> subprocess.Popen[bytes]:
-    """A process in a group of its own, since Ctrl-C is the bench's to handle."""
+    """A process in its own process group, so that Ctrl-C reaches only the bench."""
     command = [sys.executable, "-P", "-m", "syncline.bench.worker", str(channel), program, json.dumps(arguments)]
     return subprocess.Popen(
         command,
@@ -125,13 +125,13 @@ def _spawn(channel: int, program: str, arguments: dict[str, object], output: IO[
 
 
 def _environment() -> dict[str, str]:
-    """This process's, with one thread each, and with the same modules within reach."""
+    """The environment of this process, with one compute thread and the same module search path."""
     return os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Put Ctrl-C off, so that no process is started and not noted, or noted and not ended."""
+    """Delay Ctrl-C, so that every process that is started is also recorded and ended."""
     if current_thread() is not main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""What memory bandwidth alone costs: one process that adds the workers' arrays and copies the sum to each."""
+"""The lower bound set by memory bandwidth: one process adds the workers' arrays and copies the sum to each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from syncline.bench.values import Values, check_sum, fill
 
 
 class Floor:
-    """No exchange at all: whole arrays, in place, in one process."""
+    """No communication: whole arrays, in place, in one process."""
 
     name = "floor"
 

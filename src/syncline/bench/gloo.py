@@ -1,4 +1,4 @@
-"""What a user of PyTorch's data parallelism gets on CPUs: `all_reduce` of gloo, which is TCP, here on loopback."""
+"""gloo's `all_reduce`, which PyTorch's data parallelism uses on CPUs: TCP, here on loopback."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _PATIENCE = timedelta(seconds=60)
 
 
 def installed() -> bool:
-    """Whether torch is there; it is not imported."""
+    """Return True if torch is installed, without importing it."""
     return find_spec("torch") is not None
 
 
 class Gloo:
-    """One process per worker; they find each other by a file."""
+    """One process per worker; they find each other through a file."""
 
     name = "gloo"
 
@@ -66,7 +66,7 @@ def work(channel: Channel, *, worker: int, workers: int, size: int, place: str) 
 
 
 class _Reducer:
-    """Reduces in place, as data parallelism does, so the times are taken on zeros: sums of sums would overflow."""
+    """Reduces in place, as data parallelism does. The timed rounds use zeros, since repeated sums would overflow."""
 
     def __init__(self, worker: int, workers: int, size: int) -> None:
         import torch
@@ -85,7 +85,7 @@ class _Reducer:
         self._all_reduce(self._tensor)
 
     def check(self) -> None:
-        """One more round, on values that are known."""
+        """Run one more round, on known values."""
         fill(self._values, self._worker)
         self.round()
         check_sum(self._values, self._workers)

@@ -1,4 +1,4 @@
-"""Whether a case fits into memory with all systems started at once, as measuring them in turn requires."""
+"""Check whether a case fits into memory. All systems run at once, since they are measured in turn."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 from syncline.bench.case import Case
 
 _PROCESS = 64 * 2**20
-"""What a process takes before it holds values, in bytes: 36 MiB with numpy, 222 MiB with torch, which few have."""
+"""The bytes of a process without values: 36 MiB with numpy, 222 MiB with torch, which only a few processes use."""
 
 
 def needed(case: Case, systems: int) -> int:
-    """An upper estimate in bytes: three arrays for each worker of each system, and one for its servers.
+    """An upper estimate in bytes: for each system, three arrays per worker and one for all its servers.
 
-    Measured for 10 million values and 4 workers: 2 arrays for each worker of the floor and one more for all, 1.3 with
-    gloo, and 3 with sockets.
+    Measured with 10 million values and 4 workers, in arrays per worker: floor 2 (and one more in total), gloo 1.3,
+    sockets 3.
     """
     arrays = (3 * case.workers + 1) * 4 * case.size
     processes = (case.workers + case.servers) * _PROCESS
@@ -22,7 +22,7 @@ def needed(case: Case, systems: int) -> int:
 
 
 def free() -> int | None:
-    """How many bytes this machine can still give without swapping; None where the system does not say."""
+    """The bytes that this machine can provide without swapping; None if the system does not report them."""
     try:
         text = Path("/proc/meminfo").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""Syncline itself, in either lane: a round is a push of the update and the wait for the mean of all."""
+"""Syncline itself, in either lane: in a round a worker pushes its update and waits for the mean of all updates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from syncline.engines.worker.session import NumpySession
 
 
 class Syncline:
-    """The real engine: coordinator, servers, and workers that train nothing."""
+    """The real engine: coordinator, servers, and workers that only exchange updates."""
 
     def __init__(self, lane: str) -> None:
         self.name = f"syncline-{lane}"
@@ -51,7 +51,7 @@ def work(channel: Channel, *, wiring: dict[str, str], size: int, workers: int) -
 
 
 class _OwnWorker:
-    """Hands in the same update in every round, from where it lies."""
+    """Pushes the same update in every round, straight from the session's buffer."""
 
     def __init__(self, session: NumpySession, size: int, workers: int) -> None:
         self._session = session

@@ -1,4 +1,4 @@
-"""All systems measured in one run: short bursts in turn, so that what disturbs the machine disturbs all alike."""
+"""Measure all systems in one run, in short bursts in turn, so that a disturbance of the machine affects all equally."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _BURST = (3, 200)
 _BURST_SECONDS = 0.3
 _PASSES = (2, 20)
 _CASE_SECONDS = 14.0
-"""What all bursts of a case together may take; starting the processes and checking the sums come on top."""
+"""The time for all bursts of a case together, without starting the processes and checking the sums."""
 _UNTIMED = 2
-"""Rounds of a burst that are not counted: one lines the workers up, one may be the check."""
+"""Rounds of a burst that are not timed: one synchronises the workers, one may be the check."""
 
 
 def systems(case: Case) -> list[System]:  # noqa: ARG001  a system may not fit every case
-    """Everything that can be measured here."""
+    """All systems that can be measured on this machine."""
     found: list[System] = [Syncline("shm"), Floor(), Syncline("tcp"), Sockets()]
     if installed():
         found.append(Gloo())
@@ -40,9 +40,9 @@ def measure(
     rounds: int | None = None,
     tell: Callable[[float], None] | None = None,
 ) -> list[Row]:
-    """The median time of a round, for each system; `rounds` of each, or as many as fit in about 20 seconds.
+    """The median time of a round of each system, over `rounds` rounds, or as many as fit in about 20 seconds.
 
-    `tell` is told what part of the case is done, from 0 to 1.
+    `tell` is called with the fraction of the case that is done, from 0 to 1.
     """
     tell = tell or (lambda _: None)
     tell(0.0)
@@ -55,7 +55,7 @@ def measure(
 
 
 def _in_turn(candidates: Sequence[System], rounds: int | None, tell: Callable[[float], None]) -> list[list[float]]:
-    """The seconds of every round, for each system."""
+    """The seconds of every round of each system."""
     burst, total = plan([median(system.burst(_WARM_UP)) for system in candidates])
     total = rounds or total
     seconds: list[list[float]] = [[] for _ in candidates]
@@ -67,7 +67,7 @@ def _in_turn(candidates: Sequence[System], rounds: int | None, tell: Callable[[f
 
 
 def plan(seconds: Sequence[float]) -> tuple[int, int]:
-    """How many rounds a burst has, and how many there are of each system, by what a round takes each."""
+    """The rounds per burst and the rounds per system, given the seconds of a round of each system."""
     burst = _within(_BURST, _BURST_SECONDS / max(seconds))
     passes = _within(_PASSES, _CASE_SECONDS / (sum(seconds) * (burst + _UNTIMED)))
     return burst, burst * passes

@@ -1,4 +1,4 @@
-"""What can be measured: anything that exchanges updates between processes."""
+"""The interface of a system that the bench can measure: it exchanges updates between processes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class System(Protocol):
         ...
 
     def burst(self, rounds: int) -> list[float]:
-        """So many rounds back to back: the seconds of each, in worker 0, from one round's end to the next.
+        """Run this many rounds back to back; return the seconds of each in worker 0, from end of round to end of round.
 
-        Every burst checks what it computed; a wrong sum is a `RunError`.
+        Every burst checks its result; a wrong sum is a `RunError`.
         """
         ...
 
     def stop(self) -> None:
-        """End all processes; called once whatever happened, also when `start` failed or never was called."""
+        """End all processes. It is called once, also if `start` failed or was never called."""
         ...

@@ -1,4 +1,4 @@
-"""Updates whose sum is known, so that no system is fast by being wrong."""
+"""Updates with a known sum, to check that every system computes the right result."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from syncline.errors import RunError
 Values = NDArray[np.float32]
 
 _PERIOD = 251
-"""The values repeat after so many: a prime, so that a range in the wrong place shows."""
+"""The values repeat with this period. It is a prime, so that a range in the wrong place is detected."""
 
 _REPEATS = 4096
 
 
 def fill(out: Values, worker: int) -> None:
-    """The update of a worker: 1, 2, ..., 251, 1, 2, ..., times the worker's number plus 1."""
+    """Write the update of a worker: (1, 2, ..., 251, 1, 2, ...) * (worker + 1)."""
     for block, wanted in _blocks(out, worker + 1):
         np.copyto(block, wanted)
 
 
 def check_sum(result: Values, workers: int) -> None:
-    """Fail unless this is the sum of the updates of so many workers; exact for up to 364 of them."""
+    """Raise RunError unless this is the sum of the updates of this many workers; exact for up to 364 workers."""
     at = 0
     for block, wanted in _blocks(result, workers * (workers + 1) // 2):
         if not np.array_equal(block, wanted):
             first = int(np.argmax(block != wanted))
-            raise RunError(f"value {at + first} of the sum is {block[first]}, not {wanted[first]}")
+            raise RunError(f"value {at + first} of the sum is {block[first]} instead of {wanted[first]}")
         at += len(block)
 
 
 def _blocks(values: Values, factor: int) -> Iterator[tuple[Values, Values]]:
-    """The array in pieces, each with what it should hold: a second array of full size would cost too much memory."""
+    """The array in pieces, each with its expected values. (One expected array of full size would need more memory.)"""
     repeats = min(_REPEATS, len(values) // _PERIOD + 1)
     pattern = np.tile(np.arange(1, _PERIOD + 1, dtype=np.float32) * np.float32(factor), repeats)
     for start in range(0, len(values), len(pattern)):

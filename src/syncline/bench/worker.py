@@ -1,7 +1,7 @@
-"""`python -m syncline.bench.worker CHANNEL PROGRAM ARGUMENTS`: one process of a system, started by its crew.
+"""`python -m syncline.bench.worker CHANNEL PROGRAM ARGUMENTS`: one process of a system, started by `BenchCrew`.
 
-CHANNEL is the number of an open socket, PROGRAM a function such as `syncline.bench.gloo:work`, ARGUMENTS its keyword
-arguments as JSON.
+CHANNEL is the file descriptor of an open socket, PROGRAM a function such as `syncline.bench.gloo:work`, ARGUMENTS its
+keyword arguments as JSON.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from syncline.bench.channel import Channel
 
 
 def main() -> None:
-    """Run the program until the bench hangs up."""
+    """Run the program until the bench closes the channel."""
     number, program, arguments = sys.argv[1:]
     channel = Channel(Connection(int(number)))
-    Thread(target=_end_with, args=(int(number),), daemon=True).start()
+    Thread(target=_exit_when_closed, args=(int(number),), daemon=True).start()
     resolve_name(program)(channel, **json.loads(arguments))
 
 
-def _end_with(number: int) -> None:
-    """End this process when the other end of a socket is gone, even while it waits for peers that never come.
+def _exit_when_closed(number: int) -> None:
+    """End this process when the other end of the socket is closed, even while the program waits for peers.
 
     It sleeps in the kernel until then.
     """
     watch = select.poll()
-    watch.register(number, 0)  # hanging up is told in any case, and nothing else is asked for
+    watch.register(number, 0)  # no events are requested; poll() always reports a closed connection
     watch.poll()
     os._exit(0)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from syncline.cli.speaker import Closed
-from syncline.engines.launch.interrupts import Heed
+from syncline.engines.launch.interrupts import InterruptHandler
 from syncline.engines.launch.launcher import Launcher
 
 
 def run_to_end(launcher: Launcher, started: Callable[[], None] | None = None) -> None:
     """Start everything, let it end, and leave nothing behind, whatever happens; `started`: called when all is there."""
-    with Heed(launcher.hurry) as heed:
+    with InterruptHandler(launcher.hurry) as interrupts:
         try:
             try:
                 launcher.start()
@@ -22,7 +22,7 @@ def run_to_end(launcher: Launcher, started: Callable[[], None] | None = None) ->
                 launcher.interrupt(*interrupt.args)
                 raise
             finally:
-                heed.over()
+                interrupts.over()
         finally:  # an interrupt that came before this point has had its one chance to raise
             launcher.stop()
     if launcher.failure is not None:

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from syncline.engines.launch.interrupts import Heed
+from syncline.engines.launch.interrupts import InterruptHandler
 from syncline.reproduce.catalogue import FIGURES
 from syncline.reproduce.figure import Figure
 from syncline.reproduce.produce import FigureFolder, Made, make, orders
@@ -28,7 +28,7 @@ def listed() -> None:
 def produce(figures: Sequence[Figure], place: FigureFolder, left_out: Sequence[Figure]) -> None:
     """Make these one after another, and say of each whether its claim holds here."""
     console = Console(stderr=True, highlight=False)
-    with Heed(again=lambda: None), _View(console) as view:
+    with InterruptHandler(again=lambda: None), _View(console) as view:
         for figure in figures:
             view.begin(figure, place)
             _say(Console(highlight=False, soft_wrap=True), make(figure, place, view.tell, view.done))

@@ -1,4 +1,4 @@
-"""Codecs: how an update is written on the wire, and what of it is kept for the next time."""
+"""Codecs: how an update is encoded for the wire, and which part of it is kept for the next update (the residual)."""
 
 from syncline.codecs.by_table import BySize, PerTable, Piecewise, codec_for
 from syncline.codecs.chain import Chain

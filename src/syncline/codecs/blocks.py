@@ -1,10 +1,10 @@
-"""Codecs that write every value in a few bits, block by block: what they share.
+"""The base class of codecs that encode every value in a few bits, block by block.
 
-A payload is: the scales of all blocks (float32), then the codes of all blocks. A block is some neighbouring values
-with scales of their own, so that one large value flattens only its neighbours; the last block may be shorter. Work is
-done on some blocks at a time, so that everything in between stays in the processor's cache.
-
-A block that holds NaN or infinity decodes to NaN, so that everybody sees it, and leaves no residual.
+1. A payload is the scales of all blocks (float32), followed by the codes of all blocks.
+2. A block is a run of neighbouring values with its own scales, so that one large value costs precision only in its own
+   block. The last block may be shorter.
+3. The codec processes a few blocks at a time, so that temporary arrays stay in the processor's cache.
+4. A block that contains NaN or infinity decodes to NaN, so that every receiver notices, and leaves no residual.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from syncline.layout import VALUE_BYTES, Payload, Values
 from syncline.parts import Part
 
 AT_ONCE = 1 << 18
-"""About how many values are worked on together: 1 MiB, little enough for a cache, enough to make a call worth it."""
+"""How many values are processed together: 1 MiB, small enough for a cache, large enough to amortise numpy calls."""
 
 Room = tuple[Values, Values, Values, Values]
-"""Scratch, each of the shape of the blocks at hand; made once a call, since fresh memory costs more than the work."""
+"""Scratch arrays of the shape of the current blocks, allocated once per call: allocating costs more than the work."""
 
 TINY = 1e-36
-"""A largest value below this counts as zero: the inverse of its scale would overflow float32."""
+"""A block whose largest magnitude is below this counts as zero: the inverse of its scale would overflow float32."""
 
 
 class Piece(NamedTuple):
-    """Blocks of one length: where they are among the values, the blocks and the bytes of codes."""
+    """Some blocks of the same length: their slices of the values, of the blocks and of the bytes of the codes."""
 
     values: slice
     blocks: slice
     codes: slice
     shape: tuple[int, int]
-    """Blocks, and the values in each."""
+    """(number of blocks, values in each)."""
 
 
 class Blocks(Part):
-    """A codec that writes each block by itself, in two functions: `write` and `read`."""
+    """A codec that encodes each block separately, with two functions: `write` and `read`."""
 
     scales: ClassVar[int]
-    """float32 numbers in front of each block."""
+    """How many float32 scales a block has."""
     block: ClassVar[int] = 2048
-    """Values that share their scales; a multiple of 8."""
+    """How many values a block has; a multiple of 8."""
 
     @property
     @abstractmethod
     def bits(self) -> int:
-        """Of one value's code."""
+        """The number of bits of the code of one value."""
 
     @property
     def keeps_residual(self) -> bool:
@@ -60,11 +60,14 @@ class Blocks(Part):
 
     @abstractmethod
     def write(self, x: Values, scales: Values, codes: Bytes, chance: Chance, left: Values | None, room: Room) -> None:
-        """Write blocks, one a row, as scales and codes; `left`, which may be `x`, gets what was not written."""
+        """Encode the blocks in the rows of `x` as scales and codes.
+
+        `left`, which may be `x`, receives the rounding error; None means that no residual is kept.
+        """
 
     @abstractmethod
     def read(self, scales: Values, codes: Bytes, out: Values) -> None:
-        """Read blocks back, one a row."""
+        """Decode the blocks into the rows of `out`."""
 
     def size(self, values: int) -> int:
         whole, rest = divmod(values, self.block)
@@ -122,11 +125,11 @@ class Blocks(Part):
 
     @property
     def _at_once(self) -> int:
-        """Blocks that are worked on together."""
+        """How many blocks are processed together."""
         return AT_ONCE // self.block
 
     def _width(self, values: int) -> int:
-        """The bytes of the codes of a block."""
+        """The number of bytes of the codes of a block with this many values."""
         return values * (self.bits // 8) if self.bits > 8 else packed_bytes(values, self.bits)
 
     def _pieces(self, values: int) -> Iterator[Piece]:
@@ -158,13 +161,13 @@ def _rooms(values: int) -> Callable[[tuple[int, int]], Room]:
 
 
 def largest(x: Values, room: Values) -> Values:
-    """The largest magnitude of each row, NaN if it holds one; `room`, of the same shape, is written to."""
+    """The largest magnitude of each row, NaN if the row contains one; `room` is scratch space of the same shape."""
     sizes = np.abs(x, out=room).reshape(-1)
-    found: Values = np.maximum.reduceat(sizes, np.arange(0, x.size, x.shape[1]))  # rows are short: max() is slower
+    found: Values = np.maximum.reduceat(sizes, np.arange(0, x.size, x.shape[1]))  # faster than max() on short rows
     return found
 
 
 def forget_not_finite(left: Values | None, top: Values) -> None:
-    """No residual where a block's largest magnitude is NaN or infinite."""
+    """Set the residual to 0 in blocks whose largest magnitude is NaN or infinite."""
     if left is not None and not np.isfinite(top).all():
         left[~np.isfinite(top)] = 0

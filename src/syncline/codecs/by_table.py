@@ -1,7 +1,7 @@
-"""Codecs that choose codecs: `by_size` (small tables dense) and `per_table` (by name).
+"""Codecs that choose a codec for each table: `by_size` (by its size) and `per_table` (by its name).
 
-Which tables a bucket covers, only a layout can say: `choose(layout, bucket)` gives the codec of one bucket, cut at
-table borders where tables differ. Without a layout, so many values count as one table without a name.
+`choose(layout, bucket)` returns the codec of one bucket; the layout says which tables the bucket covers. If these have
+different codecs, the bucket is encoded in pieces. Without a layout, values count as one table without a name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from syncline.parts import Part
 
 
 def codec_for(codec: Codec, layout: Layout, bucket: Bucket) -> Codec:
-    """The codec that writes this bucket: the one that is chosen for it, or the codec itself."""
+    """The codec that encodes this bucket: the one that `codec` chooses for it, or `codec` itself."""
     if isinstance(codec, Choice):
         return codec.choose(layout, bucket)
     choose = getattr(codec, "choose", None)
@@ -32,7 +32,7 @@ def codec_for(codec: Codec, layout: Layout, bucket: Bucket) -> Codec:
 
 
 class Choice(Part):
-    """A codec that chooses another for each table."""
+    """A codec that chooses another codec for each table."""
 
     @abstractmethod
     def of_table(self, table: Table) -> Codec:
@@ -40,7 +40,7 @@ class Choice(Part):
 
     @abstractmethod
     def of_values(self, values: int) -> Codec:
-        """The codec of so many values of which nothing else is known."""
+        """The codec for this many values if their table is unknown."""
 
     @property
     def exact(self) -> bool:
@@ -48,10 +48,10 @@ class Choice(Part):
 
     @abstractmethod
     def choices(self) -> tuple[Codec, ...]:
-        """All that it chooses among."""
+        """All codecs that it may choose."""
 
     def choose(self, layout: Layout, bucket: Bucket) -> Codec:
-        """The codec of this bucket; neighbouring tables with the same codec are written as one."""
+        """The codec of this bucket; neighbouring tables with the same codec are encoded together."""
         runs = groupby(self._tables(layout, bucket), key=lambda each: self.of_table(each[0]))
         pieces = [(codec, _joined(list(tables))) for codec, tables in runs]
         chosen = [(piece.size, codec_for(codec, layout, piece)) for codec, piece in pieces]
@@ -90,7 +90,10 @@ def _joined(tables: list[tuple[Table, Bucket]]) -> Bucket:
 
 @dataclass(frozen=True)
 class BySize(Choice):
-    """`small` for tables of fewer than `values` values, `large` for the others: biases are few, and matter much."""
+    """`small` for tables of fewer than `values` values, `large` for the others.
+
+    Small tables, such as biases, cost few bytes and influence training strongly, so it pays to send them exactly.
+    """
 
     name = "by_size"
     example = "by_size:4096,large=topk:0.01"
@@ -114,7 +117,7 @@ class BySize(Choice):
 
 @dataclass(frozen=True)
 class PerTable(Choice):
-    """The codec of the first pattern that a table's name matches (`*`: any letters, `?`: one), else `other`."""
+    """The codec of the first pattern that matches the table's name (`*`: any characters, `?`: one), else `other`."""
 
     name = "per_table"
     example = "per_table:[*.bias=dense,embed*=topk:0.01],other=fp16"
@@ -126,7 +129,8 @@ class PerTable(Choice):
             raise UsageError("per_table", f"name at least one table, like {self.example}")
         for pattern, _ in self.tables:
             if not pattern or pattern != pattern.strip() or set(pattern) & set("[]=,"):
-                raise UsageError("per_table", f"a pattern has none of '[]=,' and no blanks around it, not {pattern!r}")
+                problem = f"{pattern!r} is not a valid pattern: it must not contain '[]=,' or begin or end with blanks"
+                raise UsageError("per_table", problem)
 
     def of_table(self, table: Table) -> Codec:
         return next((codec for pattern, codec in self.tables if fnmatchcase(table.name, pattern)), self.other)
@@ -140,14 +144,14 @@ class PerTable(Choice):
 
 @dataclass(frozen=True)
 class Piecewise:
-    """The codec of a bucket that covers tables with different codecs: their payloads, one after the other.
+    """The codec of a bucket that covers tables with different codecs: it concatenates their payloads.
 
-    Where a payload's length is not known beforehand, four bytes in front of it say it. Memory is kept for the whole
-    bucket, so that it can be cut like the bucket.
+    If a codec is not `exact`, four bytes in front of its payload give the length. The state spans the whole bucket, so
+    that it can be split like the bucket.
     """
 
     pieces: tuple[tuple[int, Codec], ...]
-    """How many values, and the codec that writes them."""
+    """(number of values, their codec) of each piece, in order."""
 
     name = "pieces"
 
@@ -207,26 +211,26 @@ class Piecewise:
             start += values
 
     def _split(self, payload: Payload, values: int) -> list[tuple[slice, Codec, Payload]]:
-        """The pieces' payloads; all lengths are known to fit before the first is decoded."""
+        """The payloads of the pieces; PeerError if a length is wrong, before anything is decoded."""
         self._expect(values)
         if payload.dtype != np.uint8 or payload.ndim != 1:
-            raise PeerError(f"a payload of several pieces is bytes, not {payload.dtype}{list(payload.shape)}")
+            raise PeerError(f"a payload of several pieces must be bytes, not {payload.dtype}{list(payload.shape)}")
         found: list[tuple[slice, Codec, Payload]] = []
         used = 0
         for cut, codec in self._cuts():
             head = _head(codec)
             if payload.size < used + head:
-                raise PeerError(f"a payload ends after {payload.size} bytes, before its piece at {used}")
+                raise PeerError(f"a payload ends after {payload.size} bytes, before its piece at byte {used}")
             size = int(payload[used : used + head].view("<u4")[0]) if head else codec.size(cut.stop - cut.start)
             found.append((cut, codec, payload[used + head : used + head + size]))
             used += head + size
         if used != payload.size:
-            raise PeerError(f"a payload of several pieces has {used} bytes, not {payload.size}")
+            raise PeerError(f"a payload of several pieces must have {used} bytes, not {payload.size}")
         return found
 
     def _expect(self, values: int) -> None:
         if values != self.values:
-            raise PeerError(f"this codec writes a bucket of {self.values} values, not {values}")
+            raise PeerError(f"this codec is for a bucket of {self.values} values, not {values}")
 
 
 def _flat(pieces: list[tuple[int, Codec]]) -> Iterator[tuple[int, Codec]]:

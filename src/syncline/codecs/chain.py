@@ -1,4 +1,4 @@
-"""A sparsifier whose values are written by a second codec: `topk:0.01+fp16`."""
+"""A sparse codec whose picked values are encoded by a second codec: `topk:0.01+fp16`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from syncline.parts import written
 
 @dataclass(frozen=True)
 class Chain(Sparse):
-    """What the first codec picks, written by the second; what the second could not write stays in the residual."""
+    """The first codec picks values and the second encodes them; its rounding error stays in the residual."""
 
     name = "chain"
     example = "topk:0.01+fp16"
     infix = "+"
-    sparse = False  # sent + residual = update holds to rounding
+    sparse = False  # sent + residual = update holds only up to rounding
     first: Codec
     second: Codec
 
@@ -27,15 +27,17 @@ class Chain(Sparse):
         if not isinstance(self.first, Sparse) or isinstance(self.first, Chain):
             raise UsageError(
                 "chain",
-                f"{written(self.first)!r} picks no values; the first codec is topk or threshold: topk:0.01+fp16",
+                f"{written(self.first)!r} cannot come first; the first codec must be topk or threshold: topk:0.01+fp16",
             )
         if getattr(self.second, "plain", False):
-            raise UsageError("chain", f"{written(self.first)!r} alone already sends its values as they are")
+            alone, second = written(self.first), written(self.second)
+            raise UsageError("chain", f"{alone!r} already sends its values unchanged; leave out {second!r}")
         if is_sparse(self.second) or hasattr(self.second, "choose") or not is_exact(self.second):
-            raise UsageError("chain", f"{written(self.second)!r} cannot write picked values; fp16, bf16, int8, ... can")
+            problem = f"{written(self.second)!r} cannot come second; use fp16, bf16, int8, onebit, qsgd or terngrad"
+            raise UsageError("chain", problem)
         if getattr(self.second, "feedback", False):
             raise UsageError(
-                "chain", f"the chain keeps what is left over: leave out feedback in {written(self.second)!r}"
+                "chain", f"leave out feedback in {written(self.second)!r}: the chain itself keeps the residual"
             )
 
     @property

@@ -1,4 +1,4 @@
-"""`dense`: float32 as it is."""
+"""`dense`: float32 values, unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FLOAT32 = np.dtype(np.float32)
 
 @dataclass(frozen=True)
 class Dense(Part):
-    """float32 as it is, without a copy; a payload is the values, or their bytes."""
+    """float32 values, unchanged and without a copy; a payload is the values or their bytes."""
 
     name = "dense"
     plain = True
@@ -34,7 +34,7 @@ class Dense(Part):
 
     def check(self, payload: Payload, values: int) -> None:
         if payload.dtype not in (_FLOAT32, np.uint8) or payload.ndim != 1 or payload.nbytes != self.size(values):
-            raise PeerError(f"a payload of dense is {values} float32, not {payload.dtype}{list(payload.shape)}")
+            raise PeerError(f"a payload of dense must be {values} float32, not {payload.dtype}{list(payload.shape)}")
 
     def decode(self, payload: Payload, out: Values) -> Values:
         if payload.dtype is not _FLOAT32 or payload.shape != out.shape:

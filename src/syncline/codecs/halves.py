@@ -17,16 +17,16 @@ _MAGNITUDE = np.uint32(0x7FFFFFFF)
 _EXPONENT = np.uint32(0x7F800000)
 _SIGN = np.uint32(0x80000000)
 _FP16_LARGE = np.uint32(142 << 23)
-"""2^15 as float32: fp16 ends at 65,504."""
+"""The bits of 2^15 as float32. The largest fp16 is 65,504."""
 _FP16_SMALL = np.uint32(113 << 23)
-"""2^-14 as float32: below it the steps of fp16 stay the same."""
+"""The bits of 2^-14 as float32. Below it fp16 is subnormal: the distance between its values is constant."""
 _BF16_LARGEST = np.uint32(0x7F7F0000)
 _NAN = np.uint32(0x7FC00000)
 
 
 @dataclass(frozen=True)
 class Fp16(Blocks):
-    """IEEE half precision: 11 bits of each value, to the nearest; beyond 65,504 it saturates."""
+    """IEEE half precision: 11 significant bits, rounded to nearest; values beyond 65,504 saturate."""
 
     name = "fp16"
     scales = 0
@@ -36,8 +36,8 @@ class Fp16(Blocks):
         return 16
 
     def write(self, x: Values, scales: Values, codes: Bytes, chance: Chance, left: Values | None, room: Room) -> None:
-        # numpy's own conversion takes longer. Adding a power of two that is 13 bits larger than a value makes the
-        # addition round that value to 11 bits, and leaves those in the lowest bits of the sum.
+        # numpy's own conversion is slower. Adding a power of two that is 13 bits larger than a value makes the addition
+        # round that value to 11 bits, which end up in the lowest bits of the sum.
         halves, bits = codes.view(np.uint16), x.view(np.uint32)
         exponent, power, rounded, sign = (each.view(np.uint32) for each in room)
         np.bitwise_and(bits, _EXPONENT, out=exponent)
@@ -75,7 +75,7 @@ def _saturate(x: Values, halves: np.ndarray[Any, np.dtype[np.uint16]], left: Val
 
 @dataclass(frozen=True)
 class Bf16(Blocks):
-    """bfloat16: the upper half of a float32, to the nearest; beyond the largest finite one it saturates."""
+    """bfloat16: the upper half of a float32, rounded to nearest; values beyond the largest finite one saturate."""
 
     name = "bf16"
     scales = 0
@@ -110,7 +110,7 @@ class Bf16(Blocks):
 
 
 def _replace_large(bits: _Words, size: _Words, rounded: _Words) -> None:
-    """The largest finite value for what would round to infinity; infinity and NaN as they are."""
+    """Replace values that would round to infinity by the largest finite value; keep infinity and NaN."""
     finite = (size > _BF16_LARGEST) & (size < _EXPONENT)
     rounded[finite] = bits[finite] & _SIGN | _BF16_LARGEST
     rounded[size == _EXPONENT] = bits[size == _EXPONENT]

@@ -1,8 +1,12 @@
-"""Which values were sent: increasing positions in about log2(values / count) + 2 bits each (Elias and Fano).
+"""Encode the positions of the sent values: increasing integers, with the Elias-Fano code.
 
-Of each position the lowest l = floor(log2(values / count)) bits are written as they are. The rest, `high`, increases
-slowly from 0 to values >> l: a row of bits in which bit high[i] + i is set for the i-th position says it all. So the
-size follows from the two counts alone, and for one value in a hundred it is a byte a position.
+A position takes about log2(values / count) + 2 bits.
+
+1. The lowest l = floor(log2(values / count)) bits of each position are written unchanged.
+2. The higher bits, `high`, increase slowly from 0 to values >> l. They are written as a bit array in which bit
+   high[i] + i is set for the i-th position.
+
+The size depends only on the two counts. If one value in a hundred is sent, a position takes about one byte.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ Positions = np.ndarray[Any, np.dtype[np.intp]]
 
 
 def index_bytes(count: int, values: int) -> int:
-    """The bytes of so many positions among so many values; none if nothing is left to say."""
+    """The number of bytes of `count` positions among `values` values; 0 if the counts alone determine them."""
     if count in (0, values):
         return 0
     low = _low_bits(count, values)
@@ -42,7 +46,7 @@ def write_indices(positions: Positions, values: int, out: Bytes) -> None:
 
 
 def read_indices(written: Bytes, count: int, values: int) -> Positions:
-    """The positions; PeerError unless they increase and lie within the values."""
+    """The positions; PeerError unless they increase and are below `values`."""
     if count in (0, values):
         return np.arange(count)
     low, used = _low_bits(count, values), 0
@@ -55,16 +59,16 @@ def read_indices(written: Bytes, count: int, values: int) -> Positions:
     row = np.unpackbits(written[used:], count=_row(count, values, low), bitorder="little")
     high = np.flatnonzero(row.view(np.bool_))
     if high.size != count:
-        raise PeerError(f"a payload names {high.size} positions instead of {count}")
+        raise PeerError(f"a payload has {high.size} positions instead of {count}")
     high -= np.arange(count)
     positions: Positions = (high << low) | lowest
     if positions[-1] >= values or (positions[1:] <= positions[:-1]).any():
-        raise PeerError(f"a payload names positions that do not increase within {values} values")
+        raise PeerError(f"the positions in a payload do not increase, or are not below {values}")
     return positions
 
 
 def _bytes_of(low: int) -> list[tuple[int, int]]:
-    """The lowest bits as bytes: by how much each is shifted, and how many bits it has."""
+    """Split the lowest bits into bytes: (shift, number of bits) of each."""
     return [(shift, min(8, low - shift)) for shift in range(0, low, 8)]
 
 

@@ -1,4 +1,4 @@
-"""`onebit`: signs, and two means."""
+"""`onebit`: the sign of each value, and two means per block."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from syncline.layout import Values
 Sums = np.ndarray[Any, np.dtype[np.floating[Any]]]
 
 _MOST = np.finfo(np.float32).max / np.float32(2)
-"""Beyond this a mean saturates: from one to the other it must be a finite way."""
+"""Means saturate at this magnitude, so that the difference of two means is finite."""
 
 
 @dataclass(frozen=True)
 class OneBit(Blocks):
-    """1-bit SGD (Seide et al. 2014): the sign of each value, and of each block the means of either side.
+    """1-bit SGD (Seide et al. 2014): the sign of each value, and for each block the means of both signs.
 
-    Blocks are as small as 4 % of the dense bytes allows: with large ones, which mix values of different sizes, training
-    with updates and replies of one bit each becomes unstable.
+    Blocks are as small as possible within 4 % of the dense bytes. Large blocks mix values of different magnitudes, and
+    then training with one-bit updates and one-bit replies is unstable.
     """
 
     name = "onebit"
@@ -53,18 +53,21 @@ class OneBit(Blocks):
 
 
 def _means(sizes: Sums, sums: Sums, below: Values, values: int) -> tuple[Sums, Sums]:
-    """The mean of either side of each block: from the sums of magnitudes and of values, and how many are below 0."""
+    """The means of the values >= 0 and of those < 0 in each block.
+
+    `sizes` is the sum of the magnitudes, `sums` the sum of the values, `below` how many values are < 0.
+    """
     return (sizes + sums) / 2 / np.maximum(values - below, 1), (sums - sizes) / 2 / np.maximum(below, 1)
 
 
 def _write_huge(x: Sums, where: npt.NDArray[np.bool_], below: Values, scales: Values) -> None:
-    """The means of blocks whose sums float32 may not hold; one of them is NaN if a block is not finite."""
+    """Write the means of blocks whose sums may overflow float32; one mean is NaN if the block is not finite."""
     means = _means(np.abs(x).sum(axis=1), x.sum(axis=1), below[where], x.shape[1])
     scales[where] = np.clip(np.stack(means, axis=1), -_MOST, _MOST)
 
 
 def _read_bits(negative: Bytes, scales: Values, out: Values) -> None:
-    """The first mean, plus the way to the second where the bit is set; written and read alike, to the last bit."""
+    """out = first mean + bit * (second mean - first mean). Encoding and decoding both use it, so they agree exactly."""
     np.copyto(out, negative)
     np.multiply(out, scales[:, 1:] - scales[:, :1], out=out)
     np.add(out, scales[:, :1], out=out)

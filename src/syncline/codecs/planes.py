@@ -1,7 +1,7 @@
-"""Small whole numbers in as many bits as they need, with whole-array operations only.
+"""Pack small integers into 1..8 bits each, with whole-array operations only.
 
-2 and 4 bits: neighbours share a byte, the first in its lowest bits. Any other number of bits: bit k of all numbers of a
-row stands together.
+With 2 or 4 bits, neighbours share a byte, the first in its lowest bits. With other widths, bit k of all integers of a
+row is stored together (a bit plane).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ _SHARED = (2, 4)
 
 
 def packed_bytes(count: int, bits: int) -> int:
-    """The bytes of a row of so many numbers, each of 1..8 bits."""
+    """The number of bytes of a row of `count` integers of 1..8 bits."""
     if bits in _SHARED:
         return -(-count * bits // 8)
     return count if bits == 8 else -(-count // 8) * bits
 
 
 def pack(numbers: Bytes, bits: int, out: Bytes) -> None:
-    """Write the lowest bits of each number, row by row; a row of `out` has `packed_bytes` bytes."""
+    """Write the lowest `bits` bits of each integer, row by row; a row of `out` has `packed_bytes` bytes."""
     if bits == 8:
         np.copyto(out, numbers)
         return
@@ -36,7 +36,7 @@ def pack(numbers: Bytes, bits: int, out: Bytes) -> None:
 
 
 def unpack(packed: Bytes, bits: int, count: int) -> Bytes:
-    """The numbers of each row, `count` of them."""
+    """The `count` integers of each row."""
     if bits == 8:
         return packed
     if bits in _SHARED:
@@ -45,7 +45,7 @@ def unpack(packed: Bytes, bits: int, count: int) -> Bytes:
     numbers = np.unpackbits(packed[:, :width], axis=1, count=count)
     for bit in range(1, bits):
         plane = np.unpackbits(packed[:, bit * width : (bit + 1) * width], axis=1, count=count)
-        np.multiply(plane, np.uint8(1 << bit), out=plane)  # several times as fast as a shift
+        np.multiply(plane, np.uint8(1 << bit), out=plane)  # several times faster than a shift
         np.bitwise_or(numbers, plane, out=numbers)
     return numbers
 
@@ -55,7 +55,7 @@ def _pack_neighbours(numbers: Bytes, bits: int, out: Bytes) -> None:
     lacking = out.shape[1] * 8 // bits - lowest.shape[1]
     if lacking:
         lowest = np.pad(lowest, ((0, 0), (0, lacking)))
-    # One product moves all numbers of a word to its highest byte; no two of its terms meet in a bit.
+    # One multiplication moves all integers of a word to its highest byte; its terms do not overlap in any bit.
     if bits == 2:
         words = lowest.view("<u4")
         np.multiply(words, np.uint32(0x0104_1040), out=words)
@@ -68,7 +68,7 @@ def _pack_neighbours(numbers: Bytes, bits: int, out: Bytes) -> None:
 
 
 def _unpack_neighbours(packed: Bytes, bits: int, count: int) -> Bytes:
-    # Products, since a shift to the left takes several times as long.
+    # Multiplications, since a left shift takes several times as long.
     if bits == 2:
         words = packed.astype("<u4")
         np.multiply(words, np.uint32(0x1001), out=words)

@@ -1,4 +1,4 @@
-"""What a codec is: a value that writes updates as bytes, and an explicit memory beside it."""
+"""The interface of a codec, which encodes updates as bytes and has an explicit state (`Memory`)."""
 
 from __future__ import annotations
 
@@ -14,78 +14,81 @@ from syncline.errors import PeerError
 from syncline.layout import Payload, Values
 
 Memory = dict[str, Values]
-"""What a codec remembers of one bucket, each array as long as the bucket; what was not sent is its "residual"."""
+"""The state of a codec for one bucket; each array is as long as the bucket. "residual" is what was not sent yet."""
 
 Bytes = npt.NDArray[np.uint8]
 
 Chance = Callable[[], np.random.Generator]
-"""Where a stochastic codec gets its randomness; the others never call it."""
+"""Returns the random generator of a stochastic codec; other codecs never call it."""
 
 
 @runtime_checkable
 class Codec(Protocol):
-    """A part that writes values as a payload; an update that is kept for later stays encoded.
+    """A part that encodes values as a payload. An update that a server keeps for later stays encoded.
 
-    A class may also say `exact = False` (`size` is the most that a payload takes), `plain = True` (a payload is the
-    values themselves), `sparse = True` (it sends some of the values as they are and keeps the rest: sent + residual =
-    update to the bit) and `stochastic = True` (it rounds at random; the mean over all draws is the update).
+    A class may also set these attributes:
+
+    - `exact = False`: `size` is an upper bound on the bytes of a payload, not the exact number
+    - `plain = True`: a payload is the values themselves
+    - `sparse = True`: it sends some values unchanged and keeps the rest; sent + residual is bit-identical to the update
+    - `stochastic = True`: it rounds at random; the mean over all draws is the update
     """
 
     @abstractmethod
     def size(self, values: int) -> int:
-        """The bytes of a payload for so many values."""
+        """The number of bytes of a payload for this many values."""
         ...
 
     @abstractmethod
     def memory(self, values: int) -> Memory:
-        """The memory before the first update of so many values; {} if there is nothing to remember."""
+        """The state before the first update of this many values; {} if the codec has no state."""
         ...
 
     @abstractmethod
     def encode(self, update: Values, memory: Memory, out: Bytes, chance: Chance) -> Payload:
-        """The payload of update + residual, written to `out`, which has `size` bytes; `memory` is changed in place.
+        """Encode update + residual into `out`, which has `size` bytes, and change `memory` in place.
 
-        It may be the update itself, which its owner then leaves alone until it is answered.
+        The payload may also be the update itself; the worker does not write to it until the push is answered.
         """
         ...
 
     @abstractmethod
     def check(self, payload: Payload, values: int) -> None:
-        """Raise PeerError unless this is a payload for so many values; for bytes from the wire, once, on arrival."""
+        """Raise PeerError unless this is a valid payload for this many values; called once per received payload."""
         ...
 
     @abstractmethod
     def decode(self, payload: Payload, out: Values) -> Values:
-        """The decoded values, to be read only: written to `out`, or the payload itself if that already is them."""
+        """The decoded values: `out`, or the payload itself if it already is the values. The caller only reads them."""
         ...
 
     def add_into(self, payload: Payload, out: Values) -> None:
-        """Add the decoded payload to `out`, in place; a codec that derives from this class need not say how."""
+        """Add the decoded payload to `out` in place; a codec that derives from this class may keep this default."""
         np.add(out, self.decode(payload, np.empty_like(out)), out)
 
 
 def is_exact(codec: Codec) -> bool:
-    """Is every payload as long as `size` says?"""
+    """Return True if every payload has exactly `size` bytes."""
     return bool(getattr(codec, "exact", True))
 
 
 def is_sparse(codec: object) -> bool:
-    """Does it send some of the values as they are, and keep the rest?"""
+    """Return True if the codec sends some values unchanged and keeps the rest."""
     return bool(getattr(codec, "sparse", False))
 
 
 def is_stochastic(codec: object) -> bool:
-    """Does it round at random?"""
+    """Return True if the codec rounds at random."""
     return bool(getattr(codec, "stochastic", False))
 
 
 def once(chance: Chance) -> Chance:
-    """The same generator at every call: for all pieces of a payload, so that no two draw alike."""
+    """Return the same generator at every call, so that the pieces of one payload draw different numbers."""
     return cache(chance)
 
 
 def check_bytes(payload: Payload, size: int, name: str) -> Bytes:
-    """The payload, if it is a row of exactly so many bytes."""
+    """The payload, if it is a one-dimensional array of exactly `size` bytes; else PeerError."""
     if payload.dtype != np.uint8 or payload.ndim != 1 or payload.size != size:
-        raise PeerError(f"a payload of {name} has {size} bytes, not {payload.dtype}{list(payload.shape)}")
+        raise PeerError(f"a payload of {name} must have {size} bytes, not {payload.dtype}{list(payload.shape)}")
     return payload

@@ -1,4 +1,4 @@
-"""`int8`, `qsgd` and `terngrad`: every value as a whole number of steps, a step being largest magnitude / levels."""
+"""`int8`, `qsgd` and `terngrad`: every value as an integer number of steps; a step is largest magnitude / levels."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from syncline.errors import UsageError
 from syncline.layout import Values
 
 _MOST = np.nextafter(np.finfo(np.float32).max, np.float32(0))
-"""A step of this / levels may be rounded up, and so many of them are still finite."""
+"""The largest magnitude used to compute a step: `levels` steps stay finite even if the step is rounded up."""
 
 
 def steps(top: Values, levels: int) -> tuple[Values, Values]:
-    """Of each row: the size of a step, and how many steps make 1; rows of (next to) nothing have none."""
+    """For each row: the size of a step, and its inverse; both are 0 in a row whose magnitudes are all below TINY."""
     some = np.isfinite(top) & (top >= TINY)
     step = np.where(some, np.minimum(top, _MOST) / np.float32(levels), top * np.float32(0))  # infinity * 0 is NaN
     return step, np.where(some, np.float32(levels) / top, np.float32(0))
@@ -26,7 +26,7 @@ def steps(top: Values, levels: int) -> tuple[Values, Values]:
 
 @dataclass(frozen=True)
 class Int8(Blocks):
-    """127 steps each way, to the nearest: a quarter of the bytes."""
+    """127 steps in each direction, rounded to nearest: a quarter of the dense bytes."""
 
     name = "int8"
     scales = 1
@@ -53,10 +53,10 @@ class Int8(Blocks):
 
 
 class Stochastic(Blocks):
-    """The nearest to value / step + r, r uniform in (-1/2, 1/2), so that the mean over all draws is the value itself.
+    """Round value / step + r to nearest, with r uniform in (-1/2, 1/2): the mean over all draws is the value itself.
 
-    QSGD (Alistarh et al. 2017) with the largest magnitude as its norm, as in that paper's experiments. Unbiased, so
-    without feedback unless asked for. Numbers are written in two's complement.
+    This is QSGD (Alistarh et al. 2017) with the largest magnitude as the norm, as in that paper's experiments. It is
+    unbiased, so error feedback is off by default. The integers are written in two's complement.
     """
 
     scales = 1
@@ -66,7 +66,7 @@ class Stochastic(Blocks):
     @property
     @abstractmethod
     def most(self) -> int:
-        """The steps each way."""
+        """The number of steps in each direction."""
 
     @property
     def bits(self) -> int:
@@ -103,7 +103,7 @@ _ODD = np.uint64(0x0001_0001_0001_0001)
 
 
 def _uniform(chance: Chance, out: Values) -> Values:
-    """Numbers in (-1/2, 1/2), in steps of 2^-15 and as many on either side of 0: four from each random word."""
+    """Numbers in (-1/2, 1/2), in steps of 2^-15 and symmetric around 0; each random 64-bit word gives four."""
     words = chance().bit_generator.random_raw(-(-out.size // 4))
     np.bitwise_or(words, _ODD, out=words)
     np.copyto(out, words.astype("<u8", copy=False).view("<i2")[: out.size].reshape(out.shape))
@@ -112,7 +112,7 @@ def _uniform(chance: Chance, out: Values) -> Values:
 
 @dataclass(frozen=True)
 class Qsgd(Stochastic):
-    """QSGD: `levels` steps each way (1..127), in ceil(log2(2 levels + 1)) bits."""
+    """QSGD: `levels` steps in each direction (1..127), in ceil(log2(2 levels + 1)) bits."""
 
     name = "qsgd"
     example = "qsgd:7"
@@ -132,8 +132,8 @@ class Qsgd(Stochastic):
 class Terngrad(Stochastic):
     """TernGrad (Wen et al. 2017): each value is minus the largest magnitude, 0, or the largest magnitude; 2 bits.
 
-    Blocks are as small as 8 % of the dense bytes allows: the noise grows with the largest magnitude, which the paper
-    clips at the price of a bias.
+    Blocks are as small as possible within 8 % of the dense bytes, since the noise grows with the largest magnitude of a
+    block. The paper clips that magnitude instead, which adds a bias.
     """
 
     name = "terngrad"

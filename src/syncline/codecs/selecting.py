@@ -1,7 +1,8 @@
-"""The largest values by magnitude, without sorting: a cut from a sample, one pass to collect, then exactly.
+"""Select the values with the largest magnitudes without sorting.
 
-Magnitudes are compared as the whole numbers that their bits are, which order alike; NaN counts as the largest, so
-that it is sent and seen rather than kept.
+A sample gives an approximate cut, one pass collects the values above it, and an exact selection among them follows.
+Magnitudes are compared by their bits as integers, which have the same order. NaN counts as the largest, so that it is
+sent and noticed instead of kept.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ Sizes = np.ndarray[Any, np.dtype[np.uint32]]
 _MAGNITUDE = np.uint32(0x7FFFFFFF)
 _AT_ONCE = 1 << 17
 _FEW = 1 << 15
-"""So many are partitioned as they are."""
+"""Up to this many values are partitioned directly, without a sample."""
 _TURN = (sqrt(5) - 1) / 2
 
 
 def largest_positions(values: Values, count: int) -> Positions:
-    """Where the `count` largest magnitudes are, in order of position; of equal ones the first count."""
+    """The positions of the `count` largest magnitudes, in increasing order; among equal ones the first positions."""
     if count == values.size:
         return np.arange(count)
     if values.size <= _FEW or 4 * count > values.size:
         return _at_the_cut(values, count)
     most = 4 * count + 8192
     found = at_least(values, _guess(values, count), most)
-    if not count <= found.size <= most:  # the sample has misled us, or very many are equal
+    if not count <= found.size <= most:  # the sample was not representative, or very many values are equal
         return _at_the_cut(values, count)
     return _among(found, _sizes(values[found]), count)
 
 
 def at_least(values: Values, cut: int, most: int | None = None) -> Positions:
-    """Where magnitudes are as large as the cut, or larger, in order of position; not all, if more than `most`."""
+    """The positions of magnitudes >= cut, in increasing order; it stops early after more than `most`."""
     found, size = [np.empty(0, np.intp)], 0
     for start, sizes in _pieces(values):
         found.append(np.flatnonzero(sizes >= np.uint32(cut)) + start)
@@ -49,12 +50,12 @@ def at_least(values: Values, cut: int, most: int | None = None) -> Positions:
 
 
 def size_of(value: float) -> int:
-    """The number as which a magnitude is compared."""
+    """The integer by which the magnitude of this value is compared."""
     return int(_sizes(np.array([value], np.float32))[0])
 
 
 def _pieces(values: Values) -> Iterator[tuple[int, Sizes]]:
-    """The magnitudes, some at a time, each time in the same memory."""
+    """(start, magnitudes) of one piece after another; all pieces use the same memory."""
     room = np.empty(min(values.size, _AT_ONCE), np.uint32)
     bits = values.view(np.uint32)
     for start in range(0, values.size, _AT_ONCE):
@@ -63,8 +64,8 @@ def _pieces(values: Values) -> Iterator[tuple[int, Sizes]]:
 
 
 def _guess(values: Values, count: int) -> int:
-    """A magnitude that somewhat more than `count` values reach, most probably."""
-    # One from each stretch, at places that no period in the values can follow.
+    """A magnitude that very probably somewhat more than `count` values reach."""
+    # One sample from each stretch, at irregular places, so that a period in the values does not distort the sample.
     sample = 1024 if values.size <= 1 << 18 else 4096
     stretches = np.arange(sample, dtype=np.float64)
     turns = stretches * _TURN
@@ -75,7 +76,7 @@ def _guess(values: Values, count: int) -> int:
 
 
 def _at_the_cut(values: Values, count: int) -> Positions:
-    """All above the smallest magnitude that is sent, and the first of those that equal it."""
+    """The same by partitioning all values: all above the smallest selected magnitude, and the first equal to it."""
     cut = _nth_largest(_sizes(values), count)
     above = at_least(values, cut + 1)
     equal, missing = [above], count - above.size
@@ -93,7 +94,7 @@ def _nth_largest(sizes: Sizes, n: int) -> int:
 
 
 def _among(found: Positions, sizes: Sizes, count: int) -> Positions:
-    """The largest of a few that were found."""
+    """The `count` largest of the positions found."""
     cut = np.uint32(_nth_largest(sizes, count))
     keep = sizes > cut
     equal = np.flatnonzero(sizes == cut)

@@ -1,6 +1,6 @@
-"""`topk` and `threshold`: the few largest values as they are; the rest waits in the residual.
+"""`topk` and `threshold`: send the few largest values unchanged, and keep the rest in the residual.
 
-A payload is: how many (only where it is not known), the values in order of position, the positions.
+A payload is the count (only if it varies), the values in order of position, and the positions.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from syncline.layout import VALUE_BYTES, Payload, Values
 from syncline.parts import Part
 
 _AT_ONCE = 1 << 16
-"""Values that are worked on while they are in the cache."""
+"""How many values are processed together, so that they stay in the cache."""
 
 
 class Sparse(Part):
-    """A codec that sends some values and keeps the others; `inner`, if not itself, writes the ones that are sent."""
+    """A codec that sends some values and keeps the others; the codec `inner` encodes the values that are sent."""
 
     sparse = True
 
@@ -34,20 +34,20 @@ class Sparse(Part):
 
     @abstractmethod
     def count(self, values: int) -> int | None:
-        """How many are sent, if that is always the same."""
+        """How many of this many values are sent; None if that varies."""
 
     @abstractmethod
     def pick(self, values: Values) -> Positions:
-        """Where the values that are sent are, in order of position."""
+        """The positions of the values to send, in increasing order."""
 
     def gather(self, update: Values, memory: Memory) -> Values:
-        """What there is to send: the residual, to which the update was added."""
+        """Add the update to the residual, and return the residual: the values to choose from."""
         residual = memory["residual"]
         np.add(residual, update, out=residual)
         return residual
 
     def leave(self, positions: Positions, values: Values, memory: Memory) -> None:
-        """Keep this, at these positions, for the next time."""
+        """Set the residual at these positions to these values."""
         memory["residual"][positions] = values
 
     def memory(self, values: int) -> Memory:
@@ -95,24 +95,25 @@ class Sparse(Part):
         return self.inner.size(count) + index_bytes(count, values)
 
     def _read(self, payload: Payload, values: int) -> tuple[Positions, Values]:
-        """The positions and their values; PeerError unless the payload is one for so many values."""
+        """The positions and their values; PeerError unless this is a valid payload for this many values."""
         if payload.dtype != np.uint8 or payload.ndim != 1:
-            raise PeerError(f"a payload of {self.name} is bytes, not {payload.dtype}{list(payload.shape)}")
+            raise PeerError(f"a payload of {self.name} must be bytes, not {payload.dtype}{list(payload.shape)}")
         count = self.count(values)
         if count is None:
             if payload.size < VALUE_BYTES:
-                raise PeerError(f"a payload of {self.name} starts with {VALUE_BYTES} bytes that count its values")
+                raise PeerError(f"a payload of {self.name} must start with a count of {VALUE_BYTES} bytes")
             count = int(payload[:VALUE_BYTES].view("<u4")[0])
             payload = payload[VALUE_BYTES:]
         if count > values or payload.size != self._body(count, values):
-            raise PeerError(f"{payload.size} bytes are no payload of {self.name} with {count} of {values} values")
+            problem = f"a payload of {self.name} with {count} of {values} values cannot have {payload.size} bytes"
+            raise PeerError(problem)
         cut = self.inner.size(count)
         positions = read_indices(payload[cut:], count, values)
         return positions, self.inner.decode(payload[:cut], np.empty(count, np.float32))
 
 
 def _write(codec: Codec, sent: Values, out: Bytes, chance: Chance) -> Values:
-    """Write values, and say what that left over; nothing where they are not finite."""
+    """Encode the values into `out`; return the rounding error, 0 where it is not finite."""
     if isinstance(codec, Dense):
         out[:] = sent.view(np.uint8)
         return np.zeros_like(sent)
@@ -123,17 +124,17 @@ def _write(codec: Codec, sent: Values, out: Bytes, chance: Chance) -> Values:
 
 
 def _forget_not_finite(memory: Memory) -> None:
-    """NaN and infinity are sent first, so that everybody sees them; what of them is left would come back for ever."""
+    """Set NaN and infinity in the state to 0. They were sent already; if kept, they would be sent again forever."""
     for each in memory.values():
         each[~np.isfinite(each)] = 0
 
 
 @dataclass(frozen=True)
 class TopK(Sparse):
-    """The largest `ratio` of the values by magnitude: max(1, ceil(ratio * values)) of them.
+    """Send the largest `ratio` of the values by magnitude: max(1, ceil(ratio * values)) of them.
 
-    With `momentum` m in [0, 1) as in Deep Gradient Compression (Lin et al. 2018): velocity = m velocity + update is
-    what is added to the residual, and where a value is sent, both start anew.
+    With `momentum` m in [0, 1), as in Deep Gradient Compression (Lin et al. 2018): velocity = m velocity + update, and
+    the velocity is added to the residual. Where a value is sent, both are reset to 0.
     """
 
     name = "topk"
@@ -176,7 +177,7 @@ class TopK(Sparse):
 
 @dataclass(frozen=True)
 class Threshold(Sparse):
-    """The values whose magnitude is at least `t`; all of them, once that takes fewer bytes than naming some."""
+    """Send the values whose magnitude is at least `t`; send all values if that takes fewer bytes."""
 
     name = "threshold"
     example = "threshold:0.001"

@@ -1,4 +1,4 @@
-"""What all processes of a run have in common: a word to the user, and an end when their parent ends."""
+"""Functions for all processes of a run: messages to the user, module search path, environment, end with the parent."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from syncline.errors import SynclineError
 _PR_SET_PDEATHSIG = 1
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""The environment that keeps the arithmetic of a process on one thread."""
+"""Environment variables that limit numpy and torch to one thread."""
 
-_PAST_THE_CACHE = 1 << 19
-"""Bytes from which on a copy passes the cache by."""
+_NON_TEMPORAL_BYTES = 1 << 19
+"""Copies of at least this many bytes bypass the cache."""
 
 
 def say(line: str) -> None:
-    """One line on stderr, whole even where many processes write."""
+    """Write one line to stderr, in one call, so that lines of several processes do not mix."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
 
 
 def here() -> str:
-    """The folder whose modules `python -m` would find; nothing, if it is gone, or not to be looked in (`python -P`)."""
+    """The folder in which `python -m` finds modules; "" if it was removed, or is not searched (`python -P`)."""
     try:
         return "" if sys.flags.safe_path else os.getcwd()
     except FileNotFoundError:
@@ -34,13 +34,13 @@ def here() -> str:
 
 
 def also_look_in(folder: str) -> None:
-    """Find modules in this folder too, if it is named; last, so that no other import becomes a file of that folder."""
+    """Add this folder, unless it is "", to the end of the module search path, so that it hides no other module."""
     if folder and folder not in sys.path:
         sys.path.append(folder)
 
 
 def run(main: Callable[[], int]) -> int:
-    """Run a process; what went wrong is one line, and exit code 1."""
+    """Run the main function of a process; a SynclineError becomes one line on stderr and exit code 1."""
     try:
         return main()
     except SynclineError as error:
@@ -49,19 +49,19 @@ def run(main: Callable[[], int]) -> int:
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies; `parent` is its id, in case it is dead already."""
+    """Let the kernel kill this process when its parent dies; exit now if `parent`, a process id, is dead already."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def outlive_parent() -> None:
-    """Take that back: this process finds out by itself, and has something to do first."""
+    """Undo `end_with_parent`, for a process that notices the death itself and has work to do before it ends."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, 0)
 
 
 def share_of_cores(processes: int, environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables that keep so many processes out of each other's way, unless there are some already, or it is alone."""
+    """Variables that divide the cores among this many processes; {} for one process, or if the user has set them."""
     variable = "OMP_NUM_THREADS"
     if processes <= 1 or variable in environment:
         return {}
@@ -69,10 +69,11 @@ def share_of_cores(processes: int, environment: Mapping[str, str]) -> dict[str, 
 
 
 def lean() -> dict[str, str]:
-    """The environment of a process that only adds and copies: one thread, and copies that pass the cache by.
+    """The environment of a process that only adds and copies arrays: one thread, and large copies bypass the cache.
 
-    A bucket that is written into a worker's memory is read there, not here; glibc would push other data out for it.
+    A bucket that a server writes into a worker's memory is read by the worker, not by the server. Without this setting
+    glibc would evict other data from the cache for it.
     """
     known = os.environ.get("GLIBC_TUNABLES")
-    tuned = f"glibc.cpu.x86_non_temporal_threshold={_PAST_THE_CACHE:#x}"
+    tuned = f"glibc.cpu.x86_non_temporal_threshold={_NON_TEMPORAL_BYTES:#x}"
     return {**ONE_THREAD, "GLIBC_TUNABLES": f"{known}:{tuned}" if known else tuned}

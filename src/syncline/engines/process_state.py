@@ -1,4 +1,4 @@
-"""Is a process of this host alive, stopped, or gone? Asked of the kernel, so one that computes is never mistaken."""
+"""Ask the kernel whether a process of this host is alive, stopped or gone. A busy process never counts as dead."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from pathlib import Path
 from syncline.errors import UsageError
 
 PATIENCE = 10.0
-"""Seconds for which a worker may be stopped before it counts as dead."""
+"""Seconds for which a worker may be stopped (SIGSTOP) before it counts as dead."""
 
 
 def patience(environment: Mapping[str, str]) -> float:
-    """The same, as the environment says (SYNCLINE_PATIENCE)."""
+    """The value of SYNCLINE_PATIENCE in the environment, in seconds, or the default."""
     word = environment.get("SYNCLINE_PATIENCE", "")
     try:
         seconds = float(word or PATIENCE)
     except ValueError:
         seconds = 0.0
     if not seconds > 0:
-        raise UsageError("SYNCLINE_PATIENCE", f"{word!r} is no number of seconds above 0; {PATIENCE:g} is the default")
+        problem = f"{word!r} is not a number of seconds above 0; the default is {PATIENCE:g}"
+        raise UsageError("SYNCLINE_PATIENCE", problem)
     return seconds
 
 
 def state_of(pid: int) -> str | None:
-    """The kernel's letter for a process (`T`: stopped), or None if there is none."""
+    """The kernel's letter for the state of a process (`T`: stopped); None if no such process exists."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -33,13 +34,13 @@ def state_of(pid: int) -> str | None:
 
 
 class Stopped:
-    """Notes since when each process has been stopped."""
+    """Records since when each process has been stopped."""
 
     def __init__(self) -> None:
         self._since: dict[int, float] = {}
 
     def seconds(self, pid: int, now: float) -> float:
-        """How long this process has been stopped without a break, as far as was seen."""
+        """How long this process has been stopped, since the first call that found it stopped."""
         if state_of(pid) not in ("T", "t"):
             self._since.pop(pid, None)
             return 0.0
@@ -47,7 +48,10 @@ class Stopped:
 
 
 def host() -> str:
-    """What names this host to processes that could share memory, and mean the same by a pid: kernel, network, pids."""
+    """An identifier of this host: boot id, network namespace and pid namespace.
+
+    Processes with the same identifier can share memory and agree on process ids.
+    """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     spaces = (str(Path(f"/proc/self/ns/{each}").readlink()) for each in ("net", "pid"))
     return "/".join((boot, *spaces))

@@ -1,8 +1,9 @@
-"""Gates: is this update worth sending now, and is a fetch worth it?
+"""Gates. A gate decides in each iteration whether a worker sends its update, and whether it fetches parameters.
 
-A gate skips bytes, never permission: a skipped push sends its progress alone, a skipped fetch asks for `Taken`, which
-is parked and released like `Params`. An update that is held back is added to the next one (`on_skip=accumulate`), or
-the server applies that worker's last one again (`reapply`).
+1. A gate saves bytes; it does not change when a worker may continue. If it skips a push, the worker still sends its
+   progress. If it skips a fetch, the server answers with `Taken` instead of `Params`, at the same time.
+2. An update that the gate holds back is added to the next one (`on_skip=accumulate`), or the server applies the last
+   update of that worker again (`on_skip=reapply`).
 """
 
 from syncline.gates.bandwidth import Bandwidth

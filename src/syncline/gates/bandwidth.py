@@ -1,4 +1,4 @@
-"""B-FASGD: the larger the deviation of the gradients, the more is sent and fetched."""
+"""B-FASGD: the larger the standard deviation of the gradients, the more a worker sends and fetches."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from syncline.parts import Part
 
 @dataclass(frozen=True)
 class Bandwidth(Part):
-    """Transmit when r < 1 / (1 + c / (vbar + eps)); one c for updates, one for fetches (the FASGD paper's equation 9).
+    """Transmit if r < 1 / (1 + c / (vbar + eps)) (equation 9 of the FASGD paper).
 
-    r is uniform in [0, 1), vbar the mean of fasgd's v as last heard, 1 at first. c >= 0: 0 sends always, and the larger
-    it is, the less is sent. `per=model`: one r for each worker and iteration, and vbar of the whole model as known when
-    the iteration begins, so that all of it goes or stays. `per=table`: one r for each table too, and vbar of the table.
+    `push` is c for updates, `fetch` is c for fetches. c >= 0: 0 always transmits, and a larger c transmits less. r is
+    uniform in [0, 1). vbar is the mean of fasgd's v that the servers last reported, and 1 before the first report.
+    `per=model`: one r per worker and iteration, and vbar of the whole model when the iteration begins, so that the
+    worker transmits the whole model or nothing. `per=table`: one r per table, and vbar of that table.
     """
 
     name = "bandwidth"
@@ -36,7 +37,7 @@ class Bandwidth(Part):
         if not (self.eps > 0 and isfinite(self.eps)):
             raise UsageError("bandwidth", f"eps must be above 0 and finite, not {self.eps}")
         if self.per not in ("model", "table"):
-            raise UsageError("bandwidth", f"per is model or table, not {self.per!r}")
+            raise UsageError("bandwidth", f"per must be model or table, not {self.per!r}")
         check_on_skip(self.name, self.on_skip)
 
     @property

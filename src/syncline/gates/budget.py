@@ -1,4 +1,7 @@
-"""A budget of bytes, spent on what is most likely to be stale (what the FASGD paper leaves to future work)."""
+"""A byte budget per iteration, spent on the buckets that are most likely to be stale.
+
+The FASGD paper leaves this to future work.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,20 @@ from syncline.units import Size
 
 @dataclass(frozen=True)
 class Budget(Part):
-    """Each worker may spend so many bytes an iteration, on updates and on fetches.
+    """Each worker may spend `bytes` per iteration on updates and fetches.
 
-    What it chooses among are buckets: tables, or pieces of large ones. A bucket's claim is (d + eps) * age. d is how
-    fast it becomes stale: the mean of fasgd's v; where the servers' rule reports nothing, the root mean square of the
-    bucket's last update; 1 before either is known. Age: how many iterations old what the worker holds of it would be
-    without a fetch. When an iteration begins, buckets are taken in order of their claims, as long as they can be paid
-    for: what was not spent is left for later iterations, so that none is too large for its turn. A bucket that is taken
-    is sent and fetched; the others' updates add up. Since a claim grows with age, everyone's turn comes.
+    1. The worker chooses among buckets: tables, or pieces of large tables.
+    2. The priority of a bucket is (d + eps) * age. d says how fast the bucket becomes stale: the mean of fasgd's v, or,
+       if the servers' rule reports nothing, the root mean square of the bucket's last update, or 1 while neither is
+       known. age is how many iterations old the worker's copy would be without a fetch.
+    3. When an iteration begins, the worker takes buckets in order of priority while the budget lasts. It sends and
+       fetches those buckets. The updates of the others add up.
+    4. Unspent bytes are kept for later iterations, so that a bucket of any size is affordable at some point. Priority
+       grows with age, so every bucket is taken at some point.
 
-    `of=fetch`: every update is sent, and the budget is for fetches, which the paper finds to be the better to spare.
-    In the long run at most `bytes` an iteration are spent, in one iteration at most that and one bucket more.
+    With `of=fetch` the worker sends every update, and the budget is for fetches alone, since the paper finds it better
+    to save on fetches. On average a worker spends at most `bytes` per iteration, and in one iteration at most `bytes`
+    plus one bucket.
     """
 
     name = "budget"
@@ -40,7 +46,7 @@ class Budget(Part):
         if self.bytes < 1:
             raise UsageError("budget", f"bytes must be at least 1, not {self.bytes}; write it like 1MB")
         if self.of not in ("both", "fetch"):
-            raise UsageError("budget", f"of is both or fetch, not {self.of!r}")
+            raise UsageError("budget", f"of must be both or fetch, not {self.of!r}")
         if not 0 < self.eps < float("inf"):
             raise UsageError("budget", f"eps must be above 0 and finite, not {self.eps}")
 
@@ -52,7 +58,7 @@ class Budget(Part):
         return offer.bucket in outlook.once("budget", lambda: self._taken(outlook))
 
     def _taken(self, outlook: Outlook) -> frozenset[Bucket]:
-        """What is paid for in this iteration."""
+        """The buckets that the worker sends or fetches in this iteration."""
         both = self.of == "both"
         left = self.bytes * outlook.turn - outlook.fetched - (outlook.sent if both else 0)
         taken = []

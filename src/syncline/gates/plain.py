@@ -12,7 +12,7 @@ from syncline.parts import Part
 
 @dataclass(frozen=True)
 class Always(Part):
-    """Every update and every fetch."""
+    """Send every update, and fetch in every iteration."""
 
     name = "always"
     skips_fetches = False
@@ -26,7 +26,7 @@ class Always(Part):
 
 @dataclass(frozen=True)
 class Every(Part):
-    """Every push-th update and every fetch-th fetch (Downpour)."""
+    """Send in every push-th iteration, fetch in every fetch-th iteration (Downpour)."""
 
     name = "every"
     example = "every:push=2,fetch=4"
@@ -53,8 +53,10 @@ class Every(Part):
 
 @dataclass(frozen=True)
 class Cached(Part):
-    """The cache of the modularized parameter server: updates add up here, and are sent, and parameters fetched, only
-    when what the worker holds would be more than s iterations old."""
+    """Send and fetch only when the worker's copy would otherwise be more than s iterations old.
+
+    Until then updates add up. This is the cache of the modularized parameter server.
+    """
 
     name = "cached"
     example = "cached:3"

@@ -1,4 +1,4 @@
-"""What a gate is: two questions about an offer, and what a worker knows when it asks them."""
+"""The interface of a gate: two questions about an update (`Offer`), and what the worker knows when it asks them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from syncline.errors import UsageError
 from syncline.layout import Bucket, Values
 
 ACCUMULATE, REAPPLY = "accumulate", "reapply"
-"""What becomes of an update that is not sent: it is added to the next one, or the server applies the last one again."""
+"""What happens to an update that is not sent: the worker adds it to the next one, or the server applies the worker's
+last update again."""
 
 Found = TypeVar("Found")
 
@@ -22,46 +23,46 @@ class Standing:
     """What a worker knows of one bucket when an iteration begins."""
 
     table: int
-    """Where the table begins in which the bucket begins."""
+    """The start, in the model vector, of the table in which the bucket begins."""
     mean: float | None
-    """Of what the servers' rule reports (fasgd: v), as last heard; None: nothing was."""
+    """The last mean that the server reported for its rule (fasgd: of v); None before the first report."""
     size: float | None
-    """The root mean square of the bucket's last update, for a gate that `measures`; None: there was none."""
+    """The root mean square of the bucket's last update; None before the first, or if the gate has no `measures`."""
     age: int
-    """How many iterations old what the worker holds would be after this one, if it did not fetch."""
+    """How many iterations old the worker's copy would be after this iteration without a fetch."""
     pushed: int
-    """Bytes of an update on the wire, at most; for a gate that `measures`."""
+    """The most bytes that an update takes on the wire; only for a gate with `measures`."""
     pulled: int
-    """Bytes of its parameters, the same."""
+    """The most bytes that the parameters take on the wire; only for a gate with `measures`."""
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a worker knows of the whole model when an iteration begins: the same for each of its offers."""
+    """What a worker knows of the whole model when an iteration begins; all offers of an iteration share it."""
 
     standings: Mapping[Bucket, Standing]
     turn: int
-    """How many iterations it has begun, with this one."""
+    """How many iterations the worker has begun, including this one."""
     sent: int
-    """Bytes that its updates took before this one, counted like that."""
+    """Bytes of the updates that the worker sent in earlier iterations, counted as in `Standing.pushed`."""
     fetched: int
-    """Bytes that its fetches took, the same."""
+    """Bytes of the worker's fetches in earlier iterations, counted as in `Standing.pulled`."""
     _found: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def once(self, key: object, find: Callable[[], Found]) -> Found:
-        """What `find` gives, asked once for all offers of the iteration."""
+        """The result of `find`, which is called once per iteration and key."""
         if key not in self._found:
             self._found[key] = find()
         return self._found[key]  # type: ignore[no-any-return]
 
     @cached_property
     def mean(self) -> float:
-        """Of what the rule reports, over the whole model; 1 before anything was heard."""
+        """The mean of what the rule reports, over the whole model; 1 before the first report."""
         return _mean(self.standings)
 
     @cached_property
     def table_means(self) -> Mapping[int, float]:
-        """The same over the buckets that begin in one table, by where that begins."""
+        """The same mean for each table, over the buckets that begin in it, by the start of the table."""
         tables: dict[int, dict[Bucket, Standing]] = {}
         for bucket, standing in self.standings.items():
             tables.setdefault(standing.table, {})[bucket] = standing
@@ -69,26 +70,26 @@ class Outlook:
 
 
 def _mean(standings: Mapping[Bucket, Standing]) -> float:
-    """Weighted by size."""
+    """The mean over these buckets, weighted by their sizes."""
     total = sum(bucket.size * (1.0 if each.mean is None else each.mean) for bucket, each in standings.items())
     return total / sum(bucket.size for bucket in standings)
 
 
 @dataclass(frozen=True)
 class Offer:
-    """One bucket's update at one iteration of one worker, about to be sent or not."""
+    """The update of one bucket in one iteration of one worker; the gate decides whether to send it."""
 
     worker: int
     i: int
     bucket: Bucket
     age: int
-    """How many iterations old what the worker holds would be, if it did not fetch: 1, if it has just fetched."""
+    """How many iterations old the worker's copy would be without a fetch; 1 if it has just fetched."""
     fresh: Values | None
-    """This iteration's update; None: there is none."""
+    """This iteration's update; None if there is none."""
     held: Values | None
-    """What was held back before; None: nothing."""
+    """The sum of the updates that were held back; None if none was."""
     params: Values | None
-    """The parameters that the worker holds; None: it does not know."""
+    """The worker's copy of the parameters; None if it is not known."""
     draw: Draw
     look: Callable[[], Outlook] = field(repr=False)
 
@@ -99,7 +100,7 @@ class Offer:
 
     @cached_property
     def update(self) -> Values | None:
-        """What is to be sent, with all that was held back before; None: nothing."""
+        """What the worker would send: this update plus those that were held back; None if there is nothing."""
         if self.held is None or self.fresh is None:
             return self.fresh if self.held is None else self.held
         total: Values = self.held + self.fresh
@@ -108,13 +109,17 @@ class Offer:
 
 @runtime_checkable
 class Gate(Protocol):
-    """A part that answers two questions about an offer: is it worth sending, is fetching worth it?
+    """A part that decides about an offer: whether to send the update, and whether to fetch parameters.
 
-    It is asked more than once about the same offer, and must answer the same: randomness comes from `offer.draw`.
-    A gate may have: `skips_fetches = False`, if it always fetches, so that it can be used in mode `gradients`;
-    `per_table = True`, so that no bucket has values of two tables; `on_skip = "reapply"`; `needs_mean = True`, if it is
-    nothing without what a rule reports; `needs_params = True`, if it is nothing without the worker's parameters;
-    `measures = True`, if it asks for sizes and bytes.
+    The worker may ask more than once about the same offer, and the gate must answer the same. Take randomness from
+    `offer.draw` only. A gate may set these class attributes:
+
+    - `skips_fetches = False`: it fetches in every iteration, so mode `gradients` can use it
+    - `per_table = True`: no bucket may contain values of two tables
+    - `on_skip = "reapply"`: the server applies the worker's last update again if the gate skips a push
+    - `needs_mean = True`: it needs a rule that reports a mean
+    - `needs_params = True`: it needs the worker's parameters
+    - `measures = True`: it needs `Standing.size`, `pushed` and `pulled`
     """
 
     def sends(self, offer: Offer) -> bool: ...
@@ -124,4 +129,4 @@ class Gate(Protocol):
 
 def check_on_skip(gate: str, word: str) -> None:
     if word not in (ACCUMULATE, REAPPLY):
-        raise UsageError(gate, f"on_skip is {ACCUMULATE} or {REAPPLY}, not {word!r}")
+        raise UsageError(gate, f"on_skip must be {ACCUMULATE} or {REAPPLY}, not {word!r}")

@@ -1,4 +1,4 @@
-"""Send what has changed enough, compared with what it changes."""
+"""Send an update once it is large enough relative to the parameters."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from syncline.parts import Part
 
 @dataclass(frozen=True)
 class Significance(Part):
-    """A table is sent once |update| > t |w|, as norms (of the bucket, if it is cut); until then its updates add up.
+    """Send a table once |update| > t |w|; until then its updates add up.
 
-    w are the parameters that the worker holds; where they are all 0, anything is significant. Parameters are always
-    fetched. t >= 0, and 0 is `always`.
+    | | is the Euclidean norm over the table, or over each bucket if the table is split. w is the worker's copy of the
+    parameters; if it is all 0, every update is significant. The worker fetches in every iteration. t >= 0; t = 0 is
+    `always`.
     """
 
     name = "significance"

@@ -1,13 +1,13 @@
-"""Placements: which server holds which ranges of the model vector. Pure functions of the tables.
+"""Placements: which server holds which ranges of the model vector. A placement is a pure function of the tables.
 
     uniform      splits every table over all servers
-    roundrobin   deals the tables in turn
-    balanced     gives each table, largest first, to the server with the least
-    elastic      cuts the model vector into equal ranges, whatever the tables; servers may come and go with few moves
-    own          a function of yours: which tables each server holds
+    roundrobin   gives the tables to the servers in turn
+    balanced     gives each table, largest first, to the server that holds the fewest values so far
+    elastic      splits the model vector into equal ranges, ignoring tables; moves little when servers join or leave
+    own          your own function, which says which tables each server holds
 
-A placement of your own is a class with `place`; with `replace` as well, it says itself what moves when servers come or
-go, and without, everything is placed anew.
+A placement of your own is a class with the method `place`. With a second method `replace` it decides what moves when
+servers join or leave; without it, `place` places everything again.
 """
 
 from syncline.parts import Part

@@ -1,4 +1,4 @@
-"""Equal ranges, and as few moves as may be when servers come and go."""
+"""Equal ranges for all servers, with as little movement as possible when servers join or leave."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from syncline.placement.protocol import Ranges, equal, held_by, total
 
 Held = dict[int, list[Bucket]]
 Quota = dict[int, int]
-"""For each server number what it has, and how much it is to have."""
+"""By server number: the ranges that a server holds, and the number of values that it shall hold."""
 
 
 @dataclass(frozen=True)
 class Elastic(Part):
-    """Cut the model vector into equal ranges, whatever the tables; when servers come or go, move as little as may be.
+    """Split the model vector into equal ranges, regardless of tables; move little when servers join or leave.
 
-    Afterwards no server holds more than 1/2 % more or less than its share; that much is left where it is rather than
-    cut off, so that pieces do not get smaller with every move.
+    After a move every server holds its share to within 1/2 %. The tolerance avoids splitting off tiny pieces, so that
+    the pieces do not become smaller with every move.
     """
 
     name = "elastic"
@@ -28,7 +28,10 @@ class Elastic(Part):
         return tuple((piece,) for piece in equal(0, layout.size, servers))
 
     def replace(self, layout: Layout, held: Ranges, servers: Collection[int]) -> Ranges:
-        """Whoever has more than its share gives from its end, whoever leaves gives all; the rest take it in turn."""
+        """Take the excess from the end of each server's ranges, and everything from servers that leave.
+
+        The servers that hold less than their share receive it, in the order of their numbers.
+        """
         have = {server: list(held_by(held, server)) for server in sorted(servers)}
         quota = _shares(layout.size, have)
         slack = layout.size // len(have) // 256
@@ -40,17 +43,17 @@ class Elastic(Part):
 
 
 def _shares(values: int, have: Held) -> Quota:
-    """Equal shares, to one value; the larger ones for those who have most."""
+    """Equal shares, up to one value; the servers that hold most get the larger shares."""
     share, more = divmod(values, len(have))
     by_load = sorted(have, key=lambda server: -total(have[server]))
     return {server: share + (place < more) for place, server in enumerate(by_load)}
 
 
 def _take_away(have: Held, quota: Quota, slack: int, free: list[Bucket]) -> tuple[list[int], int]:
-    """Add to `free` what anyone has too much; who has too little, and `ahead`.
+    """Move the excess of each server to `free`; return the servers that hold too little, and `ahead`.
 
-    That is how much those who are settled have together beyond their shares: at any time from 0 to `slack`, so that
-    each of them differs from its share by no more than that.
+    `ahead` is how much the other servers together hold beyond their shares. It is always in 0..slack, so each of them
+    differs from its share by at most `slack`.
     """
     lacking, ahead = [], 0
     for server, pieces in have.items():
@@ -67,7 +70,7 @@ def _take_away(have: Held, quota: Quota, slack: int, free: list[Bucket]) -> tupl
 
 
 def _hand_out(free: list[Bucket], have: Held, quota: Quota, slack: int, lacking: list[int], ahead: int) -> None:
-    """Give the free pieces to those who lack something; the last needs just what is left, and `ahead` is 0 then."""
+    """Give the free pieces to the servers that hold too little; the last takes exactly the rest (`ahead` becomes 0)."""
     for server in lacking:
         needs = quota[server] - total(have[server]) - ahead
         taken, free = _cut(free, needs, slack)
@@ -76,7 +79,7 @@ def _hand_out(free: list[Bucket], have: Held, quota: Quota, slack: int, lacking:
 
 
 def _cut(pieces: Sequence[Bucket], at: int, more: int) -> tuple[list[Bucket], list[Bucket]]:
-    """The pieces before this many values and those after; at a border, if one is there or so many values later."""
+    """Split the pieces after `at` values, or at the first border in at..at+more; return both parts."""
     borders = [0]
     for piece in pieces:
         borders.append(borders[-1] + piece.size)

@@ -1,4 +1,4 @@
-"""Placements of one's own: a function as one, and what is said of one that errs."""
+"""The user's own placements: a function as a placement, and the errors for one that returns something wrong."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from syncline.placement.protocol import Placement, Ranges
 
 Kind = TypeVar("Kind")
 
-_RIGHT = "it is called with the tables and the number of servers, and returns each one's tables: [['a', 'b'], ['c']]"
+_RIGHT = "it gets the tables and the number of servers, and must return the tables of each server: [['a', 'b'], ['c']]"
 
 
 @dataclass(frozen=True)
 class Own:
-    """A function of yours: `assign(tables, servers)` says for each server the names of the tables that it holds."""
+    """Your own function: `assign(tables, servers)` returns, for each server, the names of the tables that it holds."""
 
     assign: Callable[[tuple[Table, ...], int], Iterable[Collection[str]]]
 
@@ -34,7 +34,7 @@ class Own:
 
 
 def placement_of(given: object) -> Placement:
-    """A placement, or a function that is one."""
+    """The placement itself, or a function wrapped as a placement."""
     if isinstance(given, Placement) and not isinstance(given, type):
         return given
     if callable(given) and not isinstance(given, type):
@@ -43,7 +43,7 @@ def placement_of(given: object) -> Placement:
 
 
 def asked(placement: Placement, ask: Callable[[], object], kind: type[Kind], right: str) -> list[list[Kind]]:
-    """What a placement answers, for each server a list of this kind; `right` says what an answer is like."""
+    """The result of `ask()` as one list of `kind` per server; `right` describes a valid result, for errors."""
 
     def listed(answer: Any) -> list[Any]:
         if isinstance(answer, str) or not isinstance(answer, Iterable):
@@ -54,9 +54,9 @@ def asked(placement: Placement, ask: Callable[[], object], kind: type[Kind], rig
         found = [listed(each) for each in listed(ask())]
     except SynclineError:
         raise
-    except Exception as error:  # a function of the user's may fail in any way
-        raise UsageError("placement", f"{placement} fails with {type(error).__name__}: {error}; {right}") from error
+    except Exception as error:  # the user's function may raise anything
+        raise UsageError("placement", f"{placement} raised {type(error).__name__}: {error}; {right}") from error
     for each in (each for server in found for each in server):
         if not isinstance(each, kind):
-            raise UsageError("placement", f"{placement} names {each!r:.60}; {right}")
+            raise UsageError("placement", f"{placement} returns {each!r:.60} for a server; {right}")
     return found

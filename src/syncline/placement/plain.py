@@ -1,4 +1,4 @@
-"""Placements that follow the tables; when servers come or go, everything is placed anew."""
+"""Placements by table. When servers join or leave, they place everything again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from syncline.placement.protocol import Ranges, equal
 
 @dataclass(frozen=True)
 class Uniform(Part):
-    """Split every table over all servers; which of them begins goes round, so that small tables load all alike."""
+    """Split every table over all servers; the first server rotates, so that small tables load all servers equally."""
 
     name = "uniform"
 
@@ -27,7 +27,7 @@ class Uniform(Part):
 
 @dataclass(frozen=True)
 class RoundRobin(Part):
-    """Deal the tables in turn."""
+    """Give the tables to the servers in turn."""
 
     name = "roundrobin"
 
@@ -40,7 +40,7 @@ class RoundRobin(Part):
 
 @dataclass(frozen=True)
 class Balanced(Part):
-    """Sort the tables by size, and give each, largest first, to the server that has least so far."""
+    """Sort the tables by size; give each, largest first, to the server that holds the fewest values so far."""
 
     name = "balanced"
 

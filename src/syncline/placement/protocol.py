@@ -1,4 +1,4 @@
-"""What a placement is: it gives every value of the model vector to one server."""
+"""The interface of a placement, which assigns every value of the model vector to one server."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Protocol, runtime_checkable
 from syncline.layout import Bucket, Layout
 
 Ranges = tuple[tuple[Bucket, ...], ...]
-"""For each server number the ranges that it holds; nothing, where there is no server of this number."""
+"""The ranges that each server holds, indexed by server number; empty if no server has that number."""
 
 
 @runtime_checkable
 class Placement(Protocol):
     def place(self, layout: Layout, servers: int) -> Ranges:
-        """Give every value of the model vector to exactly one server."""
+        """Assign every value of the model vector to exactly one server."""
         ...
 
 
 @runtime_checkable
 class Replacing(Placement, Protocol):
-    """A placement that knows what to move when servers come and go."""
+    """A placement that decides what moves when servers join or leave."""
 
     def replace(self, layout: Layout, held: Ranges, servers: Collection[int]) -> Ranges:
-        """Where everything is to lie when these servers hold the model, given where it lies now."""
+        """The ranges that these servers shall hold, given the ranges that each server holds now."""
         ...
 
 

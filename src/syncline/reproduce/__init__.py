@@ -1,1 +1,1 @@
-"""The papers' figures, each by one command: simulations, a picture, the numbers, and whether the claim holds here."""
+"""Reproduce the figures of the papers: run simulations, draw the figure, and check the paper's claim."""

@@ -35,9 +35,9 @@ ALL = "all"
 
 
 def chosen(names: Sequence[str]) -> list[Figure]:
-    """The figures of these names, each once; `all`: every one."""
+    """The figures with these names, each once; `all` selects every figure."""
     for name in names:
         if name not in FIGURES and name != ALL:
-            raise UsageError("NAME", f"there is no figure {name!r}; one of: {', '.join(FIGURES)}, {ALL}")
+            raise UsageError("NAME", f"{name!r} is not a figure; choose one of: {', '.join(FIGURES)}, {ALL}")
     wanted = FIGURES if ALL in names else dict.fromkeys(names)
     return [FIGURES[name] for name in wanted]

@@ -1,4 +1,4 @@
-"""Several simulations at a time, each in a process of its own; an interrupt ends them all."""
+"""Run several simulations at a time, each in its own process; an interrupt ends them all."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from syncline.reproduce.kept import Order
 from syncline.reproduce.worker import Done, Failed, FigureStep, Word
 
 Tell = Callable[[str, int, int], None]
-"""Called now and then with a run's name, and how far it is of how much."""
+"""Called at intervals with the name of a run, the updates done, and the updates in total."""
 
 _COMMAND = (sys.executable, "-m", "syncline.reproduce.worker")
 
 
 class FigureCrew:
-    """So many processes at a time; none of them outlives it."""
+    """Up to `jobs` processes at a time; all end before `run` returns."""
 
     def __init__(self, jobs: int) -> None:
         self._pool = ThreadPoolExecutor(jobs)
@@ -33,11 +33,11 @@ class FigureCrew:
         self._children: set[subprocess.Popen[bytes]] = set()
 
     def run(self, orders: Mapping[str, Order], tell: Tell) -> Iterator[tuple[str, Result]]:
-        """Carry these out; each result as soon as it is there."""
+        """Run these simulations; yield each (name, result) as soon as it is finished."""
         names: dict[Future[Result], str] = {}
         try:
             for name, order in orders.items():
-                names[self._pool.submit(self._carry_out, name, order, tell)] = name
+                names[self._pool.submit(self._simulate, name, order, tell)] = name
             left = set(names)
             while left:
                 finished, left = wait(left, timeout=1.0, return_when=FIRST_COMPLETED)
@@ -46,7 +46,7 @@ class FigureCrew:
         finally:
             self._stop()
 
-    def _carry_out(self, name: str, order: Order, tell: Tell) -> Result:
+    def _simulate(self, name: str, order: Order, tell: Tell) -> Result:
         child = self._start()
         try:
             return _talk(child, name, order, tell)
@@ -88,7 +88,7 @@ def _talk(child: subprocess.Popen[bytes], name: str, order: Order, tell: Tell) -
                 return result
             case Failed(why):
                 raise RunError(f"{name}: {why}")
-    raise RunError(f"{name}: its process ended with code {child.wait()} before it was done")
+    raise RunError(f"{name}: its process ended with exit code {child.wait()} before the simulation finished")
 
 
 def _stream(pipe: IO[bytes] | None) -> IO[bytes]:

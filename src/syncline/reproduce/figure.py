@@ -1,4 +1,4 @@
-"""What a figure is: the simulations that it needs, what they show, and how it is drawn."""
+"""The definition of a figure: the simulations it needs, the claim it checks, and how it is drawn."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FigureRun:
-    """One simulation; `experiment`: as it would be written in an experiment file."""
+    """One simulation; `experiment` has the content of an experiment file."""
 
     name: str
-    """Unlike that of any other run of its figure."""
+    """Unique within its figure."""
     experiment: Mapping[str, Any]
     points: int = 0
-    """How often to look, at even distances, how good the model is."""
+    """How often to evaluate the model, at even intervals."""
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What a run has come to."""
+    """The result of a run."""
 
     report: dict[str, Any]
     curve: list[Point] = []
 
 
 Results = Mapping[str, Result]
-"""By the name of the run."""
+"""The results by the name of the run."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Does the paper's claim hold here? In one sentence, and with the numbers that the picture shows."""
+    """Whether the paper's claim holds, a sentence that says so, and the numbers that the picture shows."""
 
     holds: bool
     words: str
@@ -52,20 +52,20 @@ class Figure:
 
     name: str
     paper: str
-    """Which paper, and which figure."""
+    """The paper and the number of the figure."""
     claim: str
-    """What the paper says that it shows."""
+    """The paper's claim about the figure."""
     runs: Callable[[bool], Sequence[FigureRun]]
-    """The simulations; True: few and short ones, which show the same less sharply."""
+    """quick -> the simulations; quick ones are fewer and shorter, and show the same with less precision."""
     judge: Callable[[Results], Verdict]
     draw: Callable[[Results, Picture], None]
 
     def needs_data(self, quick: bool) -> bool:
-        """Does a run read files that the user must have?"""
+        """Return True if a run reads files that the user must provide."""
         return any(reads_files(run) for run in self.runs(quick))
 
 
 def reads_files(run: FigureRun) -> bool:
-    """Does its recipe read files that the user must have? Made-up updates do not."""
+    """Return True if the recipe of this run reads files that the user must provide."""
     recipe = run.experiment.get("model", {}).get("recipe")
     return recipe is not None and RECIPES[recipe].needs_data

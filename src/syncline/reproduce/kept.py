@@ -1,4 +1,4 @@
-"""Results that are kept: what has once been simulated is not simulated again."""
+"""A cache of results, so that no simulation runs twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from syncline.reproduce.figure import Result
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What a simulation is asked for: nothing else decides its result."""
+    """The complete input of a simulation; the result depends on nothing else."""
 
     experiment: dict[str, Any]
     points: int
@@ -23,19 +23,19 @@ class Order(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """A name that no other order has."""
+        """A unique name of this order: a hash of its content."""
         words = json.dumps([self.version, self.experiment, self.points], sort_keys=True)
         return sha256(words.encode()).hexdigest()[:24]
 
 
 class KeptRuns:
-    """A folder of results, a file each, which is there whole or not at all."""
+    """A folder with one file per result; files are written atomically."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def get(self, order: Order) -> Result | None:
-        """What this order has come to before; a file that cannot be read counts as none."""
+        """The stored result of this order; None if there is none, or if its file cannot be read."""
         try:
             return msgspec.json.decode(self._file(order).read_bytes(), type=Result)
         except (OSError, msgspec.DecodeError):
@@ -53,7 +53,7 @@ class KeptRuns:
 
 
 def order_of(experiment: Mapping[str, Any], points: int, data: Path | None) -> Order:
-    """The order of a run; `data`: the folder of the recipes that read files."""
+    """The order of a run; `data` is the folder of the files that some recipes read."""
     found = {key: dict(value) if isinstance(value, Mapping) else value for key, value in experiment.items()}
     if data is not None:
         found["model"]["data"] = str(data.resolve())

@@ -1,4 +1,4 @@
-"""A figure from beginning to end: what is not kept is simulated, then it is judged, drawn and written down."""
+"""Make a figure: run the simulations that are not in the cache, check the claim, draw the figure, write its files."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from syncline.sim.report import SCHEMA
 
 @dataclass(frozen=True)
 class FigureFolder:
-    """Where figures are made, and how."""
+    """Where figures and their data are, and how to make them."""
 
     out: Path
     data: Path | None = None
-    """The folder of the recipes that read files."""
+    """The folder of the files that some recipes read."""
     quick: bool = False
     jobs: int = 1
 
 
 @dataclass(frozen=True)
 class Made:
-    """A figure that is done, and its files."""
+    """A finished figure and its files."""
 
     figure: Figure
     verdict: Verdict
@@ -36,7 +36,7 @@ class Made:
 
 
 def orders(figure: Figure, place: FigureFolder) -> dict[str, Order]:
-    """What has to be simulated for a figure, by the name of the run."""
+    """The simulations that a figure needs, by the name of the run."""
     return {run.name: _order(run, place) for run in figure.runs(place.quick)}
 
 
@@ -45,7 +45,7 @@ def _order(run: FigureRun, place: FigureFolder) -> Order:
 
 
 def make(figure: Figure, place: FigureFolder, tell: Tell, done: Callable[[str], None]) -> Made:
-    """Make one; `done` is called with the name of each run that is finished, or was kept."""
+    """Make one figure; `done` is called with the name of each run that finished or was in the cache."""
     kept, wanted = KeptRuns(place.out / "runs"), orders(figure, place)
     found: dict[str, Result] = {}
     for name, order in wanted.items():

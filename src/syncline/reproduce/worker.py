@@ -1,4 +1,4 @@
-"""One simulation in a process of its own: an order on stdin, progress and then the result on stdout, a line each."""
+"""The process of one simulation: it reads an order from stdin, and writes progress and the result to stdout."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from syncline.sim.report import report
 from syncline.sim.world import World
 
 _OFTEN = 0.2
-"""Seconds between two words on progress."""
+"""Seconds between two progress messages."""
 
 
 class FigureStep(msgspec.Struct, tag="step", frozen=True):
-    """So far."""
+    """Progress: `done` of `total` updates."""
 
     done: int
     total: int
 
 
 class Done(msgspec.Struct, tag="done", frozen=True):
-    """The end, and what came of it."""
+    """The simulation has finished, with this result."""
 
     result: Result
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):
-    """The end, and why."""
+    """The simulation has failed, for this reason."""
 
     why: str
 
@@ -43,7 +43,7 @@ Word = FigureStep | Done | Failed
 
 
 def simulated(order: Order, tell: _Teller) -> Result:
-    """Carry out one order."""
+    """Run one simulation."""
     experiment = experiment_of(order.experiment, Path())
     scenario = experiment.scenario
     every = max(1, scenario.cluster.workers * scenario.iterations // order.points) if order.points else None
@@ -52,7 +52,7 @@ def simulated(order: Order, tell: _Teller) -> Result:
 
 
 class _Teller:
-    """Says how far it is, not too often."""
+    """Writes progress messages, at most one per `_OFTEN` seconds."""
 
     def __init__(self) -> None:
         self._last = monotonic()
@@ -65,7 +65,7 @@ class _Teller:
 
 
 def say(word: Word) -> None:
-    """One line; whoever reads may be gone, and then this process is too."""
+    """Write one line to stdout; if the reader is gone, the write fails and this process ends."""
     sys.stdout.buffer.write(msgspec.json.encode(word) + b"\n")
     sys.stdout.buffer.flush()
 

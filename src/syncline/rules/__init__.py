@@ -1,6 +1,8 @@
-"""Rules: how an update changes the parameters. Value by value and in place; a rule's memory is an explicit value.
+"""Rules: how an update changes the parameters.
 
-`alpha`, the learning rate, is a rule's first argument and is overridden by one that is pushed. tau = max(1, staleness).
+A rule works elementwise and in place. Its state, such as a momentum buffer, is a separate value (`Memory`).
+`alpha`, the learning rate, is the first argument of a rule; a learning rate that comes with a push overrides it.
+tau = max(1, staleness).
 """
 
 from syncline.parts import Part

@@ -17,9 +17,9 @@ _add, _multiply, _subtract, _divide, _sqrt = np.add, np.multiply, np.subtract, n
 class Adam(Gradient):
     """m = beta1 m + (1 - beta1) g;  s = beta2 s + (1 - beta2) g^2;  w -= alpha m' / (sqrt(s') + eps).
 
-    m' = m / (1 - beta1^t) and s' = s / (1 - beta2^t), where t counts the updates (Kingma and Ba 2015). t is remembered
-    value by value, like the rest: whatever is cut, moved or put together from a checkpoint takes its own count along.
-    beta1 and beta2 in [0, 1), eps > 0. Staleness does not count.
+    m' = m / (1 - beta1^t) and s' = s / (1 - beta2^t), where t counts the updates (Kingma and Ba 2015). t is stored for
+    each value, like m and s, so that buckets can be split, moved or merged from a checkpoint and keep their counts.
+    beta1 and beta2 are in [0, 1), eps > 0. Staleness has no effect.
     """
 
     name = "adam"
@@ -56,7 +56,7 @@ class Adam(Gradient):
         if not t.size:
             return
         least, most = float(t.min()), float(t.max())
-        if least == most:  # always, unless buckets with different counts were put together
+        if least == most:  # always, unless buckets with different counts were merged
             root, rate = (1 - self.beta2**least) ** -0.5, alpha / (1 - self.beta1**least)
         else:
             root, rate = self._corrections(t, alpha)
@@ -68,7 +68,7 @@ class Adam(Gradient):
         _subtract(params, work, params)
 
     def _corrections(self, t: Values, alpha: float) -> tuple[Values, Values]:
-        """The same two factors, value by value."""
+        """The same two factors for each value, if the counts differ."""
         counts = t.astype(np.float64)
         root, rate = (1 - self.beta2**counts) ** -0.5, alpha / (1 - self.beta1**counts)
         return root.astype(np.float32), rate.astype(np.float32)

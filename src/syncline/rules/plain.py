@@ -1,4 +1,4 @@
-"""Rules that ask nothing of staleness, with at most one array to remember."""
+"""Rules that ignore staleness and keep at most one array of state."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from syncline.layout import Values
 from syncline.parts import Part
 from syncline.rules.protocol import Gradient, Memory
 
-_multiply, _subtract = np.multiply, np.subtract  # a name in numpy is slow to look up
+_multiply, _subtract = np.multiply, np.subtract  # looking up a name in numpy is slow
 
 
 @dataclass(frozen=True)
 class Mean(Part):
-    """The parameters *are* the round's mean: for `gradients` mode, where the workers optimise."""
+    """w = the mean of the round's updates: for mode `gradients`, in which the workers run the optimizer."""
 
     name = "mean"
     offered = False
@@ -34,7 +34,7 @@ class Mean(Part):
 
 @dataclass(frozen=True)
 class Add(Part):
-    """w += change: for `changes` mode, where the workers' own optimizers made the change."""
+    """w += change: for mode `changes`, in which the workers' own optimizers compute the change."""
 
     name = "add"
     offered = False

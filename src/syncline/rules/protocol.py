@@ -1,4 +1,4 @@
-"""What a rule is: two functions, and an explicit memory."""
+"""The interface of a rule: two functions and an explicit state (`Memory`)."""
 
 from __future__ import annotations
 
@@ -13,43 +13,46 @@ from syncline.parts import Part
 LARGEST = float(np.finfo(np.float32).max)
 
 Memory = dict[str, Values]
-"""What a rule remembers of one bucket, each array as long as the bucket."""
+"""The state of a rule for one bucket; each array is as long as the bucket."""
 
 
 @runtime_checkable
 class Rule(Protocol):
-    """Two functions: what to remember at the start, and one application.
+    """A rule has two functions: `start` makes its state, `apply` applies one update.
 
-    A rule with `reports = "v"` has the mean of that array of its memory sent along with answers, for gates.
+    With `reports = "v"` the servers send the mean of that array of the rule's state with their answers, for gates.
     """
 
     @property
     def of_gradients(self) -> bool:
-        """True: updates are gradients, applied whole. False: changes, shared among the live workers on arrival."""
+        """True: updates are gradients. False: updates are changes.
+
+        On arrival the server applies a gradient as it is, and divides a change by the number of live workers.
+        """
         ...
 
     @property
     def keeps(self) -> bool:
-        """True: `params` are parameters. False: they are the last round's result, nothing once a round was empty."""
+        """True: `params` are parameters. False: they are the result of the last round, or nothing if it was empty."""
         ...
 
     def start(self, params: Values) -> Memory:
-        """The memory before the first update."""
+        """The state before the first update."""
         ...
 
     def apply(
         self, params: Values, update: Values, memory: Memory, staleness: int, lr: float | None, work: Values
     ) -> None:
-        """Change `params` and `memory` in place by one update, value by value; `update` is not written.
+        """Apply one update to `params` and `memory`, elementwise and in place; do not write to `update`.
 
-        `work`: as many values to work in, whatever they are. It is called block by block, so that all of these lie in a
-        core's cache.
+        `work` is scratch space of the same length, with arbitrary content. The server calls this block by block, so
+        that all arrays fit in a core's cache.
         """
         ...
 
 
 class Gradient(Part):
-    """The base of the rules that turn gradients into parameters; `lr` is overridden by one that is pushed."""
+    """The base class of the rules that turn gradients into parameters; a pushed learning rate overrides `lr`."""
 
     of_gradients = True
     keeps = True
@@ -64,10 +67,10 @@ class Gradient(Part):
 
 
 def reported(rule: Rule) -> str:
-    """The name of the array of its memory whose mean it wants to be known; nothing: there is none."""
+    """The name of the array of the rule's state whose mean the servers report; "" if they report none."""
     return str(getattr(rule, "reports", ""))
 
 
 def optimises(rule: Rule) -> bool:
-    """Does it turn gradients into parameters, so that somebody can train by it?"""
+    """Return True if the rule turns gradients into parameters, as an optimizer does."""
     return rule.of_gradients and rule.keeps

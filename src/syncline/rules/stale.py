@@ -1,4 +1,4 @@
-"""Rules by which an update counts the less, the staler it is. tau = max(1, staleness)."""
+"""Rules that give stale updates less weight. tau = max(1, staleness)."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Exponential(Gradient):
 
 @dataclass(frozen=True)
 class Fasgd(Gradient):
-    """w -= (alpha / tau) g / v, where v follows the standard deviation of each value's gradient.
+    """w -= (alpha / tau) g / v, where v is a moving average of the standard deviation of each value's gradient.
 
     n = gamma n + (1 - gamma) g^2;  b = gamma b + (1 - gamma) g;  v = beta v + (1 - beta) sqrt(max(n - b^2, 0) + eps).
-    n and b start at 0, v at 1. gamma and beta in [0, 1], eps > 0. The FASGD paper prints the inverse of the root in its
-    equation 6; its text asks for the deviation itself, and with the inverse its learning rate does not learn.
-    With gamma = beta = 1 nothing is learnt of the gradients: v stays 1, and this is `sasgd`, to the bit.
+    n and b start at 0, v at 1. gamma and beta are in [0, 1], eps > 0. Equation 6 of the FASGD paper prints the inverse
+    of the root, but its text asks for the deviation itself. With the inverse, the paper's learning rate does not train.
+    With gamma = beta = 1, v stays 1 and the result is bit-identical to `sasgd`.
     """
 
     name = "fasgd"
@@ -93,7 +93,7 @@ class Fasgd(Gradient):
         _add(n, work, n)
         _multiply(b, b, work)
         _subtract(n, work, work)
-        if work.size and _least(work) < 0:  # rounding took away what little there was; to look is faster than to clip
+        if work.size and _least(work) < 0:  # rounding can make a small variance negative; a test is faster than a clip
             _maximum(work, 0.0, out=work)
         _add(work, self.eps, work)
         _sqrt(work, work)

@@ -1,4 +1,4 @@
-"""Conformance suites for parts of your own: the checks that the shipped ones pass.
+"""Conformance suites for your own parts. The shipped parts pass the same checks.
 
 ```python
 from syncline.testing import check_codec, check_sync_model

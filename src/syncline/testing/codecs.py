@@ -1,4 +1,4 @@
-"""What every codec must hold, whatever it writes."""
+"""The conformance suite for codecs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from syncline.layout import Payload, Values
 from syncline.spec import parse, write
 
 SIZES = (1, 7, 300, 2048, 5000)
-"""Values in a bucket: fewer than a byte of bits, and no multiples of anything."""
+"""Numbers of values in a bucket, including less than 8 and some that are no multiple of a block."""
 
 STEPS = 3
 DRAWS = 1000
@@ -29,15 +29,19 @@ LARGEST = np.finfo(np.float32).max
 
 
 def check_codec(codec: Codec, *, mutations: int = 2000) -> None:
-    """Raise AssertionError, with the reason, unless the codec keeps what every codec must keep.
+    """Raise AssertionError, with the reason, if the codec breaks one of these rules.
 
-    Over updates of many kinds and sizes: sent + residual = update + what was left before (to the bit if it says
-    `sparse`, else to rounding), also for the largest numbers; if it says `stochastic` and keeps no residual, the mean
-    over draws is the update; a payload is as long as `size` says; the update is not written; the same input gives the
-    same bytes, also from a memory that was saved and loaded; NaN and infinity are seen by the receiver and never stay
-    in the memory, and nothing else becomes either. `mutations` byte strings that no codec wrote give a PeerError or
-    values, and nothing else. And the codec is a value: it has the methods, compares, and can be written as text and
-    read back.
+    The updates are of many kinds and sizes.
+
+    1. sent + new residual = update + old residual, also for the largest numbers: exactly if it is `sparse`, otherwise
+       up to rounding.
+    2. If it is `stochastic` and keeps no residual, the mean over draws is the update.
+    3. A payload has as many bytes as `size` says, or at most that many if it is not `exact`.
+    4. Encoding does not change the update, and decoding does not change the payload.
+    5. The same input gives the same bytes, also with a state that was saved and loaded.
+    6. The receiver notices NaN and infinity. They never stay in the state. Finite values never become NaN or infinity.
+    7. Corrupted payloads (`mutations` of them) give a PeerError or values, and no other error.
+    8. The codec is a value: it has the methods, compares and hashes, and can be written as text and read back.
     """
     _check_value(codec)
     for values in SIZES:
@@ -45,7 +49,7 @@ def check_codec(codec: Codec, *, mutations: int = 2000) -> None:
 
 
 def check_bucket(codec: Codec, values: int, *, mutations: int = 400) -> None:
-    """The same for buckets of one size, for a codec that is never written as text."""
+    """Check buckets of one size; also for a codec that cannot be written as text."""
     what = f"{write(codec)}, {values} values"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -55,7 +59,7 @@ def check_bucket(codec: Codec, values: int, *, mutations: int = 400) -> None:
         _check_checkpoint(codec, values, what)
         if is_stochastic(codec) and not codec.memory(values):
             _check_unbiased(codec, values, what)
-        with np.errstate(all="ignore"):  # what is no number may stay none
+        with np.errstate(all="ignore"):  # these updates overflow or contain NaN on purpose
             for kind, updates in _huge_updates(values):
                 _check_sums(codec, updates, f"{what}, {kind}")
             _check_not_finite(codec, values, what)
@@ -64,14 +68,14 @@ def check_bucket(codec: Codec, values: int, *, mutations: int = 400) -> None:
 
 
 def _check_value(codec: Codec) -> None:
-    assert isinstance(codec, Codec), f"{codec!r} lacks a method of Codec"
+    assert isinstance(codec, Codec), f"{codec!r} does not have all methods of Codec"
     assert type(codec).__hash__ is not None, f"{codec!r} must be hashable: use dataclass(frozen=True)"
     text = write(codec)
     assert parse("codec", text) == codec, f"{text!r} does not read back as {codec!r}; is it a frozen dataclass?"
 
 
 def _updates(values: int) -> Iterator[tuple[str, list[Values]]]:
-    """Updates of one kind, one after the other."""
+    """(kind, updates in order): ordinary magnitudes."""
     draw = Draw(SEED)
     normal = [draw.normals(values, "normal", step).astype(np.float32) for step in range(STEPS)]
     yield "normal", normal
@@ -86,7 +90,7 @@ def _updates(values: int) -> Iterator[tuple[str, list[Values]]]:
 
 
 def _huge_updates(values: int) -> Iterator[tuple[str, list[Values]]]:
-    """The same, huge at first; with what is left of it the others are still finite."""
+    """(kind, updates in order): the first is huge, and residual + update stays finite after it."""
     normal = Draw(SEED).normals(values, "huge").astype(np.float32)
     both = np.where(normal > 0, LARGEST, -LARGEST)
     yield "largest", [np.full(values, LARGEST), normal, normal]
@@ -118,9 +122,9 @@ def _check_sums(codec: Codec, updates: list[Values], what: str) -> None:
         _check_size(codec, payload, update.size, what)
         codec.check(payload, update.size)
         sent = _decode(codec, payload, update.size)
-        # With a velocity, what there is to send is known only while that is zero.
+        # A codec with a velocity sends more than update + residual; only in the first step is the velocity zero before.
         if step == 0 or set(memory) <= {"residual"}:
-            assert np.isfinite(sent).all(), f"{what}: finite values are decoded as NaN or infinity"
+            assert np.isfinite(sent).all(), f"{what}: finite values were decoded as NaN or infinity"
             _check_sum(codec, sent, memory, update + carried, what)
         _check_add_into(codec, payload, sent, what)
 
@@ -129,27 +133,27 @@ def _check_size(codec: Codec, payload: Payload, values: int, what: str) -> None:
     size = codec.size(values)
     if is_exact(codec):
         assert payload.nbytes == size, f"{what}: a payload has {payload.nbytes} bytes, but `size` says {size}"
-    assert payload.nbytes <= size, f"{what}: a payload has {payload.nbytes} bytes, and `size` says at most {size}"
+    assert payload.nbytes <= size, f"{what}: a payload has {payload.nbytes} bytes, but `size` says at most {size}"
 
 
 def _check_add_into(codec: Codec, payload: Payload, sent: Values, what: str) -> None:
     total = np.linspace(-1, 1, sent.size, dtype=np.float32)
     expected = total + sent
     codec.add_into(payload, total)
-    assert np.array_equal(total, expected, equal_nan=True), f"{what}: `add_into` does not add what `decode` gives"
+    assert np.array_equal(total, expected, equal_nan=True), f"{what}: `add_into` does not add what `decode` returns"
 
 
 def _check_sum(codec: Codec, sent: Values, memory: Memory, total: Values, what: str) -> None:
     if "residual" not in memory:
         if not is_stochastic(codec):
-            assert np.array_equal(sent, total), f"{what}: something was lost, and there is no residual"
+            assert np.array_equal(sent, total), f"{what}: decoding changed values, but the codec keeps no residual"
         return
     found = sent.astype(np.float64) + memory["residual"]  # a float32 could round to infinity
     if is_sparse(codec):
-        assert np.array_equal(found, total), f"{what}: sent + residual is not the update to the bit"
+        assert np.array_equal(found, total), f"{what}: sent + residual is not bit-identical to the update"
     else:
         room = 8 * EPSILON * np.maximum(np.abs(sent), np.abs(total))
-        assert (np.abs(found - total) <= room).all(), f"{what}: sent + residual is not the update"
+        assert (np.abs(found - total) <= room).all(), f"{what}: sent + residual does not equal the update"
 
 
 def _check_pure(codec: Codec, values: int, what: str) -> None:
@@ -157,8 +161,8 @@ def _check_pure(codec: Codec, values: int, what: str) -> None:
     memories = codec.memory(values), codec.memory(values)
     for step in range(STEPS):
         one, two = (_encode(codec, update, each, step, fill) for each, fill in zip(memories, (0, 255), strict=True))
-        assert np.array_equal(one, two), f"{what}: the same update gave other bytes the second time"
-        _check_same(*memories, f"{what}: the same update left something else behind the second time")
+        assert np.array_equal(one, two), f"{what}: encoding the same update twice gave different bytes"
+        _check_same(*memories, f"{what}: encoding the same update twice gave different memories")
 
 
 def _check_checkpoint(codec: Codec, values: int, what: str) -> None:
@@ -176,8 +180,8 @@ def _check_checkpoint(codec: Codec, values: int, what: str) -> None:
         loaded: Memory = dict(saved)
     for step, update in enumerate(updates[STEPS:], STEPS):
         one, two = (_encode(codec, update, each, step) for each in (memory, loaded))
-        assert np.array_equal(one, two), f"{what}: a memory that was saved and loaded gave other bytes"
-    _check_same(memory, loaded, f"{what}: a memory that was saved and loaded went another way")
+        assert np.array_equal(one, two), f"{what}: after saving and loading the memory, the bytes differ"
+    _check_same(memory, loaded, f"{what}: after saving and loading the memory, the memories differ")
 
 
 def _check_same(one: Memory, two: Memory, problem: str) -> None:
@@ -192,25 +196,25 @@ def _check_not_finite(codec: Codec, values: int, what: str) -> None:
             update = np.ones(values, np.float32)
             update[place] = bad
             sent = _decode(codec, _encode(codec, update, memory, 0), values)
-            assert not np.isfinite(sent).all(), f"{what}: {bad} in an update is not seen by who decodes it"
+            assert not np.isfinite(sent).all(), f"{what}: {bad} in an update was decoded as finite values"
             kept = all(np.isfinite(each).all() for each in memory.values())
             assert kept, f"{what}: {bad} in an update stays in the memory"
 
 
 def _check_overflow(codec: Codec, values: int, what: str) -> None:
-    """What is infinite only together with what was left is an infinity like any other."""
+    """If only the sum of update and residual is infinite, the receiver must notice that too."""
     memory, update = codec.memory(values), np.full(values, LARGEST)
     for step in range(STEPS):
         total = update + memory["residual"] if "residual" in memory else update
         sent = _decode(codec, _encode(codec, update, memory, step), values)
         seen = np.isfinite(total).all() or not np.isfinite(sent).all()
-        assert seen, f"{what}: update + residual is infinite, which is not seen by who decodes it"
+        assert seen, f"{what}: update + residual is infinite, but was decoded as finite values"
         kept = all(np.isfinite(each).all() for each in memory.values())
-        assert kept, f"{what}: update + residual is infinite, and stays in the memory"
+        assert kept, f"{what}: update + residual is infinite and stays in the memory"
 
 
 def _check_unbiased(codec: Codec, values: int, what: str) -> None:
-    """Within six standard deviations, and what so few draws cannot tell."""
+    """The mean over draws must be the update, within six standard deviations and what so few draws can resolve."""
     update = Draw(SEED).normals(values, "unbiased").astype(np.float32)
     draws = max(DRAWS * 300 // max(values, 300), 100)
     sent = np.stack([_decode(codec, _encode(codec, update, {}, step), values) for step in range(draws)])
@@ -244,20 +248,20 @@ def _check_mutated(codec: Codec, payload: Bytes, guarded: Values, what: str) -> 
     for decode in (codec.decode, codec.add_into):
         out[:] = 1
         done = _passes(partial(decode, payload, out), what)
-        assert done or not valid, f"{what}: `check` lets pass what `{decode.__name__}` refuses"
+        assert done or not valid, f"{what}: `check` accepts a payload that `{decode.__name__}` refuses"
     edges = np.concatenate([guarded[:GUARD], guarded[-GUARD:]])
-    assert (edges == 5).all(), f"{what}: something was written outside the values"
+    assert (edges == 5).all(), f"{what}: decoding wrote outside the array of values"
     assert np.array_equal(payload, before), f"{what}: decoding changed the payload"
 
 
 def _passes(call: Callable[[], object], what: str) -> bool:
-    """Did it return, rather than refuse?"""
+    """True if the call returned, False if it raised PeerError; any other error fails the check."""
     try:
         call()
     except PeerError:
         return False
     except Exception as error:
-        raise AssertionError(f"{what}: bytes from the wire raised {type(error).__name__}: {error}") from error
+        raise AssertionError(f"{what}: a corrupted payload raised {type(error).__name__}: {error}") from error
     return True
 
 
@@ -266,7 +270,7 @@ def _as_bytes(payload: Payload) -> Bytes:
 
 
 def _mutated(good: Bytes, generator: np.random.Generator) -> Bytes:
-    """A payload with some bytes changed, cut off, added or moved; or none at all."""
+    """The payload with some bytes changed, removed, added or moved."""
     how, where = generator.integers(8), generator.integers(max(good.size, 1))
     if how == 0:
         return good[:where].copy()

@@ -1,1 +1,1 @@
-"""The launcher: what is to be started, starting it, and what becomes of it."""
+"""The launcher: plan a run, start its processes, watch them, and decide how the run ended."""

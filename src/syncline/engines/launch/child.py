@@ -1,4 +1,4 @@
-"""A process that a launcher starts: with a group of its own, and ended with all that it has started."""
+"""One process that the launcher starts. It has its own process group, and is killed together with that group."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from syncline.engines.launch.interrupts import put_off
+from syncline.engines.launch.interrupts import delay_interrupts
 from syncline.engines.launch.lines import Lines
 from syncline.engines.process import end_with_parent
 
 PASSED_ON = "SYNCLINE_PATIENCE"
-"""The only variable of ours that is the user's to set."""
+"""The only SYNCLINE_ variable that the user may set."""
 
 
 @dataclass(eq=False)
@@ -26,33 +26,34 @@ class Child:
     name: str
     process: subprocess.Popen[bytes]
     stream: IO[bytes]
-    """What it writes, and is passed on."""
+    """The output of the process, which the launcher passes on."""
     lines: Lines = field(default_factory=Lines)
     log: BinaryIO | None = None
-    """The same, as it comes, in a file."""
+    """A file with the same output."""
     code: int | None = None
     frozen: bool = False
-    """It was stopped for so long that the run has gone on without it."""
-    seen: tuple[float, str] | None = None
-    """When it was lost, and the coordinator's word for it: said if the process does not tell better by its end."""
+    """It was stopped for so long that the run went on without it."""
+    lost: tuple[float, str] | None = None
+    """When the coordinator lost it, and the coordinator's reason. The launcher reports that reason only if the end of
+    the process gives no better one."""
 
     @property
     def pid(self) -> int:
         return self.process.pid
 
     def has_ended(self) -> bool:
-        """Is it over? It is not reaped yet, so its number, and its group's, is still its own."""
+        """Return True if it has ended. This does not reap it, so its process id and group id are not reused yet."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def reap(self) -> None:
-        """End what it has started, and take its exit code."""
+        """Kill the processes that it has started, and collect its exit code."""
         self.signal(signal.SIGKILL)
         self.code = self.process.wait()
 
     def signal(self, number: int) -> None:
-        """To it and all that it has started, unless it was reaped."""
+        """Send a signal to it and to its process group, unless it was reaped."""
         if self.code is None:
-            with suppress(ProcessLookupError):  # it was killed before it had a group
+            with suppress(ProcessLookupError):  # it was killed before it had a process group
                 os.killpg(self.pid, number)
 
     def close(self) -> None:
@@ -62,7 +63,7 @@ class Child:
 
     @property
     def end(self) -> str:
-        """How it ended, in words."""
+        """A text that says how it ended."""
         if self.code is not None and self.code < 0:
             named = {each.value: f" ({each.name})" for each in signal.Signals}
             return f"{self.name} ended by signal {-self.code}{named.get(-self.code, '')}"
@@ -70,7 +71,7 @@ class Child:
 
 
 def inherited(*layers: Mapping[str, str]) -> dict[str, str]:
-    """The environment that a process of a run gets from outside: nothing of another run's wiring."""
+    """The environment that a process of a run inherits, without the SYNCLINE_ variables of another run."""
     merged = {key: word for layer in layers for key, word in layer.items()}
     return {key: word for key, word in merged.items() if not key.startswith("SYNCLINE_") or key == PASSED_ON}
 
@@ -78,12 +79,13 @@ def inherited(*layers: Mapping[str, str]) -> dict[str, str]:
 def spawn(
     name: str, command: list[str], environment: Mapping[str, str], everyone: list[Child], *, answers: bool = False
 ) -> Child:
-    """Start a process and note it in `everyone`; `answers`: its stdout is for the launcher, and only stderr is shown.
+    """Start a process and add it to `everyone`.
 
-    An interrupt waits meanwhile: a process that nobody has noted could not be ended.
+    With `answers=True` the launcher reads its stdout, and shows only its stderr. Interrupts are delayed meanwhile, so
+    that every process that is started is also in the list and can be ended.
     """
     parent = os.getpid()
-    with put_off() as mask:
+    with delay_interrupts() as mask:
         process = subprocess.Popen(
             command,
             env=environment,
@@ -102,11 +104,11 @@ def spawn(
 
 
 def _prepare(parent: int, mask: Iterable[int]) -> None:
-    """In a new process, before its program is loaded."""
+    """Runs in the new process, before its program is loaded."""
     end_with_parent(parent)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def log_file(directory: str, name: str) -> BinaryIO | None:
-    """Where the output of a process goes beside the terminal, if anywhere."""
+    """The log file for the output of a process; None without a log directory."""
     return (Path(directory) / f"{name}.log").open("wb", buffering=0) if directory else None

@@ -1,4 +1,4 @@
-"""All processes that a launcher has started: their output passed on, their ends noticed, and none left behind."""
+"""All processes that the launcher has started: pass on their output, notice when they end, and leave none behind."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 from syncline.engines.launch.child import Child, log_file, spawn
-from syncline.engines.launch.interrupts import put_off
+from syncline.engines.launch.interrupts import delay_interrupts
 
 
 class Children:
-    """The processes, in the order in which they were started; `line` is told what each of them says."""
+    """The processes, in the order in which they were started; `line` is called with each line of their output."""
 
     def __init__(self, line: Callable[[Child, str], None], log_dir: str = "") -> None:
         self._line = line
@@ -21,21 +21,21 @@ class Children:
         self._everyone: list[Child] = []
 
     def start(self, name: str, command: list[str], environment: Mapping[str, str], *, answers: bool = False) -> Child:
-        """Start one; `answers`: its stdout is for the launcher, and only its stderr is shown."""
+        """Start a process; with `answers=True` the launcher reads its stdout, and shows only its stderr."""
         child = spawn(name, command, environment, self._everyone, answers=answers)
         child.log = log_file(self._log_dir, name)
         self._selector.register(child.stream, selectors.EVENT_READ, child)
         return child
 
     def watch(self, fd: int, action: Callable[[], None]) -> None:
-        """Whenever there is something to read, do this, before any output is passed on: it may explain it."""
+        """Call `action` whenever `fd` is readable, before passing on output, since it may explain that output."""
         self._selector.register(fd, selectors.EVENT_READ, action)
 
     def forget(self, fd: int) -> None:
         self._selector.unregister(fd)
 
     def turn(self, seconds: float) -> None:
-        """Wait for something to read, and pass it on."""
+        """Wait up to this many seconds for output, and pass it on."""
         ready = [key.data for key, _ in self._selector.select(seconds)]
         for each in sorted(ready, key=lambda each: isinstance(each, Child)):
             if isinstance(each, Child):
@@ -44,29 +44,29 @@ class Children:
                 each()
 
     def ended(self) -> Iterator[Child]:
-        """Those who have ended since the last time."""
+        """The processes that have ended since the last call."""
         for child in self._everyone:
             if child.code is None and child.has_ended():
                 child.reap()
                 yield child
 
     def _output(self, child: Child) -> bool:
-        """Pass on what a process has written; False: there is nothing more, now or ever."""
+        """Pass on what a process has written; return False if there is nothing more to read now."""
         data = child.stream.read(1 << 16)
         if data is None:
             return False
         if not data:
             self._selector.unregister(child.stream)
         if child.log is not None:
-            with suppress(OSError):  # a full disk is no reason to stop
+            with suppress(OSError):  # do not stop the run because the disk is full
                 child.log.write(data)
         for text in child.lines.feed(data) if data else child.lines.end():
             self._line(child, text)
         return bool(data)
 
     def stop(self) -> None:
-        """End every process that is left, and everything it has started; no interrupt comes in between."""
-        with put_off():
+        """Kill every remaining process and its process group; interrupts are delayed meanwhile."""
+        with delay_interrupts():
             for child in self._everyone:
                 child.signal(signal.SIGKILL)
             for child in self._everyone:
@@ -74,7 +74,7 @@ class Children:
             try:
                 for child in self._everyone:
                     while child.stream in self._selector.get_map() and self._output(child):
-                        pass  # its last words
+                        pass  # the rest of its output
             finally:
                 for child in self._everyone:
                     child.close()

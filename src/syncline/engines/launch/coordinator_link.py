@@ -1,4 +1,4 @@
-"""A launcher's connection to the coordinator: of its own run, or of the one that its workers join."""
+"""The launcher's connection to the coordinator of its own run, or of the run that its workers join."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from syncline.errors import PeerError, RunError
 
 
 class CoordinatorLink:
-    """What is said to the coordinator, and what comes back."""
+    """Sends messages to the coordinator and receives its messages."""
 
     def __init__(self, wire: Connection, wiring: Wiring) -> None:
         self._wire = wire
         self.wiring = wiring
-        """The wiring that has led there."""
+        """The wiring with which the connection was made."""
         self.gone = False
         wire.trust()
 
@@ -26,18 +26,18 @@ class CoordinatorLink:
         return self._wire.fileno()
 
     def tell(self, message: Abort | Seen | Started | Frozen | Stop) -> None:
-        """Say something; that nobody hears it is found out elsewhere."""
+        """Send a message; a lost connection is noticed in `receive`."""
         if not self.gone:
             with suppress(OSError):
                 self._wire.send(message)
 
-    def hear(self) -> list[Frame]:
-        """What has arrived."""
+    def receive(self) -> list[Frame]:
+        """The messages that have arrived."""
         found: list[Frame] = []
         try:
             if not self.gone:
                 for message, _ in self._wire.receive(_no_payload):
-                    found.append(message)  # one by one: those before the end of the stream count
+                    found.append(message)  # one by one, to keep those that came before the end of the stream
         except (EOFError, OSError, PeerError):
             self.gone = True
         return found
@@ -47,7 +47,7 @@ class CoordinatorLink:
 
 
 def reach(places: tuple[str, ...], wiring: Wiring, hello: Hello) -> CoordinatorLink:
-    """Connect to the coordinator at the first of these places where it answers."""
+    """Connect to the coordinator at the first of these addresses where it answers."""
     problems = []
     for place in places:
         here = replace(wiring, coordinator=place)

@@ -1,8 +1,9 @@
-"""Coordinator and servers for workers that somebody else has started (torchrun): a process beside the first of them.
+"""Coordinator and servers for workers that another launcher (torchrun) has started.
 
     python -m syncline.engines.launch.host WORKERS SERVERS
 
-It says on its output, in one line, how workers find the run, and lets the run end once a word, or the end, comes in.
+This process runs on the host of the first worker. It prints one line that says how workers find the run. It ends the
+run when it reads anything, or the end of file, from stdin.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from syncline.engines.process import run
 
 def main() -> int:
     workers, servers = map(int, sys.argv[1:])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever interrupts the workers ends this by their end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt ends the workers, and their end ends this process
     return run(lambda: _host(checked(Plan((), workers, servers))))
 
 

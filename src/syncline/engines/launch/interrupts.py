@@ -1,4 +1,4 @@
-"""Signals that ask a run to end: put off where something must be whole, and heeded once."""
+"""Handle the signals that ask a run to end: delay them during critical sections, and raise only once."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from types import FrameType, TracebackType
 from typing import Any
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, a polite end, and a terminal or an ssh connection that is gone."""
+"""Ctrl-C, a request to end, and a closed terminal or ssh connection."""
 
 
 @contextmanager
-def put_off() -> Iterator[Iterable[int]]:
-    """Let interrupts wait until the end of this; what was put off before."""
+def delay_interrupts() -> Iterator[Iterable[int]]:
+    """Block interrupts until the end of the `with` block; yields the signals that were blocked before."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
     try:
         yield before
@@ -22,10 +22,11 @@ def put_off() -> Iterator[Iterable[int]]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class Heed:
-    """The first interrupt raises KeyboardInterrupt with its number; every further one only calls `again`.
+class InterruptHandler:
+    """The first interrupt raises KeyboardInterrupt with its signal number; every further one only calls `again`.
 
-    So whatever is done about the first one is done to its end. One that is ignored when it begins (`nohup`) stays so.
+    So the handling of the first interrupt is never broken off. A signal that is ignored at the start (`nohup`) stays
+    ignored.
     """
 
     def __init__(self, again: Callable[[], None]) -> None:
@@ -34,13 +35,13 @@ class Heed:
         self._before: dict[int, Any] = {}
 
     def over(self) -> None:
-        """Raise no more: what follows must not be broken off."""
+        """Stop raising: the code that follows must not be broken off."""
         self._armed = False
 
-    def __enter__(self) -> Heed:
+    def __enter__(self) -> InterruptHandler:
         for number in INTERRUPTS:
             if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._heed)
+                self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(
@@ -49,7 +50,7 @@ class Heed:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _heed(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._armed:
             self._armed = False
             raise KeyboardInterrupt(number)

@@ -1,16 +1,17 @@
-"""The launcher: starts a coordinator, servers and workers, says what becomes of each, and leaves nothing behind.
+"""The launcher starts a coordinator, servers and workers, reports how each ends, and leaves no process behind.
 
-1. Every child is killed by the kernel when the launcher dies, however it dies. What a child has started, and not sent
-   into a session of its own, is killed when the child ends, or, if the launcher was killed, by the coordinator.
-2. A worker that dies by a signal is one line; the run goes on. A worker that fails (an exit code above 0), or is
-   refused because it asks for nonsense, ends the run, and so does a server that is lost (outcome.py). Workers that have
-   joined another run fail alone.
-3. The run has ended well if a worker has, none has failed, and no server was lost while it was needed.
-4. A worker that has been stopped for longer than the patience counts as dead: the end of the run does not wait for it.
-5. Whoever is to end is told so by the coordinator, then by SIGTERM, then killed, with time to heed each.
-6. Servers that have joined another run stay until it ends. If this launcher is asked to end before, or a worker of its
-   own fails, they leave: they are asked by SIGTERM, and waited for until the others have taken over. A second interrupt
-   does not wait, and costs that run what they hold.
+1. The kernel kills every child when the launcher dies, for whatever reason. When a child ends, the launcher (or the
+   coordinator, if the launcher was killed) kills the processes that it has started, unless they have left its session.
+2. If a signal kills a worker, the launcher prints one line and the run goes on. The run ends if a worker fails (exit
+   code above 0), if a worker is refused because its settings are invalid, or if a server is lost (outcome.py). A worker
+   that joined another run does not end that run when it fails.
+3. The run succeeded if a worker ended with exit code 0, none failed, and no server was lost while it was needed.
+4. A worker that is stopped (SIGSTOP) for longer than SYNCLINE_PATIENCE counts as dead: the launcher does not wait for
+   it at the end.
+5. To end a process, the coordinator tells it, then the launcher sends SIGTERM, then SIGKILL, each after a grace period.
+6. Servers that joined another run stay until it ends. They leave early if this launcher is interrupted or one of its
+   workers fails: the launcher sends SIGTERM and waits until other servers have taken over their parameters. A second
+   interrupt does not wait; the run then loses those parameters and ends.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from time import monotonic
 from syncline.engines.launch.child import Child, inherited
 from syncline.engines.launch.children import Children
 from syncline.engines.launch.coordinator_link import CoordinatorLink, reach
-from syncline.engines.launch.outcome import RunOutcome, without
+from syncline.engines.launch.outcome import RunOutcome, coordinator_died
 from syncline.engines.launch.plan import Plan
 from syncline.engines.net import addresses, keys
 from syncline.engines.net.control import (
@@ -50,19 +51,19 @@ from syncline.engines.process_state import Stopped, host, patience, state_of
 from syncline.errors import RunError, SynclineError, UsageError
 
 GRACE = 5.0
-"""Seconds that a process has to end by itself after it was told to."""
+"""Seconds that a process has to end by itself after the coordinator told it to."""
 
 LAST_GRACE = 2.0
-"""Seconds that it has after SIGTERM."""
+"""Seconds that a process has to end after SIGTERM."""
 
 HOLD = 1.0
-"""Seconds that a lost worker's process has to end, and so to tell why."""
+"""Seconds that the launcher waits for the process of a lost worker to end, since its exit code explains the loss."""
 
 Line = Callable[[str, str], None]
-"""What is done with a line that a process has written: (name, text)."""
+"""Called with each line of output of a process: (name, text)."""
 
 Beat = Callable[[Pulse], None]
-"""What is done when a worker says how far it is."""
+"""Called when a worker reports its progress."""
 
 
 class Launcher:
@@ -81,12 +82,12 @@ class Launcher:
         self.figures: list[Figures] = []
         self.address = ""
         self.failure: SynclineError | None = None
-        """Why the run has not ended well, when it is over."""
+        """Why the run failed; None while it runs, or if it succeeded."""
         self._outcome = RunOutcome(plan.joins)
         self._hurry = False
         self._welcome = False
         self._named = False
-        """Workers that have joined another run have its numbers."""
+        """True once the run that was joined has given its numbers to our processes."""
         self._began = monotonic()
         self._stopped = Stopped()
         self._look = 0.0
@@ -94,7 +95,7 @@ class Launcher:
     # The start.
 
     def start(self) -> None:
-        """Start everything."""
+        """Start all processes."""
         self.open()
         extra = {"PYTHONUNBUFFERED": "1", **self._threads()}
         for number in range(self._plan.workers):
@@ -103,12 +104,12 @@ class Launcher:
             self.workers.append(child)
 
     def open(self) -> None:
-        """Start all but the workers, or find the run that they join."""
+        """Start all processes but the workers, or connect to the run that they join."""
         plan = self._plan
         self.wiring = replace(plan.wiring, run="" if plan.joins else secrets.token_hex(16))
         if not plan.joins:
             self._start_coordinator()
-        self._attend()
+        self._connect()
         for number in range(plan.server_count):
             command = [sys.executable, "-m", "syncline.engines.server", *([] if plan.joins else [str(number)])]
             self.servers.append(self._spawn(f"server{number}", command, lean()))
@@ -125,22 +126,25 @@ class Launcher:
         self.wiring = replace(self.wiring, coordinator=said[0])
         self.address = said[1].strip("-")
 
-    def _attend(self) -> None:
-        """Connect to the coordinator, as the launcher of its run or as the agent of those who join it."""
+    def _connect(self) -> None:
+        """Connect to the coordinator, as the launcher of its run or as the agent of processes that join it."""
         role = "agent" if self._plan.joins else "launcher"
         hello = Hello(self.wiring.run, role, pid=os.getpid(), host=host())
         link = reach(self._plan.places or (self.wiring.coordinator,), self.wiring, hello)
         self._link, self.wiring = link, link.wiring
-        self._children.watch(link.fileno(), self._hear)
+        self._children.watch(link.fileno(), self._receive)
         until = monotonic() + CONNECT_SECONDS
         while not self._welcome:
             self._turn(0.1)
             if self._outcome.over is not None:
                 raise RunError(self._outcome.over)
             if link.gone:
-                raise RunError(f"{self.wiring.coordinator} has closed the connection; {keys.CLOSED}")
+                raise RunError(f"{self.wiring.coordinator} closed the connection; {keys.CLOSED}")
             if monotonic() > until:
-                raise RunError(f"{self.wiring.coordinator} does not answer as a coordinator would")
+                raise RunError(
+                    f"{self.wiring.coordinator} accepts connections but does not answer as a coordinator; "
+                    "check the address and port"
+                )
 
     def _spawn(
         self,
@@ -150,7 +154,7 @@ class Launcher:
         wiring: Wiring | None = None,
         unless: Mapping[str, str] | None = None,
     ) -> Child:
-        """Start a process; `unless`: variables for it, unless the user has set them."""
+        """Start a process; `unless` has variables for it that the user's environment overrides."""
         outside = inherited(unless or {}, os.environ, self._plan.environment)
         environment = {**outside, **(extra or {}), **(wiring or self.wiring).environment()}
         child = self._children.start(name, command, environment, answers=name == "coordinator")
@@ -159,69 +163,72 @@ class Launcher:
         return child
 
     def _threads(self) -> dict[str, str]:
-        """Workers share the cores, unless the user has other plans."""
+        """Divide the cores among the workers, unless the user has set the number of threads."""
         share = share_of_cores(self._plan.workers, {**os.environ, **self._plan.environment})
         for variable, threads in share.items():
-            self._line("syncline", f"{variable}={threads} for each worker; set it yourself to choose another")
+            self._line("syncline", f"{variable}={threads} for each worker; set {variable} to choose another number")
         return share
 
     def reachable(self) -> str:
-        """Where workers of other hosts can join."""
+        """The address at which workers of other hosts can join."""
         address = addresses.parse(self.address, "--listen")
         return str(addresses.Address(addresses.own_address_for(address.host), address.port))
 
     # The run.
 
     def wait(self) -> int:
-        """Let it run to its end; the exit code, and `failure` says why it is not 0."""
+        """Wait until the run ends; return the exit code. If it is not 0, `failure` says why."""
         while self._outcome.over is None and any(self._runs(worker) for worker in self.workers):
             self._turn(0.2)
         if self._plan.joins:
-            self._serve_on()
+            self._wait_for_servers()
         elif self._outcome.over is None and any(worker.code == 0 for worker in self.workers):
             self._collect()
         if self._outcome.over is not None:
             self._drain(GRACE)
             self._signal(signal.SIGTERM)
             self._drain(LAST_GRACE)
-        if self._nobody_came():
-            self._note("no worker connected: the program has ended without taking part in the run")
+        if self._no_worker_connected():
+            self._note("no worker connected: the program ended without using Syncline")
             return 0
         self.failure = self._outcome.judge(self.workers, self.coordinator)
         return 0 if self.failure is None else 2 if isinstance(self.failure, UsageError) else 1
 
-    def _serve_on(self) -> None:
-        """Servers that have joined stay until the run ends, unless one of ours has failed."""
+    def _wait_for_servers(self) -> None:
+        """Let the servers that joined serve until the run ends, or leave at once if a worker of ours failed."""
         if self._outcome.failed:
-            self._leave()
+            self._withdraw_servers()
         while self._outcome.over is None and any(server.code is None for server in self.servers):
             self._turn(0.2)
 
-    def _leave(self) -> None:
-        """Let the servers that have joined hand over what they hold, and wait until they have."""
+    def _withdraw_servers(self) -> None:
+        """Let the servers that joined hand over their parameters, and wait until they have done so."""
         for server in self.servers:
             server.signal(signal.SIGTERM)
         if any(server.code is None for server in self.servers):
-            self._note("the servers hand over what they hold; interrupt again to end at once, at the cost of the run")
+            self._note(
+                "the servers hand over their parameters; interrupt again to end at once: "
+                "the run that you joined then loses these parameters and ends"
+            )
         while not self._hurry and not self._gone() and any(server.code is None for server in self.servers):
             self._turn(0.1)
 
     def _gone(self) -> bool:
-        """Has the run ended that was joined?"""
+        """Return True if the run that was joined has ended."""
         return self._link is None or self._link.gone
 
     def serve(self, wanted: Callable[[], bool]) -> None:
-        """For workers that somebody else has started: go on for as long as this holds, then let everything end."""
+        """Serve workers that another launcher has started: run while `wanted()` is true, then let everything end."""
         while self._outcome.over is None and wanted():
             self._turn(0.2)
         if self._outcome.over is None:
             self._collect()
 
-    def _nobody_came(self) -> bool:
-        return not self.figures and self._outcome.nobody_came(self.workers, self.servers)
+    def _no_worker_connected(self) -> bool:
+        return not self.figures and self._outcome.no_worker_connected(self.workers, self.servers)
 
     def _runs(self, worker: Child) -> bool:
-        """Has this worker not ended, nor been stopped for longer than the patience?"""
+        """Return False if this worker has ended, or has been stopped for longer than SYNCLINE_PATIENCE."""
         if worker.code is not None:
             return False
         stopped = self._stopped.seconds(worker.pid, monotonic()) > self._patience
@@ -232,36 +239,36 @@ class Launcher:
         self._children.turn(seconds)
         for child in self._children.ended():
             self._ended(child)
-        self._tell_seen()
+        self._report_lost()
         if self._plan.joins and monotonic() > self._look:
             self._look = monotonic() + 0.5
-            self._watch()
+            self._report_stopped()
 
-    def _watch(self) -> None:
-        """Tell the coordinator, which is on another host, of workers and servers that are stopped."""
+    def _report_stopped(self) -> None:
+        """Tell the coordinator, which runs on another host, which workers and servers are stopped."""
         for child in (*self.workers, *self.servers):
             seconds = self._stopped.seconds(child.pid, monotonic())
             if seconds:
                 self._tell(Frozen(host(), child.pid, seconds))
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         link = self._link
         if link is None or link.gone:
             return
-        for message in link.hear():
-            self._heard(message)
+        for message in link.receive():
+            self._handle(message)
         if link.gone:
             self._children.forget(link.fileno())
             link.close()
 
-    def _heard(self, message: Frame) -> None:
+    def _handle(self, message: Frame) -> None:
         match message:
             case Abort(reason) | Refused(reason):
                 self._outcome.heard(reason)
             case Figures():
                 self.figures.append(message)
             case Seen():
-                self._saw(message)
+                self._handle_seen(message)
             case Pulse() if self._beat is not None:
                 self._beat(message)
             case Ended():
@@ -269,8 +276,11 @@ class Launcher:
             case Welcome():
                 self._welcome = True
 
-    def _saw(self, seen: Seen) -> None:
-        """The coordinator has lost a worker; if it is one of ours, wait: how its process ends tells more."""
+    def _handle_seen(self, seen: Seen) -> None:
+        """The coordinator reports a lost, refused or joined process.
+
+        If a worker of ours is lost, wait for the end of its process, which explains the loss better.
+        """
         if seen.usage:
             self._outcome.refused = self._outcome.refused or seen
             if not self._plan.joins:
@@ -278,7 +288,7 @@ class Launcher:
         if seen.usage or self._outcome.over is not None:
             return
         if seen.pid:
-            self._name(seen)
+            self._rename(seen)
             return
         ours = [each for each in self.workers if (seen.role, each.name) == ("worker", f"w{seen.number}")]
         child = ours[0] if ours and (self._named or not self._plan.joins) else None
@@ -289,10 +299,10 @@ class Launcher:
             child.frozen = True
             self._note(what)
         elif not child.code:
-            child.seen = monotonic(), what
+            child.lost = monotonic(), what
 
-    def _name(self, seen: Seen) -> None:
-        """One of ours has joined the run, and has a number there."""
+    def _rename(self, seen: Seen) -> None:
+        """A process of ours has joined the run; name it by its number there."""
         for child in self.workers:
             if child.pid == seen.pid:
                 child.name = f"w{seen.number}"
@@ -301,39 +311,39 @@ class Launcher:
             if child.pid == seen.pid:
                 child.name = f"server{seen.number}"
 
-    def _tell_seen(self) -> None:
+    def _report_lost(self) -> None:
         for child in self.workers:
-            if child.seen is not None and (child.code == 0 or monotonic() > child.seen[0] + HOLD):
-                self._note(child.seen[1])
-                child.seen = None
+            if child.lost is not None and (child.code == 0 or monotonic() > child.lost[0] + HOLD):
+                self._note(child.lost[1])
+                child.lost = None
 
     def _say(self, child: Child, text: str) -> None:
-        """A line that a process has written; servers that nobody needed have nothing to say."""
-        if child in self.workers or not self._nobody_came():
+        """Pass on a line of output; the output of servers is dropped if no worker connected."""
+        if child in self.workers or not self._no_worker_connected():
             self._line(child.name, text)
 
     def _ended(self, child: Child) -> None:
-        """A process is over: what does that mean for the run?"""
+        """Handle the end of a process: report it, and decide whether it ends the run."""
         worker = child in self.workers
         if worker and not self._plan.joins:
             self._tell(Seen("worker", self.workers.index(child), 0, child.end.partition(" ")[2], pid=child.pid))
         if not child.code:
             return
-        self._hear()
-        child.seen = None
+        self._receive()
+        child.lost = None
         outcome, fatal = self._outcome, self._outcome.is_fatal(child, worker)
         cause = f"{child.end} after {self._seconds()}"
         if outcome.over is not None:
-            if fatal and child.code < 0 and not outcome.known:  # the coordinator knows that it is lost, but not how
+            if fatal and child.code < 0 and not outcome.known:  # the coordinator knows that it is lost, but not why
                 self._fail(cause)
         elif fatal and not self._plan.joins:
-            self._fail(without(self.coordinator) or cause)
+            self._fail(coordinator_died(self.coordinator) or cause)
         else:
             self._note(child.end)
             outcome.failed = outcome.failed or (cause if fatal else None)
 
     def _fail(self, reason: str) -> None:
-        """The run is over, and everyone is told."""
+        """End the run for this reason, and tell the coordinator, which tells all processes."""
         self._outcome.found(reason)
         self._tell(Abort(reason))
 
@@ -348,7 +358,7 @@ class Launcher:
             self._link.tell(message)
 
     def _collect(self) -> None:
-        """Ask for the servers' figures, and let everything end by itself: the coordinator knows for whom to wait."""
+        """Ask for the servers' figures and let all processes end; the coordinator decides which ones to wait for."""
         self._tell(Stop())
         assert self._link is not None
         while self._outcome.over is None and not self._link.gone:
@@ -360,7 +370,7 @@ class Launcher:
     # The end.
 
     def _drain(self, seconds: float) -> None:
-        """Give the workers so long to end."""
+        """Wait up to this many seconds for the workers to end."""
         until = monotonic() + seconds
         while monotonic() < until and not self._hurry and any(self._runs(worker) for worker in self.workers):
             self._turn(0.1)
@@ -370,19 +380,19 @@ class Launcher:
             worker.signal(number)
 
     def interrupt(self, number: int = signal.SIGINT) -> None:
-        """Ask the workers to end, and wait for a moment."""
+        """Ask the workers to end, and wait up to the grace period."""
         self._outcome.found("interrupted")
         self._signal(signal.SIGTERM if number == signal.SIGHUP else number)
         self._drain(GRACE)
         if self._plan.joins:
-            self._leave()
+            self._withdraw_servers()
 
     def hurry(self) -> None:
-        """Wait for nobody any more."""
+        """Stop waiting for processes to end."""
         self._hurry = True
 
     def stop(self) -> None:
-        """End every process that is left, and everything it has started."""
+        """Kill every remaining process and the processes that it has started."""
         self._children.stop()
         if self._link is not None:
             self._link.close()

@@ -1,18 +1,18 @@
-"""What a process writes, cut into lines as it comes."""
+"""Split the output of a process into lines as it arrives."""
 
 from __future__ import annotations
 
 MOST = 1 << 16
-"""Bytes of a line that are kept until its end comes; a longer one is shown in pieces."""
+"""The longest line in bytes that is buffered until it ends; a longer line is shown in pieces."""
 
 
 class Lines:
-    """Cuts a stream at newlines and at carriage returns, which is how a progress bar ends each of its states."""
+    """Splits a stream at newlines and at carriage returns, since a progress bar ends each state with one."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
         self._returned = False
-        """A carriage return has just ended a line: a newline after it ends no further one."""
+        """A carriage return has just ended a line; a newline right after it belongs to the same line end."""
 
     def feed(self, data: bytes) -> list[str]:
         """The lines that these bytes complete."""
@@ -25,12 +25,12 @@ class Lines:
             while len(self._rest) > MOST:
                 found.append(self._cut(MOST))
             self._returned = piece.endswith(b"\r") and bool(self._rest)
-            if self._returned or piece.endswith(b"\n"):  # a bar begins with a return: that is no empty line
+            if self._returned or piece.endswith(b"\n"):  # a return alone is not an empty line: a bar begins with one
                 found.append(self._cut(len(self._rest)))
         return found
 
     def end(self) -> list[str]:
-        """The stream is over: what is left of it."""
+        """The rest of the stream after its end."""
         return [self._cut(len(self._rest))] if self._rest else []
 
     def _cut(self, size: int) -> str:

@@ -1,4 +1,4 @@
-"""How a run ends: what is fatal to it, and what is said of it when it is over."""
+"""The outcome of a run: which events end it, and the error that is reported when it is over."""
 
 from __future__ import annotations
 
@@ -10,57 +10,61 @@ from syncline.errors import RunError, SynclineError, UsageError
 
 
 class RunOutcome:
-    """Collects what happens to a run; `alone`: its workers have joined another run, which goes on whatever they do."""
+    """Records what happens to a run; with `alone=True` its workers joined another run, which goes on without them."""
 
     def __init__(self, alone: bool) -> None:
         self._alone = alone
         self.over: str | None = None
-        """Why the run is over before its workers are done."""
+        """Why the run ended before its workers were done."""
         self.known = False
-        """That was found here, and not only heard."""
+        """True if this launcher found that cause, False if the coordinator reported it."""
         self.refused: Seen | None = None
-        """A worker was refused because what it asks for makes no sense."""
+        """The worker that was refused because its settings are invalid."""
         self.done = False
-        """Nobody trains any more; servers may go."""
+        """Training has ended; servers may end."""
         self.failed: str | None = None
-        """Of workers that have joined another run: which one failed."""
+        """Which of the workers that joined another run failed, and how."""
 
     def heard(self, reason: str) -> None:
-        """The coordinator says that the run is over."""
+        """The coordinator reports that the run is over, for this reason."""
         self.over = self.over or reason
 
     def found(self, reason: str) -> None:
-        """It is over, and this is the cause."""
+        """This launcher found that the run is over, for this reason."""
         self.over, self.known = reason, True
 
     def is_fatal(self, child: Child, worker: bool) -> bool:
-        """Whether the end of this process, which was not a good one, ends the run.
+        """Return True if the failure of this process ends the run.
 
-        A worker that dies by a signal, or is out already because it was stopped, is survivable; an exception is not.
+        The run survives a worker that was killed by a signal, or was removed because it was stopped. It does not
+        survive an exception in a worker.
         """
         assert child.code
         if worker:
             return child.code > 0 and not child.frozen
         return child.name != "coordinator" and not self.done
 
-    def nobody_came(self, workers: Sequence[Child], servers: Sequence[Child]) -> bool:
-        """Have all workers ended well, without a run? Then the coordinator has said so, and lost no server."""
+    def no_worker_connected(self, workers: Sequence[Child], servers: Sequence[Child]) -> bool:
+        """Return True if all workers succeeded without connecting to the run.
+
+        Then the coordinator has ended the run, and no server was lost.
+        """
         lost = any(server.code is not None and server.code < 0 for server in servers)
         well = bool(workers) and all(worker.code == 0 for worker in workers)
         return well and self.over is not None and not self.known and not lost
 
     def judge(self, workers: Sequence[Child], coordinator: Child | None) -> SynclineError | None:
-        """What went wrong, now that everything is over."""
+        """The error of the run, after all processes have ended; None if it succeeded."""
         refused, reason = self.refused, self.over or self.failed
         if refused is not None and (self.failed or not self._alone):
             return UsageError(f"{refused.role} {refused.number}", refused.what)
         if reason is None and workers and not any(worker.code == 0 for worker in workers):
-            reason = without(coordinator) or "no worker has ended well"
+            reason = coordinator_died(coordinator) or "no worker ended with exit code 0"
         return None if reason is None else RunError(reason)
 
 
-def without(coordinator: Child | None) -> str | None:
-    """What there is to say if the coordinator has died."""
+def coordinator_died(coordinator: Child | None) -> str | None:
+    """The reason to report if the coordinator has died; None if it has not."""
     if coordinator is None or not coordinator.code:
         return None
-    return f"the {coordinator.end}, and without it nobody can join or leave"
+    return f"the {coordinator.end}; without it no process can join or leave the run"

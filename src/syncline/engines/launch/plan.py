@@ -1,4 +1,4 @@
-"""What is to be started, and whether it can be: what is wrong with a request is found here, before it runs."""
+"""The plan of a run, and all checks that can be made before anything starts."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ COMMAND_LINE = "command line"
 
 @dataclass(frozen=True)
 class Plan:
-    """A run on this host, or workers and servers that join a run elsewhere (`places` says where)."""
+    """A run on this host, or workers and servers that join a run at the addresses in `places`."""
 
     command: Sequence[str]
-    """The worker's program."""
+    """The program of a worker."""
     workers: int = 2
     servers: int | None = None
     """None: as many as the strategy has by itself; with `places`, none."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """What the command line says."""
+    """The settings on the command line."""
     wiring: Wiring = Wiring()
     port: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)
-    """What the experiment file says; the command line beats it."""
+    """The settings in the experiment file; the command line overrides them."""
     file: str = "file"
     """The name of that file."""
     log_dir: str = ""
     places: tuple[str, ...] = ()
-    """Where the run may be that is to be joined: all addresses of its host."""
+    """The addresses at which the run to join may listen: all addresses of its host."""
 
     @property
     def joins(self) -> bool:
@@ -46,7 +46,7 @@ class Plan:
 
     @property
     def layers(self) -> dict[str, dict[str, str]]:
-        """What the user has said, and where; the first beats the second."""
+        """The user's settings by origin; the first origin overrides the second."""
         return {COMMAND_LINE: dict(self.settings), self.file: dict(self.config)}
 
     @property
@@ -62,7 +62,7 @@ class Plan:
         return strategy_of({key: word for key, (word, _) in self.settled().items()}, self.servers)
 
     def settled(self) -> dict[str, tuple[str, str]]:
-        """Every setting and where it came from, as far as is known before the program speaks."""
+        """Every setting with its origin, as far as known before the program calls Syncline."""
         try:
             return settle(self.layers, self.servers, self.workers)
         except UsageError as error:
@@ -76,18 +76,18 @@ class Plan:
 
 
 def checked(plan: Plan, listen: str | None = None, join: str | None = None, *, dry: bool = False) -> Plan:
-    """The plan with its addresses and keys, or a `UsageError` that names the option; `dry`: no key is made."""
+    """The plan with its addresses and keys, or a `UsageError` that names the option; with `dry=True` no key is made."""
     least = 1 if join is None else 0
     if plan.workers < least:
-        raise UsageError("--workers", f"at least {least}, not {plan.workers}")
+        raise UsageError("--workers", f"must be at least {least}, not {plan.workers}")
     if plan.servers is not None and plan.servers < least:
-        raise UsageError("--servers", f"at least {least}, not {plan.servers}")
+        raise UsageError("--servers", f"must be at least {least}, not {plan.servers}")
     if not plan.workers and not plan.servers:
-        raise UsageError("--workers", "0 without --servers brings nobody; bring at least one of either")
+        raise UsageError("--workers", "is 0, and --servers is 0 too; start at least one worker or server")
     if plan.wiring.lane and plan.wiring.lane not in LANES:
-        raise UsageError("--lane", f"{plan.wiring.lane!r} is none of {', '.join(LANES)}")
+        raise UsageError("--lane", f"must be one of {', '.join(LANES)}, not {plan.wiring.lane!r}")
     if listen is not None and join is not None:
-        raise UsageError("--join", "and --listen exclude each other: a run listens, and others join it")
+        raise UsageError("--join", "cannot be used with --listen: one host listens, and the others join it")
     if join is not None:
         return _joining(plan, join)
     strategy = plan.strategy
@@ -102,11 +102,11 @@ def _joining(plan: Plan, join: str) -> Plan:
     given |= {"--config": plan.config, "--trace": plan.wiring.trace}
     for option, there in given.items():
         if there:
-            raise UsageError(option, "is the run's own affair; leave it out with --join")
+            raise UsageError(option, "is a setting of the run that you join; leave it out with --join")
     found = addresses.resolve(join, "--join")
     for address in found:
         if not address.port or address.host in addresses.SOMEWHERE or address.name:
-            raise UsageError("--join", f"{join} is no place to go; take the line that the run has printed")
+            raise UsageError("--join", f"{join!r} is not a usable address; copy the one that --listen printed")
         context_for(address.host, plan.wiring, server=False)
     return replace(plan, places=tuple(map(str, found)))
 
@@ -116,9 +116,9 @@ def _listening(plan: Plan, listen: str, dry: bool) -> Plan:
     wiring = replace(plan.wiring, listen=address.host)
     key = Path(wiring.key_file) if wiring.key_file else None
     if key is None and not addresses.is_loopback(address) and not wiring.insecure:
-        right = "name one with --key-file FILE (it is made if it is not there)"
+        right = "add --key-file FILE (the file is made if it does not exist)"
         raise UsageError(
-            "--listen", f"{address} is not loopback, and off loopback nothing talks without a key: {right}"
+            "--listen", f"{address} is not a loopback address, and connections between hosts need a key file: {right}"
         )
     if key is not None and not key.exists() and not addresses.is_loopback(address) and not wiring.insecure:
         if dry:
@@ -129,7 +129,7 @@ def _listening(plan: Plan, listen: str, dry: bool) -> Plan:
 
 
 def _first_free(found: Sequence[Address]) -> Address:
-    """The first of these addresses where this host can listen; the coordinator will, in a moment."""
+    """The first of these addresses at which this host can listen; the coordinator will listen there."""
     for address in found[:-1]:
         try:
             addresses.listen(address, "--listen").close()

@@ -1,8 +1,8 @@
-"""Where a node listens, and sockets that lead there.
+"""Addresses at which nodes listen, and the sockets for them.
 
-An address is numeric: what a host name means differs from host to host and from day to day, so a name that a user gives
-is looked up once, at the start (`resolve`), and what nodes tell each other is what it stood for. Nodes of one host meet
-at a Unix socket in the abstract namespace, which leaves no file behind and ends with its process.
+An address is numeric, since a host name can resolve differently on each host and over time. `resolve` looks up a name
+that the user gives once, at the start; nodes exchange only numeric addresses. Nodes of one host connect through a Unix
+socket in the abstract namespace, which leaves no file behind and ends with its process.
 """
 
 from __future__ import annotations
@@ -22,35 +22,37 @@ import msgspec
 from syncline.errors import UsageError
 
 BACKLOG = 1024
-"""How many may wait to be accepted."""
+"""How many connections may wait to be accepted."""
 
 EXAMPLE = "give an address such as 192.0.2.7:7070"
 
 KEEPALIVE_IDLE = 5
-"""Seconds of silence before the kernel asks the peer's kernel, which answers also while the peer's process computes."""
+"""Seconds without traffic before the kernel sends a keepalive probe. The peer's kernel answers, also while the peer's
+process computes."""
 
 KEEPALIVE_INTERVAL = 2
-"""Seconds between two such questions: some may get lost on a poor network."""
+"""Seconds between two probes; some may get lost on a poor network."""
 
 KEEPALIVE_COUNT = 5
-"""Questions without an answer before a host is gone.
+"""Probes without an answer before the connection is closed.
 
-There is no limit on how long sent data may wait (TCP_USER_TIMEOUT): Linux would count a full buffer at the other end as
-well, and so take a peer that computes for one that is dead. The connection to the coordinator is mostly silent, so that
-one finds out.
+TCP_USER_TIMEOUT, which limits how long sent data may stay unacknowledged, is not used: Linux also counts the time
+during which the peer's receive buffer is full, so a peer that computes would count as dead. The connection to the
+coordinator is mostly idle, so keepalive finds a dead host there.
 """
 
 _NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]*", re.IGNORECASE)
 
 SOMEWHERE = {"0.0.0.0": "192.0.2.1", "::": "2001:db8::1"}
-"""For each address that means "all of ours", one far away (reserved for documentation: nothing is ever sent there)."""
+"""For each wildcard address, a remote address to look up a route. These are reserved for documentation, and nothing is
+sent there."""
 
 SIOCGIFADDR = 0x8915
-"""Linux: ask for the IPv4 address of an interface."""
+"""Linux ioctl: get the IPv4 address of an interface."""
 
 
 class Address(msgspec.Struct, frozen=True):
-    """A numeric host and a port (0: any), or the name of a Unix socket in the abstract namespace of this host."""
+    """A numeric host and a port (0: chosen by the system), or the name of an abstract Unix socket on this host."""
 
     host: str = ""
     port: int = 0
@@ -63,26 +65,26 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class Credentials(NamedTuple):
-    """The process at the other end of a Unix socket when it connected or began to listen, and its user."""
+    """The process and user at the other end of a Unix socket, when it connected or began to listen."""
 
     pid: int
     uid: int
 
 
 def parse(text: str, option: str) -> Address:
-    """The address that `str` writes: `192.0.2.7:7070`, `[::1]:7070`, `@name`."""
+    """Parse an address as `str` writes it: `192.0.2.7:7070`, `[::1]:7070` or `@name`."""
     if text.startswith("@") and len(text) > 1:
         return Address(name=text[1:])
     host, colon, port = text.rpartition(":")
     if not colon:
         raise UsageError(option, f"{text!r} has no port; {EXAMPLE}, or port 0 to let the system choose")
     if not host:
-        raise UsageError(option, f"{text!r} has no host; 0.0.0.0{text} stands for all addresses of this host")
+        raise UsageError(option, f"{text!r} has no host; use 0.0.0.0{text} for all addresses of this host")
     return Address(_host(host, text, option), _port(port, text, option))
 
 
 def resolve(text: str, option: str) -> list[Address]:
-    """The addresses that a user means by `host:7070`: those of the name, in the system's order, or the one it is."""
+    """Look up the addresses of `host:7070` if the host is a name, in the system's order; else parse the address."""
     host, _, port = text.rpartition(":")
     if not _is_name(host):
         return [parse(text, option)]
@@ -90,13 +92,16 @@ def resolve(text: str, option: str) -> list[Address]:
     try:
         found = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else "that is no host name"
-        raise UsageError(option, f"there is no address for the name {host!r}: {why}; {EXAMPLE}") from None
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is not a host name"
+        raise UsageError(option, f"cannot look up the host name {host!r}: {why}; {EXAMPLE}") from None
     return [Address(host, number) for host in dict.fromkeys(str(where[0]) for *_, where in found)]
 
 
 def _is_name(host: str) -> bool:
-    """Could this be a host name? Nothing that is, or is nearly, an address: a slip must not become another host."""
+    """Return True if this can be a host name, and False if it looks like an address.
+
+    A mistyped address must not be looked up as a name.
+    """
     last = host.rstrip(".").rpartition(".")[2]
     return _NAME.fullmatch(host) is not None and not last.isdigit() and not last.lower().startswith("0x")
 
@@ -108,7 +113,7 @@ def _host(host: str, text: str, option: str) -> str:
     except ValueError:
         raise UsageError(option, f"{host!r} is not an address; {EXAMPLE}") from None
     if bracketed != isinstance(found, IPv6Address):
-        right = "an IPv6 address goes in brackets, as in [::1]:7070; an IPv4 address does not"
+        right = "write an IPv6 address in brackets, as in [::1]:7070, and an IPv4 address without"
         raise UsageError(option, f"{text!r}: {right}")
     return str(found)
 
@@ -120,7 +125,7 @@ def _port(port: str, text: str, option: str) -> int:
 
 
 def is_loopback(address: Address) -> bool:
-    """Whether what is sent there stays on this host."""
+    """Return True if traffic to this address stays on this host."""
     if address.name:
         return True
     host: IPv4Address | IPv6Address = ip_address(address.host)
@@ -130,9 +135,9 @@ def is_loopback(address: Address) -> bool:
 
 
 def listen(address: Address, option: str) -> socket.socket:
-    """Listen on TCP; `address_of` tells the port that the system chose for port 0."""
+    """Listen on TCP; `address_of` returns the port that the system chose for port 0."""
     if address.name:
-        raise UsageError(option, f"{address} is the name of a socket on this host only; {EXAMPLE}")
+        raise UsageError(option, f"{address} is a Unix socket, which other hosts cannot reach; {EXAMPLE}")
     try:
         return socket.create_server(_target(address), family=_family(address))
     except OSError as error:
@@ -142,16 +147,19 @@ def listen(address: Address, option: str) -> socket.socket:
 def _why_not(error: OSError, address: Address) -> str:
     match error.errno:
         case errno.EADDRINUSE:
-            return f"port {address.port} of {address.host} is taken; port 0 lets the system choose a free one"
+            return f"port {address.port} of {address.host} is in use; use port 0 to let the system choose a free one"
         case errno.EADDRNOTAVAIL:
-            return f"{address.host} is not an address of this host; give one that is, or 0.0.0.0 for all of them"
+            return f"{address.host} is not an address of this host; use one that is, or 0.0.0.0 for all of them"
         case errno.EACCES:
-            return f"no permission to listen on {address}; take a port from 1024 up, or port 0 to let the system choose"
+            return f"no permission to listen on {address}; use a port from 1024 up, or port 0 to let the system choose"
     return f"cannot listen on {address}: {error.strerror or error}"
 
 
 def listen_unix() -> tuple[socket.socket, str]:
-    """Listen on this host under a random name; it is no secret (`/proc/net/unix`), so ask for `peer_credentials`."""
+    """Listen on a Unix socket with a random name.
+
+    The name is not secret (`/proc/net/unix` lists it), so check `peer_credentials`.
+    """
     name = f"syncline-{secrets.token_hex(16)}"
     listener = socket.socket(socket.AF_UNIX)
     try:
@@ -164,7 +172,7 @@ def listen_unix() -> tuple[socket.socket, str]:
 
 
 def address_of(listener: socket.socket) -> Address:
-    """Where a socket listens, with the port that the system chose."""
+    """The address at which a socket listens, with the port that the system chose."""
     bound = listener.getsockname()
     if listener.family == socket.AF_UNIX:
         return Address(name=bound[1:].decode())
@@ -172,7 +180,10 @@ def address_of(listener: socket.socket) -> Address:
 
 
 def connect(address: Address, timeout: float) -> socket.socket:
-    """A tuned connection, or OSError; it keeps `timeout` (seconds), so that a handshake after it is bounded as well."""
+    """Connect and set socket options; OSError if that fails.
+
+    The socket keeps `timeout` (seconds), so that a following TLS handshake is bounded as well.
+    """
     connection = socket.socket(_family(address))
     try:
         connection.settimeout(timeout)
@@ -186,7 +197,7 @@ def connect(address: Address, timeout: float) -> socket.socket:
 
 
 def _connect(connection: socket.socket, address: Address, timeout: float) -> None:
-    """Connect; a Unix socket whose queue is full says so at once instead of waiting, so wait for it here."""
+    """Connect. If the queue of a Unix socket is full, connect() fails at once instead of waiting, so retry here."""
     until = monotonic() + timeout
     while True:
         try:
@@ -194,18 +205,21 @@ def _connect(connection: socket.socket, address: Address, timeout: float) -> Non
             return
         except BlockingIOError:
             if monotonic() > until:
-                raise TimeoutError(errno.ETIMEDOUT, "too many are waiting to connect") from None
+                raise TimeoutError(errno.ETIMEDOUT, "too many processes are waiting to connect") from None
             sleep(0.02)
 
 
 def _check_not_ourselves(connection: socket.socket) -> None:
-    """Refuse a TCP connection to itself: what the kernel makes if nobody listens and it draws the port we want."""
+    """Refuse a TCP connection to itself.
+
+    The kernel makes one if no process listens there and it picks the target port as our own port.
+    """
     if connection.family != socket.AF_UNIX and connection.getsockname() == connection.getpeername():
-        raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there")
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "no process listens there")
 
 
 def peer_credentials(connection: socket.socket) -> Credentials:
-    """Which process of which user is at the other end of a Unix socket, by the word of the kernel."""
+    """The process and user at the other end of a Unix socket, as the kernel reports them."""
     assert connection.family == socket.AF_UNIX
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
     pid, uid, _ = struct.unpack("iII", raw)
@@ -213,7 +227,10 @@ def peer_credentials(connection: socket.socket) -> Credentials:
 
 
 def tune(connection: socket.socket) -> None:
-    """Send at once, and let the kernels find out whether a host is gone: a slow process is not a dead one."""
+    """Disable Nagle's algorithm and enable keepalive.
+
+    Keepalive is answered by the peer's kernel, so a slow process does not count as dead.
+    """
     if connection.family == socket.AF_UNIX:
         return
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -227,7 +244,7 @@ def tune(connection: socket.socket) -> None:
 
 
 def route_to(peer_host: str) -> str:
-    """Which of our addresses reaches that peer, by the kernel's routes; OSError if none does. Nothing is sent."""
+    """Our address on the kernel's route to that peer; OSError if there is no route. Nothing is sent."""
     peer = Address(peer_host, 9)
     with socket.socket(_family(peer), socket.SOCK_DGRAM) as probe:
         probe.connect(_target(peer))
@@ -235,7 +252,10 @@ def route_to(peer_host: str) -> str:
 
 
 def own_address_for(listening_host: str) -> str:
-    """The address to tell others: of "all of ours" the one towards the world, else any, else loopback."""
+    """The address at which other hosts can reach this listener.
+
+    For a wildcard address: the address on the default route, else that of any interface, else loopback.
+    """
     if listening_host not in SOMEWHERE:
         return listening_host
     try:
@@ -245,12 +265,12 @@ def own_address_for(listening_host: str) -> str:
 
 
 def _interface_address() -> str:
-    """The IPv4 address of the first interface that has one other than loopback: for networks without a way out."""
+    """The first IPv4 address of an interface that is not loopback; for networks without a default route."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             try:
                 raw = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()))
-            except OSError:  # it has none
+            except OSError:  # the interface has no IPv4 address
                 continue
             found = IPv4Address(raw[20:24])
             if not found.is_loopback:

@@ -1,8 +1,8 @@
-"""The key file: who holds it belongs to the run; who does not gets no further than the handshake.
+"""The key file. A process that has it can connect to the run; for any other process the TLS handshake fails.
 
-One PEM file holds a private key and its own certificate. Every host has the same file. Both sides of a connection show
-that certificate and accept that one only, in TLS 1.3; host names play no part. The launcher makes the file, the user
-copies it to the other hosts.
+The key file is one PEM file with a private key and its self-signed certificate. The launcher makes it, and the user
+copies it to the other hosts. Both sides of a connection present this certificate and accept only this one, with
+TLS 1.3. Host names are not checked.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from stat import S_IMODE, S_ISREG
 from syncline.errors import UsageError
 
 OPTION = "--key-file"
-"""The option that errors about a key file name."""
+"""The option that errors about the key file refer to."""
 
 OWNER_ONLY = 0o600
-"""Who may read the key file may join the run and read all of it."""
+"""The mode of the key file: a user who can read it can join the run and read all traffic."""
 
 SKEW = timedelta(days=1)
-"""A key is valid from this long before it is made: a host whose clock is slow may use it at once."""
+"""A key is valid from this long before it is made, so that a host with a slow clock can use it at once."""
 
 LIFETIME = timedelta(days=365)
-"""A key is valid for this long after it is made: longer than any run."""
+"""A key is valid for this long after it is made, which is longer than any run."""
 
 WRONG_KEY = f"the two sides have different keys: copy the launcher's key file to every host and name it with {OPTION}"
 NO_TLS = f"the peer does not speak TLS 1.3: start it with {OPTION}, or check that the address is right"
-PEER_HAS_NO_KEY = f"the peer showed no key: start it with {OPTION}"
-WE_HAVE_NO_KEY = f"the peer asks for a key: start this side with {OPTION}"
-EXPIRED = f"the key has expired ({LIFETIME.days} days after it was made): make a new key file, or set the clock right"
-TOO_EARLY = "the key is not valid yet: the clock of one host is more than a day slow; set it right"
-REFUSED = "the peer refused our key: give both sides the same key file, and see that both clocks are right"
+PEER_HAS_NO_KEY = f"the peer presented no key: start it with {OPTION}"
+WE_HAVE_NO_KEY = f"the peer requires a key: start this side with {OPTION}"
+EXPIRED = f"the key has expired ({LIFETIME.days} days after it was made): make a new key file, or correct the clock"
+TOO_EARLY = "the key is not valid yet: the clock of one host is more than a day slow; correct it"
+REFUSED = "the peer refused our key: give both sides the same key file, and check both clocks"
 CLOSED = "the peer closed the connection: it refused our key, does not speak TLS, or has stopped"
 TIMED_OUT = f"the peer did not answer in time: it is busy or gone, or was started without {OPTION}"
-NOBODY = "nobody listens there: check the address, and that the other side has started"
+NOT_LISTENING = "no process listens there: check the address, and that the other side has started"
 
 CERTIFICATE_NOT_YET_VALID = 9
 CERTIFICATE_HAS_EXPIRED = 10
-"""Two of OpenSSL's verify codes; any other says that the certificate is not ours."""
+"""Two of OpenSSL's verify codes; any other code means that the certificate is not ours."""
 
 REASONS = {
     "ALERT_UNKNOWN_CA": WRONG_KEY,
@@ -59,25 +59,25 @@ REASONS = {
     "UNSUPPORTED_PROTOCOL": NO_TLS,
     "ALERT_PROTOCOL_VERSION": NO_TLS,
 }
-"""The end of OpenSSL's name for a failure, and what it means here; the beginning changes between versions."""
+"""The end of OpenSSL's name for a failure, and its meaning here. The beginning of the name depends on the version."""
 
 
 def make_key_file(path: Path) -> None:
-    """Write a fresh key to a file that is new and, from its first moment, its owner's alone."""
+    """Write a new key to a new file, which only its owner can read from the moment it exists."""
     pem = fresh_key(datetime.now(UTC))
     try:
-        # O_EXCL: neither an existing file nor a link is ever written to.
+        # O_EXCL: never write to an existing file or through a link.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ONLY)
     except FileExistsError:
-        raise UsageError(OPTION, f"{path} exists already; name another file, or remove it if no run uses it") from None
+        raise UsageError(OPTION, f"{path} exists already; use another file, or remove it if no run uses it") from None
     except OSError as error:
-        raise UsageError(OPTION, f"{path} cannot be made: {_words(error)}") from error
+        raise UsageError(OPTION, f"cannot create {path}: {_reason(error)}") from error
     try:
         with open(descriptor, "wb") as file:
             file.write(pem)
     except OSError as error:
         path.unlink(missing_ok=True)
-        raise UsageError(OPTION, f"{path} cannot be written: {_words(error)}") from error
+        raise UsageError(OPTION, f"cannot write {path}: {_reason(error)}") from error
 
 
 def fresh_key(now: datetime) -> bytes:
@@ -92,7 +92,7 @@ def fresh_key(now: datetime) -> bytes:
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"syncline {serial:x}")])
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), serial, now - SKEW, now + LIFETIME)
-        # Not an authority: nothing that this key signs is accepted in its place.
+        # Not a certificate authority: certificates that this key signs are not accepted.
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
@@ -102,19 +102,19 @@ def fresh_key(now: datetime) -> bytes:
 
 
 def server_context(path: Path) -> ssl.SSLContext:
-    """TLS for the side that accepts: a peer without this key fails the handshake."""
+    """The TLS context of the side that accepts; a peer without this key fails the handshake."""
     context = _context(path, ssl.PROTOCOL_TLS_SERVER)
-    context.num_tickets = 0  # nobody resumes a connection, and a peer that only sends would leave tickets unread
+    context.num_tickets = 0  # connections are never resumed, and a peer that only sends would not read the tickets
     return context
 
 
 def client_context(path: Path) -> ssl.SSLContext:
-    """TLS for the side that connects; in TLS 1.3 it learns only at its first read that the other side refused it."""
+    """The TLS context of the side that connects; in TLS 1.3 it learns only at its first read that it was refused."""
     return _context(path, ssl.PROTOCOL_TLS_CLIENT)
 
 
 def explain(error: ssl.SSLError | OSError) -> str:
-    """What a failed connection or handshake means, and what to do, in one sentence; for either side."""
+    """A sentence that says why a connection or handshake failed and what to do; for either side."""
     match error:
         case ssl.SSLCertVerificationError():
             codes = {CERTIFICATE_NOT_YET_VALID: TOO_EARLY, CERTIFICATE_HAS_EXPIRED: EXPIRED}
@@ -122,24 +122,24 @@ def explain(error: ssl.SSLError | OSError) -> str:
         case ssl.SSLEOFError() | ssl.SSLZeroReturnError() | ConnectionResetError() | BrokenPipeError():
             return CLOSED
         case ssl.SSLError():
-            name = getattr(error, "reason", None) or ""  # what Python itself raises has none
+            name = getattr(error, "reason", None) or ""  # errors that Python itself raises have no reason
             known = (meaning for end, meaning in REASONS.items() if name.endswith(end))
-            return next(known, f"the TLS handshake failed: {name.lower().replace('_', ' ') or _words(error)}")
+            return next(known, f"the TLS handshake failed: {name.lower().replace('_', ' ') or _reason(error)}")
         case TimeoutError():
             return TIMED_OUT
         case ConnectionRefusedError():
-            return NOBODY
-    return f"the connection failed: {_words(error)}"
+            return NOT_LISTENING
+    return f"the connection failed: {_reason(error)}"
 
 
 def _context(path: Path, protocol: int) -> ssl.SSLContext:
     _check(path)
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # hosts go by address; what counts is the key
+    context.check_hostname = False  # hosts are identified by the key, not by name
     context.verify_mode = ssl.CERT_REQUIRED
     try:
-        context.load_cert_chain(path, password="")  # an empty one: never ask at the terminal
+        context.load_cert_chain(path, password="")  # an empty password, so that OpenSSL never prompts for one
         context.load_verify_locations(path)
     except OSError as error:
         raise _no_key(path) from error
@@ -147,26 +147,26 @@ def _context(path: Path, protocol: int) -> ssl.SSLContext:
 
 
 def _check(path: Path) -> None:
-    """Refuse what is not a readable file with one certificate, or what others could read or change."""
+    """Raise UsageError unless this is a readable file with one certificate that other users cannot read or change."""
     try:
         mode = path.stat().st_mode
         if not S_ISREG(mode):
             raise UsageError(OPTION, f"{path} is not a file")
         if mode & 0o077:
-            others = f"{path} is open to other users (mode {S_IMODE(mode):04o})"
+            others = f"{path} is accessible to other users (mode {S_IMODE(mode):04o})"
             raise UsageError(OPTION, f"{others}; run: chmod 600 {path}")
         certificates = path.read_bytes().count(b"-----BEGIN CERTIFICATE-----")
     except FileNotFoundError:
-        raise UsageError(OPTION, f"there is no file {path}; copy the launcher's key file to this host") from None
+        raise UsageError(OPTION, f"{path} does not exist; copy the launcher's key file to this host") from None
     except OSError as error:
-        raise UsageError(OPTION, f"{path} cannot be read: {_words(error)}") from error
+        raise UsageError(OPTION, f"cannot read {path}: {_reason(error)}") from error
     if certificates != 1:
         raise _no_key(path)
 
 
 def _no_key(path: Path) -> UsageError:
-    return UsageError(OPTION, f"{path} is not a key file as the launcher makes it; copy the launcher's file once more")
+    return UsageError(OPTION, f"{path} is not a key file made by the launcher; copy the launcher's key file again")
 
 
-def _words(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     return error.strerror or str(error)

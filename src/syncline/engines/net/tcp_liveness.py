@@ -1,8 +1,8 @@
-"""Has the host at the other end of a TCP connection fallen silent? Asked of the kernel, which hears acknowledgements.
+"""Detect a dead host at the other end of a TCP connection, from the acknowledgements that the kernel has seen.
 
-Keepalive finds a dead host only while nothing is under way; once something is, the kernel goes on sending it for a
-quarter of an hour. A live host acknowledges within a moment, also when its program computes and reads nothing: so
-something unacknowledged, and not one acknowledgement in all the time that we have looked, means that it is gone.
+Keepalive detects a dead host only while no data is in flight; data in flight is retransmitted for 15 minutes. A live
+host acknowledges data at once, even if its program computes and reads nothing. So if data is unacknowledged and no
+acknowledgement arrives within `LIMIT`, the host is gone.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import struct
 from syncline.engines.net.connection import Connection
 
 LIMIT = 15.0
-"""Seconds after which a host that acknowledges nothing is gone."""
+"""Seconds without an acknowledgement after which a host counts as gone."""
 
 _INFO = struct.Struct("8B13I")
 _PROBES, _UNACKED, _LAST_ACK = 3, 8 + 4, 8 + 12
-"""Where `tcp_info` says: probes of a full receiver, segments under way, milliseconds since the last acknowledgement."""
+"""Fields of `tcp_info`: zero-window probes, segments in flight, milliseconds since the last acknowledgement."""
 
 
 class TcpLiveness:
-    """Looks at connections now and then."""
+    """Checks connections; call `gone` at intervals."""
 
     def __init__(self, limit: float = LIMIT) -> None:
         self._limit = limit
         self._since: dict[Connection, float] = {}
 
     def gone(self, wire: Connection, now: float) -> bool:
-        """Has this peer acknowledged nothing for too long, of what waits to be?"""
+        """Return True if data has been in flight to this peer for too long without an acknowledgement."""
         if wire.sock.family == socket.AF_UNIX or wire.fileno() < 0:
             return False
         info = _INFO.unpack(wire.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size))

@@ -1,17 +1,17 @@
-"""How a process finds the others: the launcher's wiring, carried in the environment.
+"""How a process finds the other processes of its run: the launcher passes the wiring in environment variables.
 
 SYNCLINE_RUN           the identity of the run
-SYNCLINE_COORDINATOR   where the coordinator listens: @NAME on this host, or ADDRESS:PORT
+SYNCLINE_COORDINATOR   the address of the coordinator: @NAME on this host, or ADDRESS:PORT
 SYNCLINE_WORKER        this worker's number
-SYNCLINE_LANE          shm, tcp, or empty: whichever fits the peer
+SYNCLINE_LANE          shm or tcp; empty: shm if the peer is on the same host and belongs to the same user, else tcp
 SYNCLINE_LISTEN        the address at which servers listen for workers of other hosts; empty: loopback
-SYNCLINE_KEY_FILE      the key; needed off loopback
-SYNCLINE_TRACE         a directory for traces, if they are wanted
-SYNCLINE_FOLDER        for workers: where the command was given; modules with parts of one's own may lie there
-SYNCLINE_INSECURE      not empty: no key is needed off loopback either
-SYNCLINE_PORT          for the coordinator only: the port at SYNCLINE_LISTEN; 0: any
+SYNCLINE_KEY_FILE      the key file; required for connections between hosts
+SYNCLINE_TRACE         the directory for traces; empty: no traces
+SYNCLINE_FOLDER        for workers: the working directory of the command, in which modules are searched as well
+SYNCLINE_INSECURE      not empty: connections between hosts need no key file
+SYNCLINE_PORT          for the coordinator only: the port at SYNCLINE_LISTEN; 0: chosen by the system
 
-The launcher sets these for its children, and passes none on that it finds in its own environment. One is the user's:
+The launcher sets these for its children, and does not pass on those in its own environment. The user may set one:
 
 SYNCLINE_PATIENCE      seconds for which a process may be stopped before it counts as dead (process_state.py)
 """
@@ -31,12 +31,12 @@ from syncline.engines.net.event_loop import EventLoop
 from syncline.errors import RunError, UsageError
 
 CONNECT_SECONDS = 5.0
-"""Whoever cannot be reached by then is named."""
+"""The timeout for connecting to a peer, in seconds."""
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """What the environment says; every field is a text."""
+    """The variables above; every field is a string."""
 
     run: str = ""
     coordinator: str = ""
@@ -53,7 +53,7 @@ class Wiring:
         return cls(**{each.name: environment.get(_variable(each.name), "") for each in fields(cls)})
 
     def environment(self) -> dict[str, str]:
-        """The same as variables, for a child."""
+        """The fields as environment variables, for a child process."""
         return {_variable(each.name): getattr(self, each.name) for each in fields(self) if getattr(self, each.name)}
 
 
@@ -62,7 +62,10 @@ def _variable(name: str) -> str:
 
 
 def listen(loop: EventLoop, wiring: Wiring, port: int = 0) -> tuple[str, str]:
-    """Listen on this host, and on TCP if others may come or all talk TCP; the name, and the address or nothing."""
+    """Listen on a Unix socket, and also on TCP if other hosts may join or the lane is tcp.
+
+    Returns (@NAME of the Unix socket, TCP address or "").
+    """
     unix, name = addresses.listen_unix()
     loop.listen(unix)
     if not wiring.listen and wiring.lane != "tcp":
@@ -74,11 +77,12 @@ def listen(loop: EventLoop, wiring: Wiring, port: int = 0) -> tuple[str, str]:
 
 
 def context_for(host: str, wiring: Wiring, *, server: bool) -> ssl.SSLContext | None:
-    """The key for connections with this host; None on loopback, which needs none, unless there is one."""
+    """The TLS context for connections with this host; None without a key file, which only loopback allows."""
     if not wiring.key_file:
         if addresses.is_loopback(Address(host, 0)) or wiring.insecure:
             return None
-        raise UsageError("--key-file", f"{host} is not loopback; off loopback nothing talks without a key")
+        problem = f"{host} is not a loopback address; connections between hosts need a key file"
+        raise UsageError("--key-file", problem)
     path = Path(wiring.key_file)
     return keys.server_context(path) if server else keys.client_context(path)
 
@@ -92,7 +96,7 @@ def connect_to(where: str, wiring: Wiring) -> Connection:
 
 
 def connect_coordinator(wiring: Wiring, hello: Hello) -> Connection:
-    """Connect to the coordinator and say who this is."""
+    """Connect to the coordinator and send `hello`."""
     try:
         wire = connect_to(wiring.coordinator, wiring)
         wire.send(hello)

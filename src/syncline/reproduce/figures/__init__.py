@@ -1,1 +1,1 @@
-"""The figures themselves, a file for each experiment of a paper."""
+"""The figures, one file per experiment of a paper."""

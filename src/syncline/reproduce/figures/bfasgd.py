@@ -1,4 +1,4 @@
-"""B-FASGD, figure 3: cost against copies actually made, and how far both kinds of copies can be reduced together."""
+"""B-FASGD, figure 3: validation cost against the number of transfers, and how far pushes and fetches can be reduced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUICK: Size = (4, 32, 4_000)
 """Clients, batch and updates."""
 
 ALLOWED = 1.1
-"""The final cost may be so many times that of fasgd without a gate."""
+"""The largest acceptable final cost, as a multiple of that of fasgd without a gate."""
 
 FETCHES = (0.0, 0.05, 0.1, 0.2)
 PUSHES = (0.02, 0.05, 0.1)
@@ -24,7 +24,7 @@ TOGETHER = (
     *((0.05, 0.05), (0.1, 0.1), (0.2, 0.1), (0.2, 0.2), (0.5, 0.1), (0.5, 0.2), (0.5, 0.4)),
     *((1.0, 0.1), (1.0, 0.2), (1.0, 0.4), (2.0, 0.2)),
 )
-"""Pushes and fetches."""
+"""(push, fetch) settings of the gate."""
 
 
 def _gate(push: float, fetch: float, on_skip: str = "accumulate") -> str:
@@ -39,7 +39,7 @@ def _runs(gates: Sequence[str], quick: bool) -> list[FigureRun]:
 
 
 def _shares(result: Result) -> tuple[float, float]:
-    """Of all updates that could be sent, and of all fetches that could be made, how many were."""
+    """The fraction of updates that were sent, and the fraction of fetches that were made."""
     report = result.report
     turns = result.curve[-1].iterations
     return 1 - report["pushes_skipped"] / turns, 1 - report["fetches_skipped"] / turns
@@ -62,7 +62,7 @@ def _numbers(results: Results) -> dict[str, dict[str, float]]:
 
 
 def _curves(axes: Any, results: Results, gates: Sequence[str], key: str) -> None:
-    """Cost by updates on the left; on the right, copies made against copies that could have been made."""
+    """Left: the cost by updates. Right: the transfers made by updates."""
     for gate in gates:
         curve = results[gate].curve
         axes[0].plot([point.iterations for point in curve], [point.loss for point in curve], label=gate, linewidth=1)
@@ -78,7 +78,7 @@ def _curves(axes: Any, results: Results, gates: Sequence[str], key: str) -> None
         place.legend(frameon=False, fontsize=6)
 
 
-# Fetches alone.
+# Gated fetches only.
 
 _FETCH_GATES = tuple(_gate(0.0, c) for c in FETCHES)
 
@@ -91,7 +91,7 @@ def _fetch_judge(results: Results) -> Verdict:
     fewer, total = 1 / good[best]["fetches"], numbers["always"]["bytes"] / good[best]["bytes"]
     words = (
         f"{fewer:.1f} times fewer fetches at {good[best]['cost'] / free:.2f} times the cost ({best}; paper: 10); "
-        f"all traffic falls {total:.2f} times, since pushes and fetches are of one size (paper: 5)"
+        f"total traffic falls {total:.2f} times, since a push and a fetch have the same size (paper: 5)"
     )
     return Verdict(fewer >= 10, words, numbers)
 
@@ -100,7 +100,7 @@ def _fetch_draw(results: Results, picture: Picture) -> None:
     _curves(picture.subplots(1, 2), results, _FETCH_GATES, "bytes_pulled")
 
 
-# Pushes alone.
+# Gated pushes only.
 
 _PUSH_GATES = (
     "always",
@@ -119,8 +119,8 @@ def _push_judge(results: Results) -> Verdict:
         for word in ("reapply", "accumulate")
     }
     words = (
-        f"at {ALLOWED:g} times the cost pushes can be {1 / least['reapply']:.1f} times fewer with reapply (paper: "
-        f"hardly fewer at all), and {1 / least['accumulate']:.1f} times fewer with accumulate"
+        f"at up to {ALLOWED:g} times the cost, pushes fall {1 / least['reapply']:.1f} times with reapply (paper: "
+        f"hardly at all) and {1 / least['accumulate']:.1f} times with accumulate"
     )
     return Verdict(least["accumulate"] < least["reapply"], words, numbers)
 
@@ -129,7 +129,7 @@ def _push_draw(results: Results, picture: Picture) -> None:
     _curves(picture.subplots(1, 2), results, _PUSH_GATES, "bytes_pushed")
 
 
-# Both.
+# Gated pushes and fetches.
 
 _BOTH_GATES = ("always", *(_gate(push, fetch) for push, fetch in TOGETHER))
 
@@ -141,7 +141,7 @@ def _both_judge(results: Results) -> Verdict:
     best = min(good, key=lambda gate: good[gate]["bytes"])
     found = good[best]
     words = (
-        f"{best}: all traffic falls {free['bytes'] / found['bytes']:.1f} times at {found['cost'] / free['cost']:.2f} "
+        f"{best}: total traffic falls {free['bytes'] / found['bytes']:.1f} times at {found['cost'] / free['cost']:.2f} "
         f"times the cost (pushes {1 / found['pushes']:.1f} and fetches {1 / found['fetches']:.1f} times fewer)"
     )
     return Verdict(free["bytes"] / found["bytes"] >= 1.8, words, {"best": best, "gates": numbers})
@@ -159,8 +159,8 @@ def _both_draw(results: Results, picture: Picture) -> None:
     axes.axhline(ALLOWED, color="grey", linestyle=":")
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlabel("bytes, as a share of fasgd's without a gate")
-    axes.set_ylabel("final cost, as a multiple of it")
+    axes.set_xlabel("bytes, relative to fasgd without a gate")
+    axes.set_ylabel("final cost, relative to fasgd without a gate")
 
 
 FIGURES = (

@@ -1,7 +1,7 @@
-"""FASGD, figures 1 and 2: its validation cost beside sasgd's, by batch and by number of clients.
+"""FASGD, figures 1 and 2: the validation cost of fasgd and sasgd, by batch size and by number of clients.
 
-FRED's dispatch draws the next client; an iteration is one client's update. The learning rates are those that
-the paper chose for each rule.
+FRED's dispatch draws the next client; an iteration is one update of one client. The learning rates are those that the
+paper chose for each rule.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ FASGD, SASGD = "fasgd:0.005", "sasgd:0.04"
 COLOURS = {FASGD: "#3b6ea5", SASGD: "#5a9e6f"}
 
 DISPATCH = "weighted:after=0.25"
-"""FRED's rule changes a client's probability once it has been drawn; the paper does not say how. Here it falls to a
-quarter, since whoever has just pushed has to compute first. With equal probabilities some updates are hardly stale, and
-their large steps make single examples (batch 1) too noisy for either rule to win."""
+"""FRED's rule changes the probability of a client after it was drawn; the paper does not say how. Here it falls to a
+quarter, since a client that has just pushed must compute before it can push again. With equal probabilities some
+updates are hardly stale, and their large steps make batch size 1 too noisy to compare the rules."""
 
 MNIST = {"recipe": "mnist-mlp", "validation": 10_000}
-"""784-200-10, 50,000 images to train on and 10,000 to judge by."""
+"""A 784-200-10 network, 50,000 training images and 10,000 validation images."""
 
 POINTS = 25
 SEEDS = (0, 1, 2)
 
 BATCHES = ((4, 32, 10_000), (16, 8, 10_000), (32, 4, 10_000), (128, 1, 20_000))
-"""Clients, batch and updates; clients x batch = 128."""
+"""(clients, batch size, updates); clients x batch size = 128."""
 
 CLIENTS = ((250, 128, 5_000), (500, 128, 5_000), (1_000, 128, 5_000), (10_000, 128, 10_000))
 
@@ -38,7 +38,7 @@ Size = tuple[int, int, int]
 
 
 def experiment(size: Size, rule: str, seed: int, **strategy: Any) -> dict[str, Any]:
-    """So many clients of this batch; at least so many updates, the same number of each client on average."""
+    """The experiment for `size` = (clients, batch size, least updates)."""
     clients, batch, updates = size
     return {
         "iterations": -(-updates // clients),
@@ -51,7 +51,7 @@ def experiment(size: Size, rule: str, seed: int, **strategy: Any) -> dict[str, A
 
 
 def cost(result: Result) -> float:
-    """The validation cost at the end: the mean of the last three looks."""
+    """The final validation cost: the mean of the last three evaluations."""
     return mean(point.loss for point in result.curve[-3:])
 
 
@@ -111,7 +111,7 @@ FIGURES = (
     Figure(
         "fasgd-batch",
         "FASGD, figure 1",
-        "fasgd has a lower validation cost than sasgd whatever the batch.",
+        "fasgd has a lower validation cost than sasgd for every batch size.",
         lambda quick: _runs(BATCHES, quick),
         lambda results: _judge(BATCHES, results),
         lambda results, picture: _draw(BATCHES, results, picture),
@@ -119,7 +119,7 @@ FIGURES = (
     Figure(
         "fasgd-clients",
         "FASGD, figure 2",
-        "fasgd has a lower validation cost than sasgd, the more so the more clients there are.",
+        "fasgd has a lower validation cost than sasgd, and the difference grows with the number of clients.",
         lambda quick: _runs(CLIENTS, quick),
         lambda results: _judge(CLIENTS, results),
         lambda results, picture: _draw(CLIENTS, results, picture),

@@ -1,7 +1,7 @@
 """FluentPS's scalability test: one server, many workers with 1 Gbit links, and two kinds of stragglers.
 
-The paper does not say what made workers slow, so both are tried: stragglers drawn anew each step, and machines that
-stay slow.
+The paper does not say why workers were slow, so both kinds are tried: stragglers that are drawn again in each step, and
+machines that stay slow.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from syncline.reproduce.figure import Results
 
 STEP = 0.4
-"""Seconds that a step takes a worker on average; 100 iterations took the paper's asynchronous run 46 s."""
+"""The mean seconds of a worker's step; the paper's asynchronous run took 46 s for 100 iterations."""
 
 ANEW, STAY = "drawn anew", "machines that stay slow"
 STRAGGLERS = (ANEW, STAY)
@@ -24,7 +24,7 @@ NETWORK: Mapping[str, Any] = {"bandwidth": "1Gbit", "latency": "0.1ms"}
 
 
 def machines(stragglers: str, workers: int) -> dict[str, Any]:
-    """The sections of an experiment file that say how fast the workers are, and their links."""
+    """The sections of an experiment file that set the speed of the workers and of their links."""
     if stragglers == ANEW:
         compute = {"mean": STEP, "sigma": 0.2, "straggle": 0.05, "factor": 3.0}
         return {"cluster": {"workers": workers, "compute": compute}, "network": dict(NETWORK)}
@@ -40,6 +40,6 @@ def machines(stragglers: str, workers: int) -> dict[str, Any]:
 
 
 def per_100(results: Results, name: str, key: str) -> float:
-    """A figure of a run's report, for every 100 iterations of each worker."""
+    """A number of a run's report, per 100 iterations of each worker."""
     report = results[name].report
     return float(report[key]) * 100 / float(report["iterations"])

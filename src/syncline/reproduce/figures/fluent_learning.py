@@ -1,7 +1,7 @@
-"""FluentPS, figures 8, 10 and 11 and table IV: what sync models and releases do to time and accuracy.
+"""FluentPS, figures 8, 10 and 11 and table IV: time and accuracy by sync model and release.
 
-The networks of the paper are replaced by smaller ones that two cores can train for 128 workers: on MNIST, or, quickly,
-on digits. Compute times are virtual: only their proportion to the links counts.
+The neural networks are smaller than the paper's, so that two cores can train them for 128 workers: on MNIST, or on
+digits for quick runs. Compute times are virtual; only their ratio to the speed of the links matters.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ POINTS = 30
 
 
 GIGABIT = 1_000_000
-"""In kbit."""
+"""1 Gbit in kbit."""
 
 QUICK = "digits-mlp"
 
@@ -37,7 +37,7 @@ def _run(
     cost: str | None = None,
 ) -> FigureRun:
     there = machines(stragglers, workers)
-    if quick:  # a message takes as long as that of the larger network
+    if quick:  # scale the bandwidth, so that a message takes as long as with the larger neural network
         there["network"]["bandwidth"] = f"{GIGABIT * RECIPES[QUICK].values / RECIPES[recipe].values:.3f}kbit"
     if cost is not None:
         there["network"]["delay_cost"] = cost
@@ -55,7 +55,7 @@ def _run(
 
 
 def _final(result: Result) -> tuple[float, float]:
-    """Seconds and accuracy at the end; the accuracy is the mean of the last five looks, which jump."""
+    """The final seconds and accuracy; the accuracy is the mean of the last five evaluations, which fluctuate."""
     last = result.curve[-5:]
     return float(result.report["virtual_seconds"]), sum(point.accuracy for point in last) / len(last)
 
@@ -109,7 +109,7 @@ def _accuracy_draw(results: Results, picture: Picture) -> None:
         _label(place, f"{workers} workers")
 
 
-# Figure 8: lazy and soft release, and where lazy is the faster one: by stragglers, servers and cost of a delayed pull.
+# Figure 8: lazy and soft release, by kind of stragglers, number of servers and cost of a delayed pull.
 
 CASES = tuple(product(STRAGGLERS, (8, 1), ("0ms", "10ms")))
 
@@ -143,7 +143,7 @@ def _lazy_judge(results: Results) -> Verdict:
         "accuracy": {name: right for name, (_, right) in ends.items()},
     }
     said = ", ".join(f"{gain:.2f} ({case})" for case, gain in gains.items())
-    words = f"lazy is so many times as fast as soft (paper: 1.21), by stragglers and cost of a delayed pull: {said}"
+    words = f"speed of lazy relative to soft (paper: 1.21), by stragglers, servers and cost of a delayed pull: {said}"
     return Verdict(max(gains.values()) > 1.02, words, numbers)
 
 
@@ -159,7 +159,7 @@ def _lazy_draw(results: Results, picture: Picture) -> None:
         _label(place, f"stragglers: {stragglers}; servers: {servers}")
 
 
-# Table IV: time, accuracy and delayed pulls for P and release.
+# Table IV: time, accuracy and delayed pulls by P and release.
 
 NETWORKS: Mapping[str, Mapping[str, Any]] = {
     "mlp, 64 workers, 1 server": {"workers": 64, "servers": 1, "s": 3, "recipe": "mnist-mlp"},
@@ -180,7 +180,7 @@ def _model(column: str, s: int) -> str:
 
 
 def _cells() -> list[tuple[str, str, str]]:
-    """Network, column, release; asp delays nothing, so it is the same with either release."""
+    """(network, column, release) of each cell; asp delays no pulls, so it needs only one release."""
     return [
         (network, column, release)
         for network in NETWORKS
@@ -209,7 +209,7 @@ def _table_runs(quick: bool) -> list[FigureRun]:
 
 
 def _rows(results: Results) -> dict[str, dict[str, float]]:
-    """What the table shows of each run."""
+    """The numbers that the table shows, by run."""
     return {
         name: {
             "seconds_per_100": per_100(results, name, "virtual_seconds"),
@@ -232,7 +232,7 @@ def _table_judge(results: Results) -> Verdict:
     apart = sum(lazy["accuracy"] - soft["accuracy"] for soft, lazy in pairs) / len(pairs)
     words = (
         f"lazy delays fewer pulls than soft in {fewer} of {len(pairs)} columns (paper: 18 of 20), is faster in "
-        f"{faster} (paper: 14 of 20), and its accuracy is {100 * apart:+.2f} points on average (paper: +0.25)"
+        f"{faster} (paper: 14 of 20), and its accuracy differs by {100 * apart:+.2f} points on average (paper: +0.25)"
     )
     return Verdict(fewer >= 0.9 * len(pairs), words, rows)
 

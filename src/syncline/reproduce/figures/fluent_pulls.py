@@ -1,4 +1,4 @@
-"""FluentPS, figure 9: how many pulls are delayed, by pssp and by the ssp that has the same bound of regret."""
+"""FluentPS, figure 9: the number of delayed pulls of pssp, and of the ssp with the same regret bound."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
 VALUES = 90_000
-"""About those of the AlexNet that Caffe ships for CIFAR-10."""
+"""About the size of the AlexNet that Caffe ships for CIFAR-10."""
 
 PAIRS = tuple((f"pssp:s=3,p={1 / inverse:.4g}", f"ssp:{3 + inverse - 1}") for inverse in (2, 3, 5, 10))
 """pssp(3, c) and ssp(s') with s' = 3 + 1/c - 1."""
@@ -57,10 +57,10 @@ def _judge(results: Results) -> Verdict:
         numbers[_name(STAY, "soft", model)]["virtual_seconds"] / numbers[_name(STAY, "lazy", model)]["virtual_seconds"]
         for _, model in PAIRS
     )
-    where = "; ".join(f"{stragglers}, {release}" for stragglers, release in holds) or "nowhere"
+    where = "; ".join(f"{stragglers}, {release}" for stragglers, release in holds) or "no setting"
     words = (
-        f"pssp delays fewer pulls than the ssp of equal bound at all four pairs with: {where}; up to {best:.1%} fewer "
-        f"(paper: 97.1 %) and {faster:.1%} less time (paper: 28.5 %); where machines stay slow, ssp with lazy is up "
+        f"pssp delays fewer pulls than the ssp with the same bound in all four pairs with: {where}; up to {best:.1%} "
+        f"fewer (paper: 97.1 %) and {faster:.1%} less time (paper: 28.5 %); if machines stay slow, ssp with lazy is up "
         f"to {lazy:.2f} times as fast as with soft (paper: 1.24)"
     )
     return Verdict((STAY, "soft") in holds, words, {"per_100_iterations": numbers})
@@ -93,7 +93,7 @@ def _draw(results: Results, picture: Picture) -> None:
 FIGURE = Figure(
     "fluent-dpr",
     "FluentPS, figure 9",
-    "With the same bound of regret, pssp delays up to 97.1 % fewer pulls than ssp.",
+    "With the same regret bound, pssp delays up to 97.1 % fewer pulls than ssp.",
     _runs,
     _judge,
     _draw,

@@ -1,7 +1,7 @@
-"""The modularized parameter server, figures 5.7 and 5.8: accuracy by iteration and by time, plain and all together.
+"""The modularized parameter server, figures 5.7 and 5.8: accuracy by iteration and by time.
 
-The network is smaller than the paper's ResNet and its links are slower in the same proportion, so that a step
-computes and sends for as long as there.
+It compares plain bsp with all techniques together. The neural network is smaller than the paper's ResNet, and the links
+are slower by the same factor, so that computing and sending take as long as in the paper.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 GIGABIT = 1_000_000_000
 TARGET = 0.98
-"""Of the best accuracy of the plain run: the time to it is compared."""
+"""The accuracy to reach, as a fraction of the best accuracy of plain bsp; the times to reach it are compared."""
 
 
 def _runs(quick: bool) -> list[FigureRun]:
@@ -60,8 +60,8 @@ def _judge(results: Results) -> Verdict:
     if slow is None or fast is None:
         return Verdict(False, f"all together did not reach {target:.1%}, which plain bsp reached", numbers)
     words = (
-        f"all together comes to {target:.1%} in {fast / slow:.0%} of plain bsp's time (paper: 43 %); at the end "
-        f"{ends[TOGETHER]:.1%} against {ends[PLAIN]:.1%} after the same number of iterations"
+        f"all together reaches {target:.1%} in {fast / slow:.0%} of plain bsp's time (paper: 43 %); after the same "
+        f"number of iterations its accuracy is {ends[TOGETHER]:.1%}, and {ends[PLAIN]:.1%} with plain bsp"
     )
     return Verdict(fast < slow, words, numbers)
 
@@ -81,7 +81,7 @@ def _draw(results: Results, picture: Picture) -> None:
 FIGURE = Figure(
     "mps-accuracy",
     "Modularized parameter server, figures 5.7 and 5.8",
-    "All together loses a little accuracy per iteration, and comes to the same accuracy in 43 % of the time.",
+    "All together loses a little accuracy per iteration, and reaches the same accuracy in 43 % of the time.",
     _runs,
     _judge,
     _draw,

@@ -1,7 +1,7 @@
-"""The modularized parameter server's cluster: four machines, each a worker and a server, joined by 1 Gbit Ethernet.
+"""The cluster of the modularized parameter server: four machines on 1 Gbit Ethernet, each a worker and a server.
 
-How long a step takes one of its machines is said in recipes/layer_shares.py. Links count payload bytes only, so what
-headers and many small messages cost is left out.
+recipes/layer_shares.py has the time of a step on one machine. Links count payload bytes only: the cost of headers and
+of many small messages is not included.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from syncline.reproduce.figure import FigureRun, Results
 MODELS = tuple(STEP_SECONDS)
 HOSTS = 4
 BUCKET = "128KiB"
-"""A bucket that a 1 Gbit link carries in about a millisecond."""
+"""A 1 Gbit link transfers this bucket in about a millisecond."""
 
 COLOURS = ("#27476e", "#e8c33d", "#e8883d", "#7fb2d9", "#5a9e6f", "#a05195")
 
 
 JITTER = 0.05
-"""By how much a step's time varies: the sigma of a lognormal."""
+"""The variation of step times: the sigma of a lognormal distribution."""
 
 
 def run(name: str, model: str, strategy: Mapping[str, Any], quick: bool, hosts: int = HOSTS) -> FigureRun:
@@ -44,6 +44,6 @@ def run(name: str, model: str, strategy: Mapping[str, Any], quick: bool, hosts: 
 
 
 def speedup(results: Results, name: str, model: str, hosts: int = HOSTS) -> float:
-    """Iterations a second, as a multiple of one worker that computes alone."""
+    """Iterations per second, relative to one worker without communication."""
     report = results[name].report
     return hosts * float(report["iterations"]) * STEP_SECONDS[model] / float(report["virtual_seconds"])

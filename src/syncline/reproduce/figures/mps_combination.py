@@ -1,4 +1,4 @@
-"""The modularized parameter server, figures 5.4 and 5.5: each technique alone, all together, and by machines."""
+"""The modularized parameter server, figures 5.4 and 5.5: speed-up by technique and by number of machines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 TOP: Mapping[str, Any] = {"codec": "topk:0.01", "reply_codec": "topk:0.01"}
 STALE: Mapping[str, Any] = {"sync": "ssp:5", "mode": "changes", "gate": "cached:5"}
-"""The paper's stale synchronous parallelism: what is held is used until it is more than five iterations old."""
+"""The paper's stale synchronous parallel: a worker uses its copy until it is more than five iterations old."""
 
 TECHNIQUES: Mapping[str, Mapping[str, Any]] = {
     "bsp, all at once": {"overlap": "none"},
@@ -88,7 +88,7 @@ def _draw(results: Results, picture: Picture) -> None:
 FIGURE = Figure(
     "mps-combination",
     "Modularized parameter server, figures 5.4 and 5.5",
-    "All techniques together come near linear: 3.91 of 4 for ResNet, 3.78 for Inception-v4.",
+    "All techniques together give a nearly linear speed-up: 3.91 of 4 for ResNet, 3.78 for Inception-v4.",
     _runs,
     _judge,
     _draw,

@@ -1,4 +1,4 @@
-"""The modularized parameter server, figures 5.1 and 5.3: what a placement does to the speed-up, and to the load."""
+"""The modularized parameter server, figures 5.1 and 5.3: speed-up and server load by placement."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _runs(quick: bool) -> list[FigureRun]:
 
 
 def _variation(model: str, placement: str) -> float:
-    """The coefficient of variation of what the servers hold."""
+    """The coefficient of variation of the number of values per server."""
     layout = LAYER_LISTS[model]()
     held = checked(parse("placement", placement, "placement"), layout, HOSTS)
     sizes = [sum(piece.size for piece in each) for each in held]
@@ -50,8 +50,8 @@ def _judge(results: Results) -> Verdict:
     holds = steadier and average["balanced"] >= average["roundrobin"]
     said = ", ".join(f"{each} {value:.2f}" for each, value in average.items())
     words = (
-        f"speed-up of 4, on average over the models: {said}; balanced varies less than roundrobin in "
-        f"{'every model' if steadier else 'not every model'}; uniform pays nothing here for its small messages"
+        f"speed-up with 4 machines, averaged over the models: {said}; balanced varies less than roundrobin in "
+        f"{'every model' if steadier else 'at most some models'}; uniform pays no cost for its small messages here"
     )
     return Verdict(holds, words, numbers)
 

@@ -1,4 +1,4 @@
-"""A shard on the table: workers push in random order, one may crash, and every answer is counted."""
+"""Run one shard under a random schedule: workers push in random order, one may crash, every answer is recorded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BUCKET = Bucket(0, 1)
 
 @dataclass(frozen=True)
 class Count:
-    """A rule that counts how often each coordinate was part of an update."""
+    """A rule that counts how many updates changed each value."""
 
     of_gradients: bool = True
     keeps: bool = True
@@ -36,8 +36,8 @@ class Count:
 
 
 @dataclass
-class ChoiceTable:
-    """One shard with one bucket, some workers, and what became of their pushes."""
+class RandomSchedule:
+    """One shard with one bucket, some workers, and the results of their pushes."""
 
     model: SyncModel
     release: Release
@@ -51,6 +51,7 @@ class ChoiceTable:
     answered: list[tuple[int, int, int]] = field(default_factory=list)
     """(worker, iteration, V at the answer) of every push that was answered and not too late."""
     taken: list[tuple[int, int]] = field(default_factory=list)
+    """(worker, iteration) of every push that the shard accepted."""
     turn: int = 0
 
     def __post_init__(self) -> None:
@@ -65,11 +66,11 @@ class ChoiceTable:
         return self.shard.buckets[BUCKET].v
 
     def ready(self) -> list[int]:
-        """The live workers that are neither waiting nor done."""
+        """The live workers that do not wait and have not finished."""
         return [w for w, i in sorted(self.next.items()) if w not in self.waiting and i < self.iterations]
 
     def push(self, worker: int) -> None:
-        """A worker pushes its next iteration."""
+        """Let this worker push its next iteration."""
         i = self.next[worker]
         update = np.zeros_like(self.params)
         update[worker * self.iterations + i] = 1
@@ -82,7 +83,7 @@ class ChoiceTable:
             self.taken.append((worker, i))
 
     def crash(self, worker: int) -> None:
-        """A worker dies, and the shard learns of it."""
+        """Remove this worker, and tell the shard with a new view."""
         self.next.pop(worker)
         self.waiting.pop(worker, None)
         members = tuple(member for member in self._view.members if member.worker != worker)
@@ -96,14 +97,14 @@ class ChoiceTable:
             worker, answer = effect.to.number, effect.message
             expected = self.waiting.pop(worker, None)
             assert expected == answer.progress, (
-                f"worker {worker} got an answer for iteration {answer.progress} when it waited for {expected}"
+                f"worker {worker} got an answer for iteration {answer.progress} but waits for {expected}"
             )
             self.next[worker] = max(answer.progress + 1, answer.v) if answer.late else answer.progress + 1
             if not answer.late:
                 self.answered.append((worker, answer.progress, answer.v))
 
     def run(self, crash_at: int | None = None) -> None:
-        """Let random workers push until all are done; the worker `draw` picks crashes at that turn."""
+        """Let random workers push until all have finished; at turn `crash_at` a random worker crashes."""
         while self.next:
             ready = self.ready()
             if not ready:
