@@ -55,9 +55,7 @@ def test_a_real_run_comes_to_the_bits_of_the_simulated_one(
     assert "params_sha256" in said
     assert "Traceback" not in said
     if slow:
-        computed = [row["compute_seconds"] for row in report["workers"]]
         assert report["settings"]["slow"] == {"value": "1:2", "origin": "command line"}
-        assert computed[1] > min(computed)
 
 
 @pytest.mark.parametrize(
