@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+
+from peers import Peer
 
 # Whoever runs the tests in the background may have interrupts ignored, and every process that a test starts would too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -21,3 +23,17 @@ def _same_path() -> Iterator[None]:
     before = list(sys.path)
     yield
     sys.path[:] = before
+
+
+@pytest.fixture
+def peer() -> Iterator[Callable[[], Peer]]:
+    """Makes pairs of sockets, which are closed when the test is over."""
+    made: list[Peer] = []
+
+    def make() -> Peer:
+        made.append(Peer())
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()

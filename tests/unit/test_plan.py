@@ -42,6 +42,34 @@ def test_nonsense_is_named_where_it_was_written(settings: dict[str, str], config
     assert caught.value.option == named
 
 
+@pytest.mark.parametrize(
+    ("plan", "where", "problem"),
+    [
+        (Plan([], workers=0), {}, "--workers: at least 1, not 0"),
+        (Plan([], servers=0), {}, "--servers: at least 1, not 0"),
+        (Plan([], workers=-1), {"join": "127.0.0.1:7070"}, "--workers: at least 0, not -1"),
+        (Plan([], workers=0, servers=0), {"join": "127.0.0.1:7070"}, "--workers: 0 without --servers brings nobody"),
+        (Plan([], wiring=Wiring(lane="pigeon")), {}, "--lane: 'pigeon' is none of shm, tcp"),
+        (PLAN, {"listen": "127.0.0.1:0", "join": "127.0.0.1:7070"}, "--join: and --listen exclude each other"),
+        (PLAN, {"join": "127.0.0.1:0"}, "--join: 127.0.0.1:0 is no"),
+        (PLAN, {"join": "0.0.0.0:7070"}, "--join: 0.0.0.0:7070 is no"),
+        (Plan([], settings={"reply_codec": "fp16"}), {"join": "127.0.0.1:7070"}, "--reply-codec: "),
+        (Plan([], config={"sync": "asp"}), {"join": "127.0.0.1:7070"}, "--config: "),
+        (Plan([], wiring=Wiring(trace="traces")), {"join": "127.0.0.1:7070"}, "--trace: "),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_its_option(plan: Plan, where: dict[str, str], problem: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        checked(plan, **where)  # type: ignore[arg-type]
+    assert str(caught.value).startswith(problem)
+
+
+def test_who_joins_may_bring_servers_alone() -> None:
+    plan = checked(Plan([], workers=0, servers=1), join="127.0.0.1:7070")
+    assert plan.joins
+    assert not checked(PLAN).joins
+
+
 def test_a_key_is_made_only_where_it_can_be_used(tmp_path: Path) -> None:
     key = tmp_path / "key"
     plan = Plan([], wiring=Wiring(key_file=str(key)))
