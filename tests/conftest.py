@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import settings
 
 from peers import Peer
 
@@ -15,6 +16,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+settings.register_profile("no time is asserted", deadline=None)  # an example that is slow here is not wrong
+settings.load_profile("no time is asserted")
 
 
 @pytest.fixture(autouse=True)

@@ -42,26 +42,29 @@ def test_nonsense_is_named_where_it_was_written(settings: dict[str, str], config
     assert caught.value.option == named
 
 
+HERE = "127.0.0.1:7070"
+
+
 @pytest.mark.parametrize(
-    ("plan", "where", "problem"),
+    ("plan", "where", "option"),
     [
-        (Plan([], workers=0), {}, "--workers: at least 1, not 0"),
-        (Plan([], servers=0), {}, "--servers: at least 1, not 0"),
-        (Plan([], workers=-1), {"join": "127.0.0.1:7070"}, "--workers: at least 0, not -1"),
-        (Plan([], workers=0, servers=0), {"join": "127.0.0.1:7070"}, "--workers: 0 without --servers brings nobody"),
-        (Plan([], wiring=Wiring(lane="pigeon")), {}, "--lane: 'pigeon' is none of shm, tcp"),
-        (PLAN, {"listen": "127.0.0.1:0", "join": "127.0.0.1:7070"}, "--join: and --listen exclude each other"),
-        (PLAN, {"join": "127.0.0.1:0"}, "--join: 127.0.0.1:0 is no"),
-        (PLAN, {"join": "0.0.0.0:7070"}, "--join: 0.0.0.0:7070 is no"),
-        (Plan([], settings={"reply_codec": "fp16"}), {"join": "127.0.0.1:7070"}, "--reply-codec: "),
-        (Plan([], config={"sync": "asp"}), {"join": "127.0.0.1:7070"}, "--config: "),
-        (Plan([], wiring=Wiring(trace="traces")), {"join": "127.0.0.1:7070"}, "--trace: "),
+        (Plan([], workers=0), {}, "--workers"),
+        (Plan([], servers=0), {}, "--servers"),
+        (Plan([], workers=-1), {"join": HERE}, "--workers"),
+        (Plan([], workers=0, servers=0), {"join": HERE}, "--workers"),
+        (Plan([], wiring=Wiring(lane="pigeon")), {}, "--lane"),
+        (PLAN, {"listen": "127.0.0.1:0", "join": HERE}, "--join"),
+        (PLAN, {"join": "127.0.0.1:0"}, "--join"),
+        (PLAN, {"join": "0.0.0.0:7070"}, "--join"),
+        (Plan([], settings={"reply_codec": "fp16"}), {"join": HERE}, "--reply-codec"),
+        (Plan([], config={"sync": "asp"}), {"join": HERE}, "--config"),
+        (Plan([], wiring=Wiring(trace="traces")), {"join": HERE}, "--trace"),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_its_option(plan: Plan, where: dict[str, str], problem: str) -> None:
+def test_what_makes_no_sense_is_refused_by_its_option(plan: Plan, where: dict[str, str], option: str) -> None:
     with pytest.raises(UsageError) as caught:
         checked(plan, **where)  # type: ignore[arg-type]
-    assert str(caught.value).startswith(problem)
+    assert caught.value.option == option
 
 
 def test_who_joins_may_bring_servers_alone() -> None:
