@@ -18,6 +18,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from commands import refused
 from engine import Run, listening, running, state, until
 from lanes import Line, read_trace
 from samples import sampled
@@ -104,7 +105,7 @@ def random_kill(number: int) -> Kill:
 
 
 KILLS = [
-    pytest.param(random_kill(number), id=str(random_kill(number)), marks=[] if number < 6 else slow)
+    pytest.param(random_kill(number), id=str(random_kill(number)), marks=[] if number < 4 else slow)
     for number in range(100)
 ]
 
@@ -746,15 +747,20 @@ NONSENSE = {
 @pytest.mark.parametrize("case", NONSENSE)
 def test_a_request_that_makes_no_sense(case: str, tmp_path: Path) -> None:
     options, named = NONSENSE[case]
-    with running(tmp_path, STEADY, *options) as run:
+    (tmp_path / "program.py").touch()
+    assert refused(tmp_path, "run", *options, "program.py").startswith(named)
+
+
+def test_so_it_is_as_a_process(tmp_path: Path) -> None:
+    with running(tmp_path, STEADY, "--sync", "sometimes") as run:
         assert run.ends() == 2, run.story()
-        assert run.err.startswith(f"syncline: {named}"), run.story()
+        assert run.err.startswith("syncline: sync: "), run.story()
         assert len(run.err.splitlines()) == 1
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with running(tmp_path, STEADY, "--listen", f"127.0.0.1:{port}") as run:
-            assert run.ends() == 2, run.story()
-            assert run.err.startswith(f"syncline: --listen: port {port}"), run.story()
+        (tmp_path / "program.py").touch()
+        said = refused(tmp_path, "run", "--listen", f"127.0.0.1:{port}", "program.py")
+        assert said.startswith(f"--listen: port {port}")

@@ -21,6 +21,7 @@ from syncline.engines.net.keys import make_key_file
 COUNTING = """
 import sys
 from pathlib import Path
+from time import sleep
 import numpy as np
 import syncline
 
@@ -39,6 +40,7 @@ while True:
         print("training", flush=True)
     if sent >= 20 and (directory / wait_for).exists():
         break
+    sleep(0.01)  # others start meanwhile
 session.close()
 (directory / f"sent{session.rank}").write_text(f"{sent} {tables['w'].min():.0f} {tables['w'].max():.0f}")
 """
@@ -99,7 +101,11 @@ def start_run(
     return run, words
 
 
-@pytest.mark.parametrize(("listen", "options"), [("", []), ("0.0.0.0", ["--lane", "tcp"])], ids=["one", "all"])
+@pytest.mark.parametrize(
+    ("listen", "options"),
+    [pytest.param("", [], marks=pytest.mark.slow), ("0.0.0.0", ["--lane", "tcp"])],
+    ids=["one", "all"],
+)
 def test_workers_join_from_another_host(
     hosts: tuple[Host, Host], tmp_path: Path, listen: str, options: list[str]
 ) -> None:
@@ -122,7 +128,9 @@ def test_workers_join_from_another_host(
     assert [each["updates"] for each in report["servers"]] == [int(total)] * 2
 
 
-@pytest.mark.parametrize("options", [[], ["--lane", "tcp"]], ids=["both lanes", "tcp"])
+@pytest.mark.parametrize(
+    "options", [[], pytest.param(["--lane", "tcp"], marks=pytest.mark.slow)], ids=["both lanes", "tcp"]
+)
 def test_a_server_joins_from_another_host_and_leaves(
     hosts: tuple[Host, Host], tmp_path: Path, options: list[str]
 ) -> None:
