@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import settings
+
+from peers import Peer
 
 # Whoever runs the tests in the background may have interrupts ignored, and every process that a test starts would too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+settings.register_profile("no time is asserted", deadline=None)  # an example that is slow here is not wrong
+settings.load_profile("no time is asserted")
 
 
 @pytest.fixture(autouse=True)
@@ -21,3 +27,17 @@ def _same_path() -> Iterator[None]:
     before = list(sys.path)
     yield
     sys.path[:] = before
+
+
+@pytest.fixture
+def peer() -> Iterator[Callable[[], Peer]]:
+    """Makes pairs of sockets, which are closed when the test is over."""
+    made: list[Peer] = []
+
+    def make() -> Peer:
+        made.append(Peer())
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()

@@ -24,8 +24,8 @@ MARK = "MARK_OF_A_TEST_RUN"
 QUIET = {"OMP_NUM_THREADS": "1"}
 """Set by the user, so that a run has nothing to say of it."""
 
-PATIENCE = 60.0
-"""Seconds after which a test gives up. Nothing is expected to take long; a busy machine may."""
+PATIENCE = 120.0
+"""Seconds after which a test gives up. No test asserts a time: this only ends one that would hang."""
 
 _ACCEPTS = 0x10000
 """Linux: the flag of a Unix socket that listens (SO_ACCEPTCON)."""
@@ -54,6 +54,12 @@ def step(value=1.0):
     session.clock()
     session.sync()
 
+def compute_until(name):
+    # Holds the interpreter, so that no thread of it can run, until somebody opens this pipe to write.
+    if not there(name):
+        os.mkfifo(name)
+    ctypes.PyDLL(None).open(name.encode(), os.O_RDONLY)
+
 def steps_until(name, said="under way"):
     while not there(name):
         step()
@@ -63,12 +69,12 @@ def steps_until(name, said="under way"):
 """
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
+def until(condition: Callable[[], Any], what: str) -> Any:
     """Wait until something is true; its value."""
-    give_up = time.monotonic() + seconds
+    give_up = time.monotonic() + PATIENCE
     while not (found := condition()):
         if time.monotonic() > give_up:
-            raise AssertionError(f"not within {seconds:g} s: {what}")
+            raise AssertionError(f"not within {PATIENCE:g} s: {what}")
         time.sleep(0.01)
     return found
 
@@ -121,10 +127,10 @@ class Run:
         assert isinstance(found, re.Match)
         return found
 
-    def ends(self, seconds: float = PATIENCE) -> int:
+    def ends(self) -> int:
         """Wait for the end; the exit code."""
         try:
-            return self.process.wait(seconds)
+            return self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it does not end\n{self.story()}") from None
 
@@ -181,9 +187,9 @@ class Run:
         """The sockets on which its processes listen, as the kernel numbers them."""
         return {inode for pid in self.processes() for inode in _sockets(pid)} & listening()
 
-    def gone(self, seconds: float = PATIENCE) -> None:
+    def gone(self) -> None:
         """Wait until no process of the run is left."""
-        until(lambda: not self.processes(), f"the end of all processes\n{self.story()}", seconds)
+        until(lambda: not self.processes(), f"the end of all processes\n{self.story()}")
 
 
 @contextmanager
@@ -194,7 +200,7 @@ def running(directory: Path, body: str, *options: str, words: Sequence[str] = ()
     try:
         yield run
         assert run.process.poll() is not None, f"the test is over, and the run is not\n{run.story()}"
-        run.gone(5.0)
+        run.gone()
         assert not [name for name in set(os.listdir("/dev/shm")) - names if "syncline" in name]
     finally:
         for pid in (run.process.pid, *run.processes()):

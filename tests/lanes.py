@@ -2,10 +2,11 @@
 
 Run by `syncline run`, this file is a worker that hands in drawn updates:
 
-    syncline run tests/lanes.py DIRECTORY ITERATIONS [MILLISECONDS]
+    syncline run tests/lanes.py DIRECTORY ITERATIONS [uneven]
 
-It leaves its final parameters in DIRECTORY/worker0.npy. With MILLISECONDS, worker r computes r times as long each
-iteration; all leave together, so that the membership does not change while a round is open.
+It leaves its final parameters in DIRECTORY/worker0.npy. `uneven`: worker r begins an iteration only when worker r - 1
+has handed in its own, so that the first is ahead of all others; and all leave together, so that the membership does not
+change while a round is open.
 """
 
 from __future__ import annotations
@@ -58,31 +59,51 @@ def _draw(*key: int) -> dict[str, Values]:
     return {name: random.standard_normal(shape, np.float32) for name, shape in SHAPES.items()}
 
 
-def work(directory: Path, iterations: int, milliseconds: float = 0.0) -> None:
+def work(directory: Path, iterations: int, uneven: bool = False) -> None:
     """A worker: draw updates, hand them in, and leave the final parameters."""
     session = syncline.connect()
     tables = session.tables(first_values(session.rank))
     means = session.settings["mode"] == "gradients"
     params = {name: table.copy() for name, table in tables.items()}
-    while session.iteration < iterations:
-        sleep(session.rank * milliseconds / 1000)
-        for name, update in drawn_updates(session.rank, session.iteration).items():
+    queue = Queue(directory, session.rank)
+    while (iteration := session.iteration) < iterations:
+        if uneven:
+            queue.wait_for(session.rank - 1, iteration + 1)
+        for name, update in drawn_updates(session.rank, iteration).items():
             session.update(name, update)
         session.clock()
+        queue.has_done(iteration + 1)
         session.sync()
         if means:  # its own optimizer: plain SGD
             for name, mean in tables.items():
                 params[name] -= np.float32(0.1) * mean
-    if milliseconds:
-        _wait_for_all(directory, session.rank, session.size)
+    queue.has_done(iterations + 1)
+    if uneven:
+        for rank in range(session.size):
+            queue.wait_for(rank, iterations + 1)
     session.close()
     np.save(directory / f"worker{session.rank}.npy", vector(params if means else tables))
 
 
-def _wait_for_all(directory: Path, rank: int, size: int) -> None:
-    (directory / f"done{rank}").touch()
-    while len(list(directory.glob("done*"))) < size:
-        sleep(0.002)
+class Queue:
+    """How many iterations each worker has handed in: the length of a file."""
+
+    def __init__(self, directory: Path, rank: int) -> None:
+        self._directory = directory
+        self._own = self._file(rank)
+        self._own.touch()
+
+    def _file(self, rank: int) -> Path:
+        return self._directory / f"handed-in{rank}"
+
+    def has_done(self, iterations: int) -> None:
+        os.truncate(self._own, iterations)
+
+    def wait_for(self, rank: int, iterations: int) -> None:
+        """Wait until this worker has handed in so many; nobody comes before the first."""
+        file = self._file(rank)
+        while rank >= 0 and not (file.exists() and file.stat().st_size >= iterations):
+            sleep(0.001)
 
 
 # A run.
@@ -132,9 +153,9 @@ def run(directory: Path, *words: object) -> Ran:
     return Ran(directory, done.returncode, done.stdout, done.stderr)
 
 
-def run_drawn(directory: Path, iterations: int, *options: object, milliseconds: float = 0.0) -> Ran:
+def run_drawn(directory: Path, iterations: int, *options: object, uneven: bool = False) -> Ran:
     """Run drawn updates with these options; it must end well."""
-    ran = run(directory, *options, __file__, directory, iterations, milliseconds)
+    ran = run(directory, *options, __file__, directory, iterations, *["uneven"] * uneven)
     assert ran.code == 0, ran.output + ran.errors
     return ran
 
@@ -348,4 +369,4 @@ def check_stale(trace: Iterable[Line], s: float) -> None:
 
 
 if __name__ == "__main__":
-    work(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
+    work(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:] == ["uneven"])

@@ -67,7 +67,7 @@ def _nothing_left() -> Iterator[str]:
     mark = token_hex(8)
     try:
         yield mark
-        until(lambda: not _marked(mark), f"the end of all processes, {_marked(mark)}", 5.0)
+        until(lambda: not _marked(mark), f"the end of all processes, {_marked(mark)}")
     finally:
         _kill(mark)
 

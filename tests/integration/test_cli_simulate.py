@@ -267,11 +267,11 @@ def test_the_settings_say_where_they_came_from(tmp_path: Path) -> None:
     assert ["train_progress", "3"] in [row[:2] for row in rows]
 
 
-@pytest.mark.parametrize("setting", ["strategy.servers", "cluster.compute.mean", "strategy.rule"])
-def test_every_setting_is_shown_also_what_was_left_out(setting: str, tmp_path: Path) -> None:
+def test_every_setting_is_shown_also_what_was_left_out(tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text(PLAIN)
     done = process("simulate", "x.toml", cwd=tmp_path, COLUMNS="200")
-    assert setting in done.stderr
+    for setting in ("strategy.servers", "cluster.compute.mean", "strategy.rule"):
+        assert setting in done.stderr
 
 
 # Files.

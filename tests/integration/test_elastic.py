@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise, product
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 
 import lanes
+from commands import refused
 from engine import Run, running
 from samples import sampled
 from syncline.layout import Values
@@ -60,6 +60,7 @@ while not there(stop):
     sent += 1
     if sent == 5:
         say("training")
+    time.sleep(0.01)  # others start meanwhile
 session.close()
 values = np.concatenate([table.ravel() for table in tables.values()])
 say("sent", sent, "has", int(values.min()), int(values.max()))
@@ -112,11 +113,11 @@ def end(*runs: Run) -> None:
         assert run.ends() == 0, run.story()
 
 
-def counted(run: Run, workers: int) -> None:
-    """All updates of all workers are in, each once."""
+def counted(run: Run, workers: int, *, rounds: bool = False) -> None:
+    """All updates of all workers are in, each once; `rounds`: those of a round count as one, whoever is still there."""
     run.hears(r"sent \d+", workers)
     said = [line.split() for line in run.out.splitlines() if "sent" in line]
-    total = sum(int(words[2]) for words in said)
+    total = (max if rounds else sum)(int(words[2]) for words in said)
     assert [words[4:] for words in said] == [[str(total)] * 2] * workers, run.out
 
 
@@ -144,9 +145,7 @@ HOW: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("how", "lane"), sampled(product(HOW, LANES), ("changes", "shm"), ("fasgd", "tcp"), ("replies of topk", "shm"))
-)
+@pytest.mark.parametrize(("how", "lane"), sampled(product(HOW, LANES), ("fasgd", "tcp"), ("replies of topk", "shm")))
 def test_servers_come_and_go_and_bsp_does_not_notice_it(tmp_path: Path, lane: str, how: str) -> None:
     options = ("--bucket", "4KiB", "--lane", lane, *HOW[how])
     outputs = ("--report", "report.json", "--trace", ".")
@@ -176,7 +175,7 @@ def moved_under_load(trace: list[lanes.Line]) -> int:
 REST = {"topk:0.1": 0.0001, "onebit": 0.02}
 
 
-@pytest.mark.parametrize(("codec", "lane"), sampled(product(REST, LANES), ("topk:0.1", "shm"), ("onebit", "tcp")))
+@pytest.mark.parametrize(("codec", "lane"), sampled(product(REST, LANES), ("onebit", "tcp")))
 def test_nothing_is_lost_of_means_that_come_back_in_few_bytes(tmp_path: Path, lane: str, codec: str) -> None:
     """What a reply leaves out is part of the next, wherever its bucket is by then. Rounds of zero bring it, up to a
     rest: about 0.4 of each value before them, and so much less after a hundred."""
@@ -208,9 +207,7 @@ def test_every_update_counts_once(tmp_path: Path, lane: str, sync: str) -> None:
         run.hears("server 1: has left")
         let_go(run, 0)
         end(run, second)
-    if sync == "bsp":  # a round is one mean, and whoever stops first leaves fewer to it
-        return
-    counted(run, 3)
+    counted(run, 3, rounds=sync == "bsp")
 
 
 def test_who_has_left_reads_the_end_from_servers_that_came_later(tmp_path: Path) -> None:
@@ -264,6 +261,7 @@ while not there("go"):
     sent += 1
     if sent == 5:
         say("training")
+    time.sleep(0.01)  # others start meanwhile
 session.close()
 for model in models:
     say("sent", sent, "has", int(model.arrays["w"].min()), int(model.arrays["w"].max()))
@@ -337,20 +335,12 @@ def test_a_server_gets_no_part_between_different_sync_models(tmp_path: Path) -> 
 
 
 def test_no_worker_and_no_server_is_nobody(tmp_path: Path) -> None:
-    with running(tmp_path, "", "--join", "127.0.0.1:1", "-n0") as nobody:
-        assert nobody.ends() == 2
-        assert "--servers" in nobody.err
+    (tmp_path / "program.py").touch()
+    assert "--servers" in refused(tmp_path, "run", "--join", "127.0.0.1:1", "-n0", "program.py")
 
 
 def test_whoever_brings_nobody_or_no_program_is_told(tmp_path: Path) -> None:
-    with running(tmp_path, "", "--join", "127.0.0.1:1", "-n0", "--servers", "-1") as less:
-        assert less.ends() == 2
-        assert "--servers" in less.err
-    done = subprocess.run(lanes.command("-n", 0), env=lanes.environment(), capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "PROGRAM" in done.stderr
-    done = subprocess.run(
-        lanes.command("--join", "127.0.0.1:1", "-n", 1), env=lanes.environment(), capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert "PROGRAM" in done.stderr
+    (tmp_path / "program.py").touch()
+    assert "--servers" in refused(tmp_path, "run", "--join", "127.0.0.1:1", "-n0", "--servers", "-1", "program.py")
+    assert "PROGRAM" in refused(tmp_path, "run", "-n", 0)
+    assert "PROGRAM" in refused(tmp_path, "run", "--join", "127.0.0.1:1", "-n", 1)

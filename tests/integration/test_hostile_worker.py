@@ -234,8 +234,8 @@ def endure(link: WorkerLink, whom: NodeId, bad: bytes) -> None:
 def twin_of(link: WorkerLink) -> tuple[WorkerLink, dict[NodeId, socket.socket]]:
     """A copy of a worker that shares nothing with it, and the other ends of its connections."""
     twin = copy.copy(link)
-    twin._post = Traffic(twin, twin._awaits)
-    twin._servers = ServerLanes(link._wiring, twin._post)
+    twin._traffic = Traffic(twin, twin._awaits)
+    twin._servers = ServerLanes(link._wiring, twin._traffic)
     twin._servers._hello = link._servers._hello
     twin.fresh, twin._assembly = set(link.fresh), copy.deepcopy(link._assembly)
     twin.memory = LaneMemory(link.memory.params.size)
@@ -244,17 +244,17 @@ def twin_of(link: WorkerLink) -> tuple[WorkerLink, dict[NodeId, socket.socket]]:
     for name in type(twin.node).__slots__:
         if isinstance(value := getattr(twin.node, name), dict | list | set):
             setattr(twin.node, name, copy.copy(value))
-    twin._where = where = copy.copy(link._where)
+    twin._history = where = copy.copy(link._history)
     where.former, where._past, where._early = set(where.former), list(where._past), list(where._early)
-    twin._readings = PendingReads(where, twin._servers.send)
-    twin._readings._open = dict(link._readings._open)
-    twin._hearing = AnswerChecks(twin.node, where, twin._readings, twin._servers, twin.memory, link._hearing._means)
-    twin._hearing._aside = dict(link._hearing._aside)
+    twin._reads = PendingReads(where, twin._servers.send)
+    twin._reads._open = dict(link._reads._open)
+    twin._checks = AnswerChecks(twin.node, where, twin._reads, twin._servers, twin.memory, link._checks._means)
+    twin._checks._aside = dict(link._checks._aside)
     peers = {}
     for id in (COORDINATOR, server_id(0), server_id(1)):
         ours, peers[id] = socket.socketpair()
         peers[id].settimeout(SECONDS)
-        twin._post.add(id, Connection(ours))
+        twin._traffic.add(id, Connection(ours))
     return twin, peers
 
 
@@ -266,7 +266,7 @@ def written(link: WorkerLink, twin: WorkerLink) -> set[Bucket]:
 
 
 def held_by(link: WorkerLink, whom: NodeId) -> set[Bucket]:
-    return {bucket for bucket, holder in link._where.holder.items() if holder == whom}
+    return {bucket for bucket, holder in link._history.holder.items() if holder == whom}
 
 
 # One by one.

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from engine import QUIET
+from samples import sampled
 from syncline.testing import check_codec, check_sync_model
 from trainings import SECONDS, simulated, train
 
@@ -60,7 +61,7 @@ def test_a_part_of_ones_own_trains_in_the_simulator(kind: str, tmp_path: Path) -
     assert report["settings"][kind]["value"] == text
 
 
-@pytest.mark.parametrize("kind", ["placement", "codec", "gate"])
+@pytest.mark.parametrize("kind", sampled(["placement", "codec", "gate"], "gate"))
 def test_a_part_of_ones_own_trains_in_a_real_run(kind: str, tmp_path: Path) -> None:
     text, more = PARTS[kind]
     report, _ = train(tmp_path, f"--{kind}", text, *more, "--workers", "2", "--iterations", "150")
@@ -122,20 +123,20 @@ def test_the_installed_command_finds_parts_in_the_folder_where_it_is_given(name:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "function", "problem"),
-    [
-        (("train", "-n", "2", "--iterations", "3", "-q"), "fails", "raised IndexError: tuple index out of range"),
-        (("train", "-n", "2", "--iterations", "3", "-q", "--engine", "sim"), "forgets_to_return", "returns None"),
-        (("simulate", "digits.toml", "-q"), "fails", "raised IndexError: tuple index out of range"),
-        (("run", "-n", "2"), "forgets_to_return", "returns None"),
-    ],
-    ids=["train", "train-sim", "simulate", "run"],
-)
-def test_a_placement_that_errs_is_refused_by_every_command(
-    words: tuple[str, ...], function: str, problem: str, tmp_path: Path
-) -> None:
+ERRING = {
+    "train": (("train", "-n", "2", "--iterations", "3", "-q"), "fails", "raised IndexError: tuple index"),
+    "train-sim": (("train", "-n", "2", "--iterations", "3", "-q", "--engine", "sim"), "forgets_to_return", "returns"),
+    "simulate": (("simulate", "digits.toml", "-q"), "fails", "raised IndexError: tuple index out of range;"),
+    "run": (("run", "-n", "2"), "forgets_to_return", "returns None;"),
+}
+
+
+@pytest.mark.parametrize("name", sampled(ERRING, "simulate", "run"))
+def test_a_placement_that_errs_is_refused_by_every_command(name: str, tmp_path: Path) -> None:
+    words, function, problem = ERRING[name]
     program = ["PROGRAM"] * (words[0] == "run")
     done = ran(tmp_path, *words, "--servers", "2", "--placement", f"own_parts.{function}", *program)
     assert done.returncode == 2, done.stderr
-    assert f"placement: {function} {problem}; it gets the tables" in done.stderr.splitlines()[-1]
+    last = done.stderr.splitlines()[-1]
+    assert f"placement: {function} {problem}" in last
+    assert "; it gets the tables" in last

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from engine import QUIET
-from samples import sampled
 
 PROGRAM = """
 import hashlib, os, signal, sys
@@ -19,7 +18,7 @@ from torch import nn
 import syncline
 
 path, mode = sys.argv[1], sys.argv[2]
-killed_at = int(sys.argv[3])
+saved_at, is_killed = int(sys.argv[3]), sys.argv[4] == "killed"
 torch.set_num_threads(1)
 session = syncline.connect()
 torch.manual_seed(session.rank)
@@ -48,12 +47,13 @@ while step < 24:
         optimizer.step()
         schedule.step()
         step += 1
-        if step == killed_at:
+        if step == saved_at:
             if session.is_leader or mode != "gradients":
                 state = {"session": session.state_dict(), "schedule": schedule.state_dict(), "step": step}
                 torch.save(state, mine)
             session.barrier()
-            os.kill(os.getpid(), signal.SIGKILL)
+            if is_killed:
+                os.kill(os.getpid(), signal.SIGKILL)
         if step == 24:
             break
 session.close()
@@ -64,11 +64,20 @@ print("digest", digest, flush=True)
 """
 
 
-def run(directory: Path, name: str, mode: str, killed_at: int, workers: int = 2) -> tuple[int, str, str]:
-    """Exit code, what was said, and the digest of the parameters, which is one for all."""
+NEVER = 99
+
+
+def run(
+    directory: Path, name: str, mode: str, saved_at: int = NEVER, *, killed: bool = False, workers: int = 2
+) -> tuple[int, str, str]:
+    """Exit code, what was said, and the digest of the parameters, which is one for all.
+
+    It takes up what is saved under this name; it saves after so many steps, and may be killed then.
+    """
     program = directory / "program.py"
     program.write_text(PROGRAM)
-    words = ["run", "-n", workers, program, "--", directory / name, mode, killed_at]
+    own = [directory / name, mode, saved_at, "killed" if killed else "lives"]
+    words = ["run", "-n", workers, program, "--", *own]
     done = subprocess.run(
         [sys.executable, "-m", "syncline", *map(str, words)],
         capture_output=True,
@@ -85,22 +94,32 @@ def run(directory: Path, name: str, mode: str, killed_at: int, workers: int = 2)
 MODES = ("gradients", "fasgd", "topk", "terngrad", "qsgd", "changes", "momentum", "adam")
 
 
-@pytest.mark.parametrize("mode", sampled(MODES, "gradients"))
-def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(mode: str, tmp_path: Path) -> None:
-    code, said, whole = run(tmp_path, "never", mode, 99)
+def test_what_was_saved_on_the_way_leads_to_the_same_end(tmp_path: Path) -> None:
+    code, said, whole = run(tmp_path, "state", "gradients", 11)
     assert code == 0, said
     assert whole
-    code, said, nothing = run(tmp_path, "state", mode, 11)
+    code, said, resumed = run(tmp_path, "state", "gradients")
+    assert code == 0, said
+    assert resumed == whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(mode: str, tmp_path: Path) -> None:
+    code, said, whole = run(tmp_path, "never", mode)
+    assert code == 0, said
+    assert whole
+    code, said, nothing = run(tmp_path, "state", mode, 11, killed=True)
     assert (code, nothing) == (1, ""), said
-    code, said, resumed = run(tmp_path, "state", mode, 99)
+    code, said, resumed = run(tmp_path, "state", mode)
     assert code == 0, said
     assert resumed == whole
 
 
 @pytest.mark.slow
 def test_another_number_of_workers_goes_on_and_says_so(tmp_path: Path) -> None:
-    run(tmp_path, "state", "gradients", 11)
-    code, said, digest = run(tmp_path, "state", "gradients", 99, workers=3)
+    run(tmp_path, "state", "gradients", 11, killed=True)
+    code, said, digest = run(tmp_path, "state", "gradients", workers=3)
     assert code == 0, said
     assert digest
     assert "saved by 2 workers, and is taken up by 3" in said

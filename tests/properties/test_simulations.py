@@ -114,7 +114,7 @@ def runs(examples: int) -> settings:
     return settings(deadline=None, max_examples=examples, suppress_health_check=[HealthCheck.too_slow])
 
 
-@runs(400)
+@runs(200)
 @given(scenarios())
 def test_whole_runs(scenario: Scenario) -> None:
     check(scenario)

@@ -9,12 +9,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
 from uuid import uuid4
 
 import numpy as np
 import pytest
 
+from engine import until
 from syncline.bench import run
 from syncline.bench.case import Case, Row
 from syncline.bench.crew import BenchCrew
@@ -168,9 +168,7 @@ def test_no_process_outlives_a_killed_bench(marked: Marked) -> None:
         assert bench.stdout.readline() == "started\n"
         assert len(marked()) == 3
         bench.kill()
-    deadline = monotonic() + 60
-    while marked():
-        assert monotonic() < deadline, "they do not end by themselves"
+    until(lambda: not marked(), "their end by themselves")
 
 
 # The values -----------------------------------------------------------------------------------------------------------

@@ -42,6 +42,37 @@ def test_nonsense_is_named_where_it_was_written(settings: dict[str, str], config
     assert caught.value.option == named
 
 
+HERE = "127.0.0.1:7070"
+
+
+@pytest.mark.parametrize(
+    ("plan", "where", "option"),
+    [
+        (Plan([], workers=0), {}, "--workers"),
+        (Plan([], servers=0), {}, "--servers"),
+        (Plan([], workers=-1), {"join": HERE}, "--workers"),
+        (Plan([], workers=0, servers=0), {"join": HERE}, "--workers"),
+        (Plan([], wiring=Wiring(lane="pigeon")), {}, "--lane"),
+        (PLAN, {"listen": "127.0.0.1:0", "join": HERE}, "--join"),
+        (PLAN, {"join": "127.0.0.1:0"}, "--join"),
+        (PLAN, {"join": "0.0.0.0:7070"}, "--join"),
+        (Plan([], settings={"reply_codec": "fp16"}), {"join": HERE}, "--reply-codec"),
+        (Plan([], config={"sync": "asp"}), {"join": HERE}, "--config"),
+        (Plan([], wiring=Wiring(trace="traces")), {"join": HERE}, "--trace"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_its_option(plan: Plan, where: dict[str, str], option: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        checked(plan, **where)  # type: ignore[arg-type]
+    assert caught.value.option == option
+
+
+def test_who_joins_may_bring_servers_alone() -> None:
+    plan = checked(Plan([], workers=0, servers=1), join="127.0.0.1:7070")
+    assert plan.joins
+    assert not checked(PLAN).joins
+
+
 def test_a_key_is_made_only_where_it_can_be_used(tmp_path: Path) -> None:
     key = tmp_path / "key"
     plan = Plan([], wiring=Wiring(key_file=str(key)))

@@ -1,0 +1,100 @@
+"""What launchers are told of workers and servers: the launcher of the run, and those of hosts that have joined."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from peers import Peer, participant
+from syncline.engines.coordinator import launchers as module
+from syncline.engines.coordinator.launchers import Launchers
+from syncline.engines.net.control import Ended, Hello, Seen
+from syncline.messages import server_id, worker_id
+
+EXPECTED = 2
+
+
+class Three:
+    """The launcher, and two agents on hosts `a` and `b`."""
+
+    def __init__(self, peer: Callable[[], Peer]) -> None:
+        self.peers = [peer() for _ in range(3)]
+        self.launchers = Launchers(lambda wire, message: wire.send(message), EXPECTED)
+        hellos = [Hello("run", "launcher", host="a"), Hello("", "agent", host="a"), Hello("", "agent", host="b")]
+        for each, hello in zip(self.peers, hellos, strict=True):
+            self.launchers.enter(each.wire, hello)
+
+    def heard(self) -> list[list[object]]:
+        return [list(each.heard()) for each in self.peers]
+
+
+@pytest.fixture
+def outlives(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Notes that this process is to outlive its parent, which it is not."""
+    noted: list[str] = []
+    monkeypatch.setattr(module, "outlive_parent", lambda: noted.append("outlives"))
+    return noted
+
+
+@pytest.fixture
+def three(peer: Callable[[], Peer], outlives: list[str]) -> Three:
+    return Three(peer)
+
+
+def test_the_coordinator_outlives_its_launcher_once_it_knows_it(three: Three, outlives: list[str]) -> None:
+    assert outlives == ["outlives"]
+    assert three.launchers.launcher is three.peers[0].wire
+    assert [hello.role for hello in three.launchers.all.values()] == ["launcher", "agent", "agent"]
+
+
+def test_some_things_are_for_the_launcher_alone(three: Three) -> None:
+    three.launchers.tell_launcher(Ended())
+    assert three.heard() == [[Ended()], [], []]
+
+
+def test_before_there_is_a_launcher_nobody_is_told(peer: Callable[[], Peer]) -> None:
+    Launchers(lambda wire, message: wire.send(message), EXPECTED).tell_launcher(Ended())
+    assert peer().heard() == []
+
+
+def test_all_are_told_what_has_become_of_a_worker(three: Three, peer: Callable[[], Peer]) -> None:
+    lost = participant(peer(), worker_id(1))
+    lost.incarnation = 3
+    three.launchers.tell(lost, "is gone")
+    assert three.heard() == [[Seen("worker", 1, 3, "is gone")]] * 3
+
+
+def test_a_mistake_is_one_for_those_who_have_brought_the_worker(three: Three, peer: Callable[[], Peer]) -> None:
+    three.launchers.tell(participant(peer(), worker_id(EXPECTED - 1)), "refused", usage=True)
+    own = Seen("worker", EXPECTED - 1, 0, "refused")
+    assert three.heard() == [[Seen("worker", EXPECTED - 1, 0, "refused", usage=True)], [own], [own]]
+    three.launchers.tell(participant(peer(), worker_id(EXPECTED)), "refused", usage=True)
+    joined = Seen("worker", EXPECTED, 0, "refused", usage=True)
+    assert three.heard() == [[Seen("worker", EXPECTED, 0, "refused")], [joined], [joined]]
+
+
+@pytest.mark.parametrize("id", [worker_id(7), server_id(3)], ids=str)
+def test_a_number_is_told_to_the_agent_of_the_same_host(three: Three, peer: Callable[[], Peer], id: object) -> None:
+    joined = participant(peer(), id, host="a", pid=77)  # type: ignore[arg-type]
+    three.launchers.tell_name(joined)
+    assert three.heard() == [[], [Seen(joined.id.role, joined.id.number, 0, "joined", pid=77)], []]
+
+
+def test_the_groups_of_a_launcher_that_is_gone_are_killed(three: Three, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only if they still are groups: a number may be somebody else's by now."""
+    groups = {11: 11, 12: 500}
+    killed: list[tuple[int, int]] = []
+
+    def group_of(pid: int) -> int:
+        if pid not in groups:
+            raise ProcessLookupError
+        return groups[pid]
+
+    monkeypatch.setattr(os, "getpgid", group_of)
+    monkeypatch.setattr(os, "killpg", lambda group, number: killed.append((group, number)))
+    three.launchers.groups |= {11, 12, 13}
+    three.launchers.kill_groups()
+    assert killed == [(11, signal.SIGKILL)]

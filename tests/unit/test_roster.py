@@ -1,0 +1,206 @@
+"""Who is there: which hello is let in, under which number and incarnation, and who is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from peers import HERE, Peer
+from syncline.engines.coordinator.participant import Participant
+from syncline.engines.coordinator.roster import MOST_CONNECTIONS, READING, Refusal, Roster
+from syncline.engines.net.control import PROTOCOL, Hello
+from syncline.engines.net.wiring import Wiring
+from syncline.messages import server_id, worker_id
+
+Make = Callable[[], Peer]
+
+
+class Trained:
+    """A model, as far as the roster asks."""
+
+    def __init__(self, *members: Participant, begun: bool = True) -> None:
+        self.begun = begun
+        self._members = members
+
+    def is_member(self, peer: Participant) -> bool:
+        return peer in self._members
+
+
+@pytest.fixture
+def roster() -> Roster:
+    """Of a run with two workers and two servers, which others may join."""
+    return Roster(2, 2, Wiring(run="run", listen="127.0.0.1"))
+
+
+def worker(number: int = -1, **fields: Any) -> Hello:
+    return Hello("run" if number >= 0 else "", "worker", number, **{"pid": 10 + number, "host": HERE, **fields})
+
+
+def server(number: int = -1, **fields: Any) -> Hello:
+    return Hello("run" if number >= 0 else "", "server", number, **{"pid": 20 + number, "host": HERE, **fields})
+
+
+# Who may speak.
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [worker(0), worker(), server(1), server(), Hello("run", "launcher"), Hello("", "agent"), Hello("run", "agent")],
+    ids=str,
+)
+def test_whoever_belongs_here_may_speak(roster: Roster, hello: Hello) -> None:
+    roster.check(hello)
+
+
+@pytest.mark.parametrize(
+    ("hello", "why"),
+    [
+        (worker(0, protocol=PROTOCOL + 1), f"you speak {PROTOCOL + 1}"),
+        (Hello("other", "worker", 0), "this is another run"),
+        (Hello("", "launcher"), "this is another run"),
+        (Hello("", "worker", 0), "ask for none"),
+        (Hello("", "server", 5), "ask for none"),
+        (Hello("run", "cook"), "'cook' has no part in a run"),
+    ],
+    ids=str,
+)
+def test_whoever_does_not_is_refused(roster: Roster, hello: Hello, why: str) -> None:
+    with pytest.raises(Refusal, match=why):
+        roster.check(hello)
+
+
+@pytest.mark.parametrize("role", ["worker", "server", "agent"])
+def test_nobody_joins_a_run_that_does_not_listen(role: str) -> None:
+    with pytest.raises(Refusal, match="--listen"):
+        Roster(1, 1, Wiring(run="run")).check(Hello("", role))
+
+
+# Servers.
+
+
+def test_a_server_has_the_number_that_it_was_started_with(roster: Roster, peer: Make) -> None:
+    found = [roster.admit_server(peer().wire, server(number)) for number in (1, 0)]
+    assert [each.id for each in found] == [server_id(1), server_id(0)]
+    assert sorted(roster.servers) == [0, 1]
+    assert roster.peers == {each.wire: each for each in found}
+
+
+def test_a_server_that_joins_is_given_a_number_that_was_never_used(roster: Roster, peer: Make) -> None:
+    first, second = (roster.admit_server(peer().wire, server(pid=pid)) for pid in (1, 2))
+    assert [each.id.number for each in (first, second)] == [2, 3]
+    roster.strike(first)
+    assert roster.admit_server(peer().wire, server(pid=3)).id.number == 4
+
+
+def test_a_server_opens_a_connection_for_each_model(roster: Roster, peer: Make) -> None:
+    roster.admit_server(peer().wire, server(0))
+    roster.servers[0].asked = 1
+    again = roster.admit_server(peer().wire, server(0, again=True))
+    assert again in roster.servers[0].peers
+    assert len(roster.servers[0].peers) == 2
+    assert roster.servers[0].asked == 0
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [server(0), server(2), server(1, again=True), server(0, again=True, pid=99), server(0, again=True, host="another")],
+    ids=["there already", "unexpected", "again before it came", "another process", "another host"],
+)
+def test_there_is_no_room_for_another_server(roster: Roster, peer: Make, hello: Hello) -> None:
+    roster.admit_server(peer().wire, server(0))
+    with pytest.raises(Refusal, match=f"server {hello.number}"):
+        roster.admit_server(peer().wire, hello)
+    assert list(roster.servers) == [0]
+
+
+def test_a_server_that_is_gone_does_not_come_back(roster: Roster, peer: Make) -> None:
+    roster.strike(roster.admit_server(peer().wire, server(0)))
+    with pytest.raises(Refusal, match="server 0"):
+        roster.admit_server(peer().wire, server(0))
+    assert roster.first_servers() == {1}
+
+
+def test_a_server_that_is_leaving_is_none_to_begin_with(roster: Roster, peer: Make) -> None:
+    roster.admit_server(peer().wire, server(1))
+    roster.servers[1].leaving = True
+    assert roster.first_servers() == {0}
+
+
+# Workers.
+
+
+def test_a_worker_that_comes_back_is_a_new_incarnation(roster: Roster, peer: Make) -> None:
+    first = roster.admit_worker(peer().wire, worker(1))
+    roster.strike(first)
+    second = roster.admit_worker(peer().wire, worker(1))
+    assert [(each.id, each.incarnation) for each in (first, second)] == [(worker_id(1), 0), (worker_id(1), 1)]
+    assert roster.ever == {1: 1}
+
+
+def test_a_worker_that_joins_is_given_a_number_after_the_expected_ones(roster: Roster, peer: Make) -> None:
+    first = roster.admit_worker(peer().wire, worker(pid=1))
+    roster.strike(first)
+    second = roster.admit_worker(peer().wire, worker(pid=2))
+    assert [(each.id.number, each.incarnation) for each in (first, second)] == [(2, 0), (3, 0)]
+
+
+def test_further_connections_belong_to_the_same_process(roster: Roster, peer: Make) -> None:
+    first = roster.admit_worker(peer().wire, worker(0))
+    second = roster.admit_worker(peer().wire, worker(0, again=True))
+    assert roster.workers[0].peers == [first, second]
+    assert roster.strike(first) is roster.workers[0]
+    assert roster.strike(second).peers == []
+    assert roster.workers == {}
+
+
+@pytest.mark.parametrize(
+    ("hello", "why"),
+    [
+        (worker(0), "worker 0 is there already"),
+        (worker(1, again=True), "worker 1 is gone"),
+        (worker(0, again=True, incarnation=1), "worker 0 is gone"),
+        (worker(0, again=True, pid=99), "worker 0 is another process"),
+        (worker(0, again=True, host="another"), "worker 0 is another process"),
+    ],
+)
+def test_a_worker_that_cannot_be_is_refused(roster: Roster, peer: Make, hello: Hello, why: str) -> None:
+    roster.admit_worker(peer().wire, worker(0))
+    with pytest.raises(Refusal, match=why):
+        roster.admit_worker(peer().wire, hello)
+
+
+def test_a_process_has_so_many_connections_and_no_more(roster: Roster, peer: Make) -> None:
+    wire = peer().wire
+    roster.admit_worker(wire, worker(0))
+    for _ in range(MOST_CONNECTIONS - 1):
+        roster.admit_worker(wire, worker(0, again=True))
+    with pytest.raises(Refusal, match=f"{MOST_CONNECTIONS} connections"):
+        roster.admit_worker(wire, worker(0, again=True))
+
+
+# Who takes part, and who reads.
+
+
+def test_who_takes_part(roster: Roster, peer: Make) -> None:
+    """Before anything begins, those who are expected; then the members, and nobody who has left."""
+    first, second, joiner = (roster.admit_worker(peer().wire, hello) for hello in (worker(0), worker(1), worker()))
+    assert roster.participants() == {0, 1}
+    for each in (first, second, joiner):
+        each.trained = Trained(first, joiner)  # type: ignore[assignment]
+    assert roster.participants() == {0, 2}
+    first.trained = Trained(begun=False)  # type: ignore[assignment]
+    assert roster.participants() == {0, 2}
+    first.left = 1.0
+    assert roster.participants() == {2}
+
+
+def test_who_has_left_may_read_for_a_while(roster: Roster, peer: Make) -> None:
+    reader = roster.admit_worker(peer().wire, worker(0))
+    assert not roster.has_readers(0.0)
+    reader.left = 100.0
+    assert roster.has_readers(100.0 + READING - 1)
+    assert not roster.has_readers(100.0 + READING)
+    roster.strike(reader)
+    assert not roster.has_readers(100.0)
