@@ -71,6 +71,10 @@ def run(
     insecure: Annotated[
         bool, typer.Option(help="Talk to other hosts without a key: anybody can read and join.")
     ] = False,
+    restarts: Annotated[
+        int,
+        typer.Option(metavar="N", help="Start a worker that dies or fails again, up to N times in all."),
+    ] = 0,
     trace: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Have every server write its messages there.")
     ] = None,
@@ -113,6 +117,7 @@ def run(
         config=file.settings or {},
         file="file" if config is None else config.name,
         log_dir=_path(log_dir),
+        restarts=restarts,
     )
     plan = checked(plan, listen, join, dry=dry_run)
     if dry_run:
@@ -192,5 +197,8 @@ def _report(launcher: Launcher, settings: dict[str, str]) -> dict[str, Any]:
         **{key: sum(each[key] for each in servers) for key in sums},
         "train_progress": min((each["train_progress"] for each in servers if not each["left"]), default=0),
         "servers": servers,
-        "workers": [{"worker": worker.name, "exit_code": worker.code} for worker in launcher.workers],
+        "workers": [
+            {"worker": worker.name, "exit_code": worker.code, "restarts": worker.restarts}
+            for worker in launcher.workers
+        ],
     }

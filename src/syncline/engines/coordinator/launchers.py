@@ -40,7 +40,8 @@ class Launchers:
         ours = peer.id.number < self._expected
         for agent in self.all:
             mine = ours == (agent is self.launcher)
-            self._out(agent, Seen(peer.id.role, peer.id.number, peer.incarnation, what, usage and mine))
+            who = (peer.id.role, peer.id.number, peer.incarnation)
+            self._out(agent, Seen(*who, what, usage and mine, of=peer.hello.pid))
 
     def tell_name(self, peer: Participant) -> None:
         """The launcher of a worker or server that joins learns which number it was given."""

@@ -5,7 +5,8 @@
 1. A connection is about one model at most (trained_model.py); whoever trains several opens several.
 2. A worker whose connection ends without a word is lost at once: the kernel ends it when the process dies. So is one
    whose process has ended, by its launcher's word; one whose host acknowledges nothing any more; and one that is
-   stopped (SIGSTOP) for longer than the patience. One that computes, however long, is not.
+   stopped (SIGSTOP) for longer than the patience. One that computes, however long, is not. A worker that the launcher
+   starts again comes back under its number (returning_workers.py).
 3. A server that is lost or stopped ends the run, unless nobody needs it any more; so does the loss of the launcher, and
    then everything is killed that the launcher has started.
 4. Told to stop, it lets those who have joined finish, and those who still read; then it stops the servers.
@@ -29,6 +30,7 @@ from syncline.engines.coordinator.bucket_size import fitting
 from syncline.engines.coordinator.launchers import Launchers
 from syncline.engines.coordinator.liveness import Liveness
 from syncline.engines.coordinator.participant import Participant
+from syncline.engines.coordinator.returning_workers import ReturningWorkers
 from syncline.engines.coordinator.roster import Refusal, Roster, RosterEntry
 from syncline.engines.coordinator.server_departures import ServerDepartures
 from syncline.engines.coordinator.trained_model import OVER
@@ -93,6 +95,7 @@ class CoordinatorProcess:
         """When servers that were told to end are no longer waited for."""
         self._all_gather = AllGather(self.out)
         self._liveness = Liveness(patience(os.environ))
+        self.returning = ReturningWorkers(int(os.environ.get("SYNCLINE_RESTARTS", "0")) > 0, workers)
         self._never: set[int] = set()
         """Those who will not be there when a model begins."""
 
@@ -193,6 +196,7 @@ class CoordinatorProcess:
             self._models.declare(peer, message, self._stopping)
         elif isinstance(message, Seated | JoinRequest | LeaveNotice) and peer.trained is not None:
             peer.trained.from_worker(peer, message)
+            self.returning.back(peer.id.number)
             self._meet()
         elif isinstance(message, Reached) and peer.trained is not None:
             peer.trained.changes.reached(peer, message)
@@ -287,6 +291,8 @@ class CoordinatorProcess:
             self._server_frozen(number)
         for wire in self._liveness.silent([*self._peers, *self._launchers.all], now):
             self._loop.lose(wire, "its host acknowledges nothing any more")
+        for number in self.returning.overdue(now):
+            self._will_not_return(number)
         self.departures.settled()
         self._meet()
 
@@ -307,15 +313,26 @@ class CoordinatorProcess:
     def _process_ended(self, seen: Seen) -> None:
         """A process that the launcher has started is over, whoever may still hold its connections."""
         self._launchers.groups.discard(seen.pid)
+        self.returning.word(seen.number, seen.again)
         entry = self._workers.get(seen.number)
         if entry is not None and self._liveness.is_here(entry, seen.pid):
             for peer in list(entry.peers):
                 self._loop.lose(peer.wire, f"its process {seen.what}")
-        elif seen.number not in self._roster.ever:  # it never came
+        elif seen.number not in self._roster.ever and not seen.again:  # it never came
             self.count_out(seen.number)
+        if self.returning.allowed and not seen.again:
+            self._will_not_return(seen.number)
+
+    def _will_not_return(self, number: int) -> None:
+        """Nobody need wait for this worker any more, if it is gone."""
+        if number not in self._workers and number not in self._never:
+            self.count_out(number)
+        self._models.end_if_empty()
 
     def _worker_closed(self, peer: Participant, reason: str) -> None:
         number, entry = peer.id.number, self._roster.strike(peer)
+        if not reason and peer.left is None:
+            self.returning.lost(number, monotonic())
         if peer.trained is not None:
             entry.began |= peer.trained.begun
             peer.trained.closed(peer, reason)
@@ -323,7 +340,8 @@ class CoordinatorProcess:
         if not entry.peers:
             if not entry.began and (number < self.expected or not self._models.begun):
                 self.tell(peer, f"gone before the run began{reason and ': ' + reason}")
-            self.count_out(number)
+            if number not in self.returning:
+                self.count_out(number)
             self._all_gather.leave(number)
         self._meet()
 

@@ -6,7 +6,7 @@
 3. All start together: nobody goes before everyone holds the first parameters, which are the leader's. If the leader is
    lost before that, the run is.
 4. When the last member has left nothing changes any more: all are told, and may read the final parameters. If something
-   moves just then, they are told when it has moved.
+   moves just then, they are told when it has moved. While somebody may come back (returning_workers.py), it goes on.
 5. Servers come and go meanwhile (server_changes.py).
 """
 
@@ -19,6 +19,7 @@ from time import monotonic
 from msgspec.structs import replace
 
 from syncline.effects import Effect, Event, Lost, Received, Send
+from syncline.engines.coordinator.joining import check_joiner, check_restarts
 from syncline.engines.coordinator.participant import Participant, RunContext
 from syncline.engines.coordinator.server_changes import ServerChanges
 from syncline.engines.net.control import (
@@ -37,7 +38,6 @@ from syncline.messages import JoinRequest, LeaveNotice, Member, Report, Settled,
 from syncline.nodes.server.bucket_map import Holders
 from syncline.nodes.server.coordinator import Coordinator
 from syncline.placement import checked
-from syncline.strategies.server.strategy import Mode
 from syncline.strategies.settings import contradiction, settle, strategy_of
 
 OVER = "this run is over"
@@ -159,11 +159,10 @@ class TrainedModel:
         self._declared[peer.id.number] = declare
         if self._begun is None:
             self.begin_if_ready()
-        elif self._begun.settings["mode"] == Mode.GRADIENTS.value:
-            self.refuse(peer, "a joiner would need the others' optimizer state; take mode 'changes' or a rule")
         else:
             begun = self._begun
             try:
+                check_joiner(peer.id.number, begun.settings)
                 self._check_wishes(peer, {**begun.settings, **self._wishes})
             except UsageError as error:
                 self.refuse(peer, str(error))
@@ -206,6 +205,8 @@ class TrainedModel:
         layers["the lane"] = run.fitting(layout_of(declared.tables).size // len(self._first()), layers.values())
         found = settle(layers, run.count, run.expected)
         words = {key: word for key, (word, _) in found.items()}
+        if run.returning.allowed:
+            check_restarts(words)
         origins = {key: origin for key, (_, origin) in found.items()}
         self._wishes = dict(declared.wishes)
         for peer in ready:
@@ -268,7 +269,13 @@ class TrainedModel:
         if self._node is None:
             raise PeerError("nothing has begun yet")
         self._perform(self._node.handle(event, monotonic()))
-        self.ended |= not self._node.view.members
+        self.end_if_empty()
+
+    def end_if_empty(self) -> None:
+        """If nobody trains this any more, and nobody comes back, tell all that nothing changes any more."""
+        if self._node is None:
+            return
+        self.ended |= not self._node.view.members and not self._run.returning
         if self.ended and not self._all_told and not self._node.moving:
             self._all_told = True
             for peer in self.workers.values():

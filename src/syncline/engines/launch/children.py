@@ -27,6 +27,15 @@ class Children:
         self._selector.register(child.stream, selectors.EVENT_READ, child)
         return child
 
+    def replace(self, former: Child, command: list[str], environment: Mapping[str, str]) -> Child:
+        """Start a process in the place of one that has ended: its output goes on where the other's has stopped."""
+        while former.stream in self._selector.get_map() and self._output(former):
+            pass  # its last words come first
+        child = spawn(former.name, command, environment, self._everyone)
+        child.log, former.log = former.log, None
+        self._selector.register(child.stream, selectors.EVENT_READ, child)
+        return child
+
     def watch(self, fd: int, action: Callable[[], None]) -> None:
         """Whenever there is something to read, do this, before any output is passed on: it may explain it."""
         self._selector.register(fd, selectors.EVENT_READ, action)

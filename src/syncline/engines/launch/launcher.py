@@ -4,7 +4,8 @@
    into a session of its own, is killed when the child ends, or, if the launcher was killed, by the coordinator.
 2. A worker that dies by a signal is one line; the run goes on. A worker that fails (an exit code above 0), or is
    refused because it asks for nonsense, ends the run, and so does a server that is lost (outcome.py). Workers that have
-   joined another run fail alone.
+   joined another run fail alone. While restarts are left (restarts.py), a worker that dies or fails is started again
+   instead, as the next incarnation of the same worker.
 3. The run has ended well if a worker has, none has failed, and no server was lost while it was needed.
 4. A worker that has been stopped for longer than the patience counts as dead: the end of the run does not wait for it.
 5. Whoever is to end is told so by the coordinator, then by SIGTERM, then killed, with time to heed each.
@@ -29,6 +30,7 @@ from syncline.engines.launch.children import Children
 from syncline.engines.launch.coordinator_link import CoordinatorLink, reach
 from syncline.engines.launch.outcome import RunOutcome, without
 from syncline.engines.launch.plan import Plan
+from syncline.engines.launch.restarts import Restarts
 from syncline.engines.net import addresses, keys
 from syncline.engines.net.control import (
     Abort,
@@ -83,8 +85,11 @@ class Launcher:
         self.failure: SynclineError | None = None
         """Why the run has not ended well, when it is over."""
         self._outcome = RunOutcome(plan.joins)
+        self._restarts = Restarts(plan.restarts)
         self._hurry = False
         self._welcome = False
+        self._run = ""
+        """The identity of the run."""
         self._named = False
         """Workers that have joined another run have its numbers."""
         self._began = monotonic()
@@ -96,10 +101,10 @@ class Launcher:
     def start(self) -> None:
         """Start everything."""
         self.open()
-        extra = {"PYTHONUNBUFFERED": "1", **self._threads()}
+        self._for_workers = {"PYTHONUNBUFFERED": "1", **self._threads()}
         for number in range(self._plan.workers):
             wiring = replace(self.wiring, worker="" if self._plan.joins else str(number), folder=here())
-            child = self._spawn(f"w{number}", list(self._plan.command), wiring=wiring, unless=extra)
+            child = self._spawn(f"w{number}", list(self._plan.command), wiring=wiring, unless=self._for_workers)
             self.workers.append(child)
 
     def open(self) -> None:
@@ -117,13 +122,16 @@ class Launcher:
         plan = self._plan
         words = [str(plan.workers), str(plan.servers), json.dumps(plan.layers)]
         command = [sys.executable, "-m", "syncline.engines.coordinator", *words]
-        self.coordinator = self._spawn("coordinator", command, {**lean(), "SYNCLINE_PORT": str(plan.port)})
+        self.coordinator = self._spawn("coordinator", command, {**lean(), **self._for_coordinator()})
         assert self.coordinator.process.stdout is not None
         said = self.coordinator.process.stdout.readline().decode().split()
         if len(said) != 2:
             raise RunError("the coordinator did not start")
         self.wiring = replace(self.wiring, coordinator=said[0])
         self.address = said[1].strip("-")
+
+    def _for_coordinator(self) -> dict[str, str]:
+        return {"SYNCLINE_PORT": str(self._plan.port), "SYNCLINE_RESTARTS": str(self._plan.restarts)}
 
     def _attend(self) -> None:
         """Connect to the coordinator, as the launcher of its run or as the agent of those who join it."""
@@ -149,11 +157,15 @@ class Launcher:
         extra: Mapping[str, str] | None = None,
         wiring: Wiring | None = None,
         unless: Mapping[str, str] | None = None,
+        former: Child | None = None,
     ) -> Child:
-        """Start a process; `unless`: variables for it, unless the user has set them."""
+        """Start a process, in the place of `former` if there is one; `unless`: variables, unless the user sets them."""
         outside = inherited(unless or {}, os.environ, self._plan.environment)
         environment = {**outside, **(extra or {}), **(wiring or self.wiring).environment()}
-        child = self._children.start(name, command, environment, answers=name == "coordinator")
+        if former is not None:
+            child = self._children.replace(former, command, environment)
+        else:
+            child = self._children.start(name, command, environment, answers=name == "coordinator")
         if not self._plan.joins:
             self._tell(Started(child.pid))
         return child
@@ -266,8 +278,8 @@ class Launcher:
                 self._beat(message)
             case Ended():
                 self._outcome.done = True
-            case Welcome():
-                self._welcome = True
+            case Welcome(run):
+                self._welcome, self._run = True, run
 
     def _saw(self, seen: Seen) -> None:
         """The coordinator has lost a worker; if it is one of ours, wait: how its process ends tells more."""
@@ -279,6 +291,8 @@ class Launcher:
             return
         if seen.pid:
             self._name(seen)
+            return
+        if self._restarts.was_replaced(seen.of):
             return
         ours = [each for each in self.workers if (seen.role, each.name) == ("worker", f"w{seen.number}")]
         child = ours[0] if ours and (self._named or not self._plan.joins) else None
@@ -296,7 +310,7 @@ class Launcher:
         for child in self.workers:
             if child.pid == seen.pid:
                 child.name = f"w{seen.number}"
-                self._named = True
+                child.numbered = self._named = True
         for child in self.servers:
             if child.pid == seen.pid:
                 child.name = f"server{seen.number}"
@@ -315,9 +329,13 @@ class Launcher:
     def _ended(self, child: Child) -> None:
         """A process is over: what does that mean for the run?"""
         worker = child in self.workers
+        again = worker and self._starts_again(child)
         if worker and not self._plan.joins:
-            self._tell(Seen("worker", self.workers.index(child), 0, child.end.partition(" ")[2], pid=child.pid))
-        if not child.code:
+            what = child.end.partition(" ")[2]
+            self._tell(Seen("worker", self.workers.index(child), 0, what, pid=child.pid, again=again))
+        if again:
+            self._restart(child)
+        if not child.code or again:
             return
         self._hear()
         child.seen = None
@@ -331,6 +349,26 @@ class Launcher:
         else:
             self._note(child.end)
             outcome.failed = outcome.failed or (cause if fatal else None)
+
+    def _starts_again(self, child: Child) -> bool:
+        """Is this worker, which has ended, to be started again?"""
+        if not child.code or not self._restarts.left:
+            return False
+        self._hear()  # the run may be over, and that is why the worker has ended
+        return self._outcome.over is None and not self._outcome.done
+
+    def _restart(self, child: Child) -> None:
+        """Start a worker again under its number, unless it died before the run that it joins gave it one."""
+        index, wiring = self.workers.index(child), replace(self.wiring, folder=here())
+        if not self._plan.joins:
+            wiring = replace(wiring, worker=str(index))
+        elif child.numbered:
+            wiring = replace(wiring, run=self._run, worker=child.name.removeprefix("w"))
+        self._note(self._restarts.note(child))
+        command = list(self._plan.command)
+        new = self._spawn(child.name, command, wiring=wiring, unless=self._for_workers, former=child)
+        self._restarts.started(new, child)
+        self.workers[index] = new
 
     def _fail(self, reason: str) -> None:
         """The run is over, and everyone is told."""

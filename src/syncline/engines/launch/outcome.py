@@ -36,11 +36,13 @@ class RunOutcome:
     def is_fatal(self, child: Child, worker: bool) -> bool:
         """Whether the end of this process, which was not a good one, ends the run.
 
-        A worker that dies by a signal, or is out already because it was stopped, is survivable; an exception is not.
+        A worker that dies by a signal, or is out already because it was stopped, is survivable; an exception is not. So
+        is one that was started again, and came when nobody trained any more.
         """
         assert child.code
         if worker:
-            return child.code > 0 and not child.frozen
+            late = child.restarts and self.done
+            return child.code > 0 and not child.frozen and not late
         return child.name != "coordinator" and not self.done
 
     def nobody_came(self, workers: Sequence[Child], servers: Sequence[Child]) -> bool:

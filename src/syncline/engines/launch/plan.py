@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from syncline.engines.coordinator.joining import check_restarts
 from syncline.engines.net import addresses, keys
 from syncline.engines.net.addresses import Address
 from syncline.engines.net.wiring import Wiring, context_for
@@ -37,6 +38,8 @@ class Plan:
     log_dir: str = ""
     places: tuple[str, ...] = ()
     """Where the run may be that is to be joined: all addresses of its host."""
+    restarts: int = 0
+    """How many times, in all, a worker that dies is started again."""
 
     @property
     def joins(self) -> bool:
@@ -70,14 +73,23 @@ def checked(plan: Plan, listen: str | None = None, join: str | None = None, *, d
         raise UsageError("--servers", f"at least {least}, not {plan.servers}")
     if not plan.workers and not plan.servers:
         raise UsageError("--workers", "0 without --servers brings nobody; bring at least one of either")
+    if plan.restarts < 0:
+        raise UsageError("--restarts", f"at least 0, not {plan.restarts}")
     if plan.wiring.lane and plan.wiring.lane not in LANES:
         raise UsageError("--lane", f"{plan.wiring.lane!r} is none of {', '.join(LANES)}")
     if listen is not None and join is not None:
         raise UsageError("--join", "and --listen exclude each other: a run listens, and others join it")
     if join is not None:
         return _joining(plan, join)
-    plan.settled()
+    _check_restarts(plan, plan.settled())
     return plan if listen is None else _listening(plan, listen, dry)
+
+
+def _check_restarts(plan: Plan, found: Mapping[str, tuple[str, str]]) -> None:
+    """Refuse restarts that could not work; if the program chooses the mode, the coordinator does so later."""
+    said = any(found[key][1] in (COMMAND_LINE, plan.file) for key in ("mode", "rule"))
+    if plan.restarts and said:
+        check_restarts({key: word for key, (word, _) in found.items()})
 
 
 def _joining(plan: Plan, join: str) -> Plan:

@@ -184,6 +184,10 @@ class Seen(Control, frozen=True, tag="seen"):
     """What it asked for makes no sense."""
     pid: Count = 0
     """From a launcher: the process that was the worker; to one: the process that has joined as this worker."""
+    of: Count = 0
+    """To a launcher: the process, of its host or another, that this is about."""
+    again: bool = False
+    """From a launcher: this worker is started again."""
 
 
 class Started(Control, frozen=True, tag="started"):

@@ -10,6 +10,7 @@ SYNCLINE_TRACE         a directory for traces, if they are wanted
 SYNCLINE_FOLDER        for workers: where the command was given; modules with parts of one's own may lie there
 SYNCLINE_INSECURE      not empty: no key is needed off loopback either
 SYNCLINE_PORT          for the coordinator only: the port at SYNCLINE_LISTEN; 0: any
+SYNCLINE_RESTARTS      for the coordinator only: how many times the launcher starts workers again that die
 
 The launcher sets these for its children, and passes none on that it finds in its own environment. One is the user's:
 

@@ -82,6 +82,16 @@ class NumpySession:
             self._cut()
 
     @property
+    def members(self) -> tuple[int, ...]:
+        """The numbers of the live workers, this one's own among them, as far as this worker knows; in rising order.
+
+        Before anything is declared: those that the run starts with. A worker that has joined has a number of `size` or
+        more; one that was started again has the number that it had.
+        """
+        known = self._replicas[0].link.members if self._replicas else ()
+        return tuple(sorted({*(known or range(self.size)), self.rank}))
+
+    @property
     def is_leader(self) -> bool:
         """Is this the worker whose values all started with? Before anything is declared: the first one."""
         leader = self._replicas[0].leader if self._replicas and self._replicas[0].settings else 0
