@@ -79,6 +79,7 @@ class Session(NumpySession):
         if scaler is not None:
             self.scaler(scaler)
         self._heed_sigterm()
+        self._catch_up()
         return made.optimizer
 
     def _one(self, name: str | None) -> list[Distributed]:
@@ -115,12 +116,25 @@ class Session(NumpySession):
     # Data.
 
     def sampler(self, data: Any, *, shuffle: bool = True, drop_last: bool = False, seed: int = 0) -> SharedSampler:
-        """A sampler that deals equal counts to all workers, anew each epoch."""
+        """A sampler that deals equal counts to all live workers, anew each epoch.
+
+        A worker that joins begins with the epoch that the others are in; for that, all make their samplers in the same
+        order.
+        """
         from syncline.pytorch.sampler import SharedSampler
 
-        made = SharedSampler(data, self.rank, self.size, shuffle=shuffle, drop_last=drop_last, seed=seed)
+        number = len(self._samplers)
+        made = SharedSampler(data, self.rank, lambda: self.members, shuffle=shuffle, drop_last=drop_last, seed=seed)
+        made.begun = lambda epoch: self.note_epoch(number, epoch)
         self._samplers.append(made)
+        self._catch_up()
         return made
+
+    def _catch_up(self) -> None:
+        """Have samplers that were not used yet begin with the epoch that the others are in."""
+        for number, sampler in enumerate(self._samplers):
+            if sampler.is_new:
+                sampler.set_epoch(self.epoch_of(number))
 
     def split(self, data: Any, **kwargs: Any) -> DataLoader[Any]:
         """A DataLoader over this worker's share; `shuffle` and `drop_last` are the sampler's."""

@@ -53,6 +53,10 @@ class RunContext(Protocol):
         """The workers that nobody need wait for at the beginning."""
         ...
 
+    def epochs(self) -> tuple[int, ...]:
+        """The furthest epoch that a worker has begun, sampler by sampler."""
+        ...
+
     def fitting(self, values: int, said: Iterable[Mapping[str, str]]) -> dict[str, str]:
         """The settings that fit the lane to servers that hold so many values each, beside what was said."""
         ...

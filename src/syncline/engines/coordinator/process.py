@@ -40,6 +40,7 @@ from syncline.engines.net.control import (
     Abort,
     Declare,
     Ended,
+    EpochBegun,
     Figures,
     Frozen,
     Hello,
@@ -94,6 +95,8 @@ class CoordinatorProcess:
         self._until = inf
         """When servers that were told to end are no longer waited for."""
         self._all_gather = AllGather(self.out)
+        self._epochs: dict[int, int] = {}
+        """The furthest epoch that a worker has begun, by the number of the sampler."""
         self._liveness = Liveness(patience(os.environ))
         self.returning = ReturningWorkers(int(os.environ.get("SYNCLINE_RESTARTS", "0")) > 0, workers)
         self._never: set[int] = set()
@@ -203,6 +206,8 @@ class CoordinatorProcess:
         elif isinstance(message, Share):
             self._all_gather.say(peer, message)
             self._meet()
+        elif isinstance(message, EpochBegun):
+            self._epochs[message.sampler] = max(message.epoch, self._epochs.get(message.sampler, 0))
         elif isinstance(message, Pulse):
             launcher = self._launchers.launcher
             if launcher is not None and not launcher.backlog:  # one that is not read is not worth keeping
@@ -266,6 +271,9 @@ class CoordinatorProcess:
 
     def first_servers(self) -> Collection[int]:
         return self._roster.first_servers()
+
+    def epochs(self) -> tuple[int, ...]:
+        return tuple(self._epochs.get(sampler, 0) for sampler in range(max(self._epochs, default=-1) + 1))
 
     def absent(self) -> Collection[int]:
         return self._never

@@ -168,7 +168,8 @@ class TrainedModel:
                 self.refuse(peer, str(error))
                 return
             view = self._view()
-            again = replace(begun, view=view, servers=self.changes.places(view), leader=-1)
+            places, epochs = self.changes.places(view), self._run.epochs()
+            again = replace(begun, view=view, servers=places, leader=-1, epochs=epochs)
             self._told.append((peer, again))
             self._tell_if_ready()
             self.changes.mention(peer)

@@ -13,6 +13,9 @@ from syncline.messages import View
 PROTOCOL = 4
 """Changes whenever frames of one version would be misread by another."""
 
+MOST_SAMPLERS = 64
+"""Of so many samplers of a program the epochs are known to those who join."""
+
 MOST_VALUES = 1 << 40
 """No model is larger (4 TiB)."""
 
@@ -112,6 +115,8 @@ class Begin(Control, frozen=True, tag="begin"):
     """Where each setting came from."""
     word: str = ""
     """For servers only: what they say to each other to be believed."""
+    epochs: tuple[int, ...] = ()
+    """For workers that join: the furthest epoch that somebody has begun, sampler by sampler."""
 
 
 class Another(Control, frozen=True, tag="another"):
@@ -245,6 +250,13 @@ class Pulse(Control, frozen=True, tag="pulse"):
     """Who it is: the coordinator's word."""
 
 
+class EpochBegun(Control, frozen=True, tag="epoch"):
+    """Worker to coordinator: I have begun this epoch of a sampler; whoever joins is to begin with it."""
+
+    sampler: Annotated[int, msgspec.Meta(ge=0, lt=MOST_SAMPLERS)]
+    epoch: Count
+
+
 class Stop(Control, frozen=True, tag="stop"):
     """Launcher to coordinator to servers: the workers are done; tell your figures and end."""
 
@@ -299,6 +311,7 @@ ControlMessage = (
     | Abort
     | Figures
     | Pulse
+    | EpochBegun
     | Stop
     | Reach
     | Reached

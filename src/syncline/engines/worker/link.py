@@ -15,6 +15,7 @@ from syncline.engines.net.control import (
     Begin,
     Declare,
     Ended,
+    EpochBegun,
     Gathered,
     Go,
     Hello,
@@ -113,10 +114,10 @@ class WorkerLink:
         assert self._said is not None
         return list(self._said.data)
 
-    def pulse(self, pulse: Pulse) -> None:
-        """Tell the launcher how far this worker is; if the coordinator is gone, nobody need know."""
+    def tell(self, message: Pulse | EpochBegun) -> None:
+        """Tell the coordinator how far this worker is; if it is gone, nobody need know."""
         if COORDINATOR in self._traffic:
-            self._traffic.send(COORDINATOR, pulse)
+            self._traffic.send(COORDINATOR, message)
 
     def begin(self, declare: Declare) -> Begin:
         """Declare what is trained, and wait until all have."""

@@ -85,6 +85,8 @@ class Replica:
         self.origins: dict[str, str] = {}
         self.leader = -1
         """The worker whose values all started with; -1: this one joined later."""
+        self.epochs: tuple[int, ...] = ()
+        """If this one joined later: in which epoch of each sampler the others were then."""
         self.link = link
         self._tables: dict[str, Table] = {}
         self._given: set[str] = set()
@@ -125,6 +127,7 @@ class Replica:
         layout = Layout.of((name, each.shape) for name, each in values.items())
         begin = self.link.begin(declaration(layout, wishes, self.name))
         self.settings, self.origins, self.leader = dict(begin.settings), dict(begin.origins), begin.leader
+        self.epochs = begin.epochs
         self._tables = {table.name: table for table in layout.tables}
         self._over = {table.name: self._buckets_of(table) for table in layout.tables}
         self._in = {bucket: self._tables_in(bucket) for bucket in self.link.buckets}

@@ -28,7 +28,7 @@ from typing import Self
 
 import numpy.typing as npt
 
-from syncline.engines.net.control import Pulse
+from syncline.engines.net.control import MOST_SAMPLERS, EpochBegun, Pulse
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.process import also_look_in
 from syncline.engines.worker.link import WorkerLink
@@ -182,7 +182,19 @@ class NumpySession:
         self._check_open()
         if self._link is not None and (now or monotonic() - self._pulsed >= PULSE_SECONDS):
             self._pulsed = monotonic()
-            self._link.pulse(pulse)
+            self._link.tell(pulse)
+
+    # The place in the data.
+
+    def epoch_of(self, sampler: int) -> int:
+        """In which epoch of this sampler the others were when this worker joined; 0 if it started with them."""
+        epochs = self._replicas[0].epochs if self._replicas else ()
+        return epochs[sampler] if sampler < len(epochs) else 0
+
+    def note_epoch(self, sampler: int, epoch: int) -> None:
+        """Have those who join begin with this epoch."""
+        if self._link is not None and self._link.error is None and not self._closed and sampler < MOST_SAMPLERS:
+            self._link.tell(EpochBegun(sampler, epoch))
 
     # The end.
 
