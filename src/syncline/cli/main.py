@@ -15,6 +15,7 @@ from syncline.cli.bench import bench
 from syncline.cli.reproduce import reproduce
 from syncline.cli.run import run
 from syncline.cli.simulate import simulate
+from syncline.cli.tell import tell
 from syncline.cli.train import train
 from syncline.engines.process import also_look_in, here
 from syncline.errors import SynclineError, UsageError
@@ -31,6 +32,7 @@ app.command()(simulate)
 app.command()(reproduce)
 app.command()(bench)
 app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})(run)
+app.command()(tell)
 
 _CommandLineError: Any = typer.BadParameter.__bases__[0]
 """What typer raises for a command line that it cannot read, whichever click it carries."""

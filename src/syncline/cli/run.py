@@ -21,6 +21,7 @@ from syncline.cli.speaker import Speaker, quiet_end
 from syncline.engines.launch.launcher import Launcher
 from syncline.engines.launch.plan import COMMAND_LINE, Plan, checked
 from syncline.engines.net.wiring import Wiring
+from syncline.engines.operator import name_of
 from syncline.engines.process_state import patience
 from syncline.errors import UsageError
 
@@ -83,6 +84,9 @@ def run(
         typer.Option(metavar="DIR", help="Keep the output of each process there, in w0.log, server0.log ..."),
     ] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the figures as JSON.")] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say how the run can be changed while it trains: syncline tell.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything and show what would be started; start nothing.")
     ] = False,
@@ -127,8 +131,8 @@ def run(
         speaker = Speaker()
         _say_ignored(plan, file, speaker)
         launcher = Launcher(plan, speaker.line)
-        invite = partial(_invite, launcher, speaker, _invitation(key_file, insecure))
-        run_to_end(launcher, invite if listen is not None else None)
+        invitation = _invitation(key_file, insecure) if listen is not None else None
+        run_to_end(launcher, partial(_say_reachable, launcher, speaker, invitation, verbose and join is None))
         if target is not None:
             json.dump(_report(launcher, plan.words()), target, indent=2)
             target.write("\n")
@@ -182,9 +186,14 @@ def _invitation(key_file: Path | None, insecure: bool) -> list[str]:
     return [*key, *["--insecure"] * insecure, "-n", "1"]
 
 
-def _invite(launcher: Launcher, speaker: Speaker, invitation: list[str]) -> None:
-    words = shlex.join(["syncline", "run", "--join", launcher.reachable(), *invitation])
-    speaker.line("syncline", f"more workers can join: {words} PROGRAM")
+def _say_reachable(launcher: Launcher, speaker: Speaker, invitation: list[str] | None, name: bool) -> None:
+    """How others can join, if they can, and by which name the run can be changed, if that is asked for."""
+    if name:
+        words = f"syncline tell {name_of(launcher.wiring.coordinator)} --sync ssp:3"
+        speaker.line("syncline", f"the sync model can be changed while it trains, e.g. {words}")
+    if invitation is not None:
+        words = shlex.join(["syncline", "run", "--join", launcher.reachable(), *invitation])
+        speaker.line("syncline", f"more workers can join: {words} PROGRAM")
 
 
 def _report(launcher: Launcher, settings: dict[str, str]) -> dict[str, Any]:

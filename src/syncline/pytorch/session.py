@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.utils.data import DataLoader
 
+    from syncline.engines.worker.replica import Replica
     from syncline.pytorch.distribute import Distributed
     from syncline.pytorch.sampler import SharedSampler
     from syncline.pytorch.torchrun import Host
@@ -112,6 +113,9 @@ class Session(NumpySession):
 
         register(scaler, self._models)
         return scaler
+
+    def _chosen(self, name: str | None) -> list[Replica]:
+        return [each.replica for each in self._one(name)] if self._models else super()._chosen(name)
 
     # Data.
 

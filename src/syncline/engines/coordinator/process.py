@@ -33,11 +33,13 @@ from syncline.engines.coordinator.participant import Participant
 from syncline.engines.coordinator.returning_workers import ReturningWorkers
 from syncline.engines.coordinator.roster import Refusal, Roster, RosterEntry
 from syncline.engines.coordinator.server_departures import ServerDepartures
+from syncline.engines.coordinator.sync_changes import SyncChanges
 from syncline.engines.coordinator.trained_model import OVER
 from syncline.engines.coordinator.trained_models import TrainedModels
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (
     Abort,
+    ChangeRequest,
     Declare,
     Ended,
     EpochBegun,
@@ -52,13 +54,14 @@ from syncline.engines.net.control import (
     Share,
     Started,
     Stop,
+    TermsTaken,
     Welcome,
     Withdraw,
 )
 from syncline.engines.net.event_loop import BACKLOG, EventLoop
 from syncline.engines.net.frames import DECLARATION, STRANGER, Frame
 from syncline.engines.net.refusals import RefusalLog
-from syncline.engines.net.wiring import Wiring, listen
+from syncline.engines.net.wiring import RUN, Wiring, listen
 from syncline.engines.process import run
 from syncline.engines.process_state import patience
 from syncline.errors import PeerError
@@ -89,6 +92,8 @@ class CoordinatorProcess:
         self._launchers = Launchers(self.out, workers)
         self.tell = self._launchers.tell
         self.departures = ServerDepartures(self._servers, self._models.all, servers, self.out, self.tell)
+        self._sync_changes = SyncChanges(self._models.all, self.out, self._launchers.notice)
+        self._operators: set[Connection] = set()
         self._stopping = False
         self._aborted: str | None = None
         self._servers_told = False
@@ -104,7 +109,7 @@ class CoordinatorProcess:
 
     def run(self) -> int:
         port = int(os.environ.get("SYNCLINE_PORT", "0"))
-        unix, tcp = listen(self._loop, self._wiring, port)
+        unix, tcp = listen(self._loop, self._wiring, port, RUN)
         print(unix, tcp or "-", flush=True)
         look = monotonic() + TICK
         while not self.over:
@@ -134,6 +139,8 @@ class CoordinatorProcess:
             self._from_launcher(message)
         elif wire in self._launchers.all:
             self._from_agent(message)
+        elif wire in self._operators:
+            self._from_operator(wire, message)
         elif wire not in self._peers:
             self._greet(wire, message)
         elif self._peers[wire].id.role == "server":
@@ -143,6 +150,7 @@ class CoordinatorProcess:
 
     def closed(self, wire: Connection, reason: str) -> None:
         self._liveness.forget(wire)
+        self._operators.discard(wire)
         peer = self._peers.pop(wire, None)
         if self._launchers.all.pop(wire, None) is not None:
             if wire is self._launchers.launcher:
@@ -181,9 +189,16 @@ class CoordinatorProcess:
         for number, _ in self._liveness.reported(self._servers, message):
             self._server_frozen(number)
 
+    def _from_operator(self, wire: Connection, message: Frame) -> None:
+        if not isinstance(message, ChangeRequest):
+            raise PeerError(f"{type(message).__name__} from an operator")
+        self._sync_changes.ask(wire, message)
+
     def _from_server(self, peer: Participant, message: Frame) -> None:
         if isinstance(message, Report | Seated | Settled | Reached) and peer.trained is not None:
             peer.trained.from_server(peer, message)
+        elif isinstance(message, TermsTaken):
+            self._sync_changes.applied(peer, message)
         elif isinstance(message, Withdraw):
             if not self._stopping and not self._models.over:  # else it will be let go
                 self.departures.withdraw(peer.id.number)
@@ -206,6 +221,8 @@ class CoordinatorProcess:
         elif isinstance(message, Share):
             self._all_gather.say(peer, message)
             self._meet()
+        elif isinstance(message, ChangeRequest):
+            self._sync_changes.ask(peer.wire, message, peer)
         elif isinstance(message, EpochBegun):
             self._epochs[message.sampler] = max(message.epoch, self._epochs.get(message.sampler, 0))
         elif isinstance(message, Pulse):
@@ -233,7 +250,7 @@ class CoordinatorProcess:
         if not isinstance(message, Hello):
             raise PeerError("the first frame must say who this is")
         try:
-            self._roster.check(message)
+            self._roster.check(message, wire.is_near)
             self._admit(wire, message)
         except Refusal as refusal:
             wire.send(Refused(str(refusal)))
@@ -255,6 +272,8 @@ class CoordinatorProcess:
             number, incarnation = peer.id.number, peer.incarnation
             self._never.discard(number)
             self._launchers.tell_name(peer)
+        elif role == "operator":
+            self._operators.add(wire)
         else:
             self._launchers.enter(wire, hello)
         self._loop.known(wire, DECLARATION if role == "worker" else STRANGER)
@@ -355,6 +374,7 @@ class CoordinatorProcess:
 
     def _server_closed(self, peer: Participant, reason: str) -> None:
         entry = self._roster.strike(peer)
+        self._sync_changes.gone(peer)
         what = f"its connection ended{reason and ': ' + reason}"
         if self._stopping:
             self.over = not self._servers

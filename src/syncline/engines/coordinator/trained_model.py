@@ -81,6 +81,27 @@ class TrainedModel:
     def members(self) -> tuple[Member, ...]:
         return () if self._node is None else self._node.view.members
 
+    @property
+    def running(self) -> bool:
+        """Have all started, and is somebody left?"""
+        return self._begun is not None and not self._standing and not self.ended
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Those that are in force."""
+        return {} if self._begun is None else self._begun.settings
+
+    @property
+    def most_workers(self) -> int:
+        """How many workers there are, or should be."""
+        return max(len(self.members), self._run.expected)
+
+    def resettle(self, words: Mapping[str, str]) -> None:
+        """Put other words in force for these settings: whoever comes later is told them."""
+        assert self._begun is not None
+        self._begun = replace(self._begun, settings={**self._begun.settings, **words})
+        self.changes.resettle(words)
+
     # What comes in.
 
     def from_server(self, peer: Participant, message: Report | Seated | Settled | Reached) -> None:

@@ -38,6 +38,7 @@ from syncline.engines.net.control import (
     Figures,
     Frozen,
     Hello,
+    Notice,
     Pulse,
     Refused,
     Seen,
@@ -278,6 +279,8 @@ class Launcher:
                 self._beat(message)
             case Ended():
                 self._outcome.done = True
+            case Notice(text):
+                self._note(text)
             case Welcome(run):
                 self._welcome, self._run = True, run
 

@@ -150,9 +150,9 @@ def _why_not(error: OSError, address: Address) -> str:
     return f"cannot listen on {address}: {error.strerror or error}"
 
 
-def listen_unix() -> tuple[socket.socket, str]:
+def listen_unix(kind: str = "syncline") -> tuple[socket.socket, str]:
     """Listen on this host under a random name; it is no secret (`/proc/net/unix`), so ask for `peer_credentials`."""
-    name = f"syncline-{secrets.token_hex(16)}"
+    name = f"{kind}-{secrets.token_hex(16)}"
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(f"\0{name}")

@@ -10,7 +10,7 @@ from syncline.errors import PeerError
 from syncline.layout import Bucket, Layout
 from syncline.messages import View
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Changes whenever frames of one version would be misread by another."""
 
 MOST_SAMPLERS = 64
@@ -27,6 +27,9 @@ Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 Word = Annotated[str, msgspec.Meta(max_length=256)]
 """A name, an address, or an identity."""
+
+Text = Annotated[str, msgspec.Meta(max_length=1024)]
+"""A part, as the command line writes it."""
 
 Length = Annotated[int, msgspec.Meta(ge=0, le=MOST_VALUES)]
 """One side of a table."""
@@ -289,6 +292,54 @@ class Released(Control, frozen=True, tag="released"):
     """Coordinator to server: you hold nothing any more; go when no member is connected to you."""
 
 
+class ChangeRequest(Control, frozen=True, tag="change"):
+    """Worker or operator to coordinator: go on under another sync model, or another release, from now on."""
+
+    number: Count
+    """Comes back in the reply."""
+    sync: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1 << 12)] = ()
+    """One model for all servers, or one for each; none: as they are."""
+    release: Word = ""
+    models: Annotated[tuple[Word, ...], msgspec.Meta(max_length=64)] = ()
+    """The names of what is trained; none: all of it."""
+
+
+class ChangeReply(Control, frozen=True, tag="changed"):
+    """Coordinator to whoever asked for a change: all servers have changed, or why none has."""
+
+    number: Count
+    option: str = ""
+    """What of the request makes no sense."""
+    problem: str = ""
+
+
+class NewTerms(Control, frozen=True, tag="terms"):
+    """Coordinator to server: go on under this sync model and this release; nothing: as it is."""
+
+    number: Count
+    sync: str = ""
+    release: str = ""
+
+
+class TermsTaken(Control, frozen=True, tag="taken-terms"):
+    """Server to coordinator: I have changed, or what is in the way."""
+
+    number: Count
+    problem: Text = ""
+
+
+class InForce(Control, frozen=True, tag="in-force"):
+    """Coordinator to workers: these settings have changed."""
+
+    settings: dict[str, str]
+
+
+class Notice(Control, frozen=True, tag="notice"):
+    """Coordinator to launchers: tell the user."""
+
+    text: str
+
+
 ControlMessage = (
     Hello
     | Refused
@@ -318,6 +369,12 @@ ControlMessage = (
     | Take
     | Withdraw
     | Released
+    | ChangeRequest
+    | ChangeReply
+    | NewTerms
+    | TermsTaken
+    | InForce
+    | Notice
 )
 
 

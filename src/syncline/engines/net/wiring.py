@@ -31,6 +31,9 @@ from syncline.engines.net.control import Hello
 from syncline.engines.net.event_loop import EventLoop
 from syncline.errors import RunError, UsageError
 
+RUN = "syncline-run"
+"""With this begins the name under which a coordinator listens on its host, so that runs can be found."""
+
 CONNECT_SECONDS = 5.0
 """Whoever cannot be reached by then is named."""
 
@@ -62,9 +65,12 @@ def _variable(name: str) -> str:
     return f"SYNCLINE_{name.upper()}"
 
 
-def listen(loop: EventLoop, wiring: Wiring, port: int = 0) -> tuple[str, str]:
-    """Listen on this host, and on TCP if others may come or all talk TCP; the name, and the address or nothing."""
-    unix, name = addresses.listen_unix()
+def listen(loop: EventLoop, wiring: Wiring, port: int = 0, kind: str = "syncline") -> tuple[str, str]:
+    """Listen on this host, and on TCP if others may come or all talk TCP; the name, and the address or nothing.
+
+    `kind`: with this begins the name.
+    """
+    unix, name = addresses.listen_unix(kind)
     loop.listen(unix)
     if not wiring.listen and wiring.lane != "tcp":
         return f"@{name}", ""

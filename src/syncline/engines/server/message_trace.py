@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TextIO
 from urllib.parse import quote
 
-from syncline.effects import Event, Received, Send
+from syncline.effects import Change, Event, Received, Send
 from syncline.layout import Payload
-from syncline.messages import Message, NodeId, Push
+from syncline.messages import COORDINATOR, Message, NodeId, Push
 
 HEADER = "time,from,to,kind,progress,bytes,start,stop,version,v\n"
 
@@ -28,6 +28,8 @@ class MessageTrace:
     def event(self, event: Event, now: float) -> None:
         if type(event) is Received:
             self._line(now, event.source, self._node, event.message, _bytes(event.payload))
+        elif type(event) is Change and self._file is not None:
+            self._file.write(f"{now!r},{COORDINATOR},{self._node},change,-1,0,,,,\n")
 
     def effect(self, send: Send, now: float) -> None:
         self._line(now, self._node, send.to, send.message, _bytes(send.payload))

@@ -13,12 +13,14 @@ from syncline.effects import Deliver, Depart, Effect, Enter, Event, Fail, Ready,
 from syncline.engines.net.control import (
     Abort,
     Begin,
+    ChangeReply,
     Declare,
     Ended,
     EpochBegun,
     Gathered,
     Go,
     Hello,
+    InForce,
     Pulse,
     Reach,
     Reached,
@@ -33,6 +35,7 @@ from syncline.engines.net.wiring import Wiring, connect_coordinator
 from syncline.engines.process_state import host
 from syncline.engines.worker.answers import MOST, AnswerChecks
 from syncline.engines.worker.assembly import Assembly
+from syncline.engines.worker.change_requests import ChangeRequests
 from syncline.engines.worker.placement_history import PlacementHistory, in_turn, is_whole
 from syncline.engines.worker.reads import PendingReads
 from syncline.engines.worker.server_lanes import ServerLanes
@@ -63,6 +66,9 @@ class WorkerLink:
         self._said: Gathered | None = None
         self._traffic = Traffic(self, self._awaits)
         self._servers = ServerLanes(wiring, self._traffic)
+        self._changes = ChangeRequests(self._traffic)
+        self.changed: dict[str, str] = {}
+        """The settings that have changed since this worker began."""
         self._ended = False
         self._go = False
         self._sitting = False
@@ -113,6 +119,10 @@ class WorkerLink:
         self.wait(lambda: self._said is not None)
         assert self._said is not None
         return list(self._said.data)
+
+    def change(self, models: tuple[str, ...], sync: tuple[str, ...], release: str) -> None:
+        """Have all servers go on under another sync model, for these models."""
+        self._changes.ask(models, sync, release)
 
     def tell(self, message: Pulse | EpochBegun) -> None:
         """Tell the coordinator how far this worker is; if it is gone, nobody need know."""
@@ -280,6 +290,10 @@ class WorkerLink:
             self._ended = True
         elif isinstance(message, Gathered):
             self._said = message
+        elif isinstance(message, ChangeReply):
+            self._changes.heard(message)
+        elif isinstance(message, InForce):
+            self.changed |= message.settings
         else:
             raise PeerError(f"{type(message).__name__} from the coordinator")
 

@@ -38,6 +38,9 @@ class ReplicaLink(Protocol):
     fresh: set[Bucket]
     members: tuple[int, ...]
     v: int
+    changed: dict[str, str]
+
+    def change(self, models: tuple[str, ...], sync: tuple[str, ...], release: str) -> None: ...
 
     def begin(self, declare: Declare) -> Begin: ...
 
@@ -81,7 +84,7 @@ class Replica:
         """The iterations of the run that this one goes on with."""
         self.arrays: dict[str, Values] = {}
         """What comes back, table by table."""
-        self.settings: dict[str, str] = {}
+        self._settings: dict[str, str] = {}
         self.origins: dict[str, str] = {}
         self.leader = -1
         """The worker whose values all started with; -1: this one joined later."""
@@ -94,6 +97,11 @@ class Replica:
         self._lr: float | None = None
         self._clocked = False
         self._closed = False
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Every setting that is in force, as far as this worker knows."""
+        return {**self._settings, **self.link.changed}
 
     @property
     def mode(self) -> Mode:
@@ -126,7 +134,7 @@ class Replica:
         values = in_float32(arrays)
         layout = Layout.of((name, each.shape) for name, each in values.items())
         begin = self.link.begin(declaration(layout, wishes, self.name))
-        self.settings, self.origins, self.leader = dict(begin.settings), dict(begin.origins), begin.leader
+        self._settings, self.origins, self.leader = dict(begin.settings), dict(begin.origins), begin.leader
         self.epochs = begin.epochs
         self._tables = {table.name: table for table in layout.tables}
         self._over = {table.name: self._buckets_of(table) for table in layout.tables}

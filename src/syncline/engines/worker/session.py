@@ -37,6 +37,7 @@ from syncline.engines.worker.solo_link import SoloLink
 from syncline.errors import RunError, UsageError
 from syncline.layout import Values
 from syncline.strategies.server.strategy import Mode
+from syncline.strategies.server.sync_change import check_change, words_of
 
 MODEL = "model"
 """The name of a model that was given none."""
@@ -165,6 +166,38 @@ class NumpySession:
     def sync(self, name: str | None = None) -> Values | None:
         """Wait until a table, or everything, is as fresh as the sync model asks for; the table's array."""
         return self._own.sync(name)
+
+    # Changes while it runs.
+
+    def change(self, *, sync: object = None, release: object = None, name: str | None = None, **others: object) -> None:
+        """Have the whole run go on under another sync model, or another release, from now on.
+
+        `sync`: a model or its text ("ssp:3"), or a list of them with one for each server. `release`: "lazy" or "soft".
+        `name`: of which model, if there are several; left out: of all that this worker trains. One worker calls this;
+        nobody stops for it, and nothing is lost. It returns when all servers have changed.
+
+        `UsageError`: it makes no sense; nothing has changed, and the run goes on. `session.settings` has what is in
+        force, and `load_state_dict` begins anew with what the run began with.
+        """
+        self._check_open()
+        words = words_of(sync, release, others)
+        chosen = self._chosen(name)
+        if self._link is not None:
+            self._link.change(tuple(each.name for each in chosen), *words)
+            return
+        for each in chosen:
+            check_change(*words, each.mode, workers=1, servers=1)
+        for each in chosen:
+            each.link.change((each.name,), *words)
+
+    def _chosen(self, name: str | None) -> list[Replica]:
+        """The model of this name; without one, all."""
+        known = {each.name: each for each in (self._own, *self._replicas)}
+        if name is None:
+            return list(known.values())
+        if name not in known:
+            raise UsageError("name", f"there is no model {name!r}; there are {', '.join(known)}")
+        return [known[name]]
 
     # All together.
 

@@ -6,16 +6,17 @@ from collections.abc import Callable
 from time import monotonic
 
 from syncline.draw import Draw
-from syncline.effects import Deliver, Depart, Effect, Event, Fail, Ready, Received, Send
+from syncline.effects import Change, Deliver, Depart, Effect, Event, Fail, Ready, Received, Send
 from syncline.engines.net.control import Begin, Declare, layout_of
 from syncline.engines.net.shared_memory import LaneMemory
 from syncline.errors import SynclineError
 from syncline.layout import Bucket, Values
-from syncline.messages import Member, View, server_id, worker_id
+from syncline.messages import Member, NodeId, View, server_id, worker_id
 from syncline.nodes.server.shard import Shard
 from syncline.nodes.server.worker import Worker
 from syncline.placement import checked
-from syncline.strategies.server.strategy import Mode
+from syncline.strategies.server.strategy import Mode, part_of
+from syncline.strategies.server.sync_change import written
 from syncline.strategies.settings import settle, strategy_of
 
 ME, SHARD = worker_id(0), server_id(0)
@@ -31,6 +32,8 @@ class SoloLink:
         self.members: tuple[int, ...] = (0,)
         self._remembered: dict[str, Values] = {}
         self.v = 0
+        self.changed: dict[str, str] = {}
+        """The settings that have changed since it began."""
 
     def begin(self, declare: Declare) -> Begin:
         found = settle({"the program": declare.wishes}, 1, 1)
@@ -79,8 +82,20 @@ class SoloLink:
 
     def handle(self, event: Event) -> None:
         """Tell the worker something; whatever follows from it happens at once."""
+        self._settle(ME, self._worker.handle(event, monotonic()))
+
+    def change(self, models: tuple[str, ...], sync: tuple[str, ...], release: str) -> None:
+        """Go on under another sync model, which was checked; `models`: this one."""
+        model = part_of("sync", sync[0]) if sync else self._shard.terms.model
+        change = Change(model, part_of("release", release) if release else None)
+        self._settle(SHARD, self._shard.handle(change, monotonic()))
+        words = {"sync": written(sync), "release": release}
+        self.changed |= {key: word for key, word in words.items() if word}
+
+    def _settle(self, source: NodeId, effects: list[Effect]) -> None:
+        """Perform these effects of a node, and all that follows from them."""
         now = monotonic()
-        waiting = [(ME, effect) for effect in self._worker.handle(event, now)]
+        waiting = [(source, effect) for effect in effects]
         while waiting:
             source, effect = waiting.pop(0)
             if type(effect) is Send:
