@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from syncline.draw import Draw
-from syncline.layout import Table
+from syncline.layout import Table, Values
 from syncline.sync import State
 
 
@@ -56,6 +56,22 @@ class Moody:
 
     def may_close(self, state: State) -> bool:
         return state.missing == 0
+
+
+@dataclass(frozen=True)
+class Count:
+    """A rule that counts how often each value was updated, so it does not matter by what a round is divided."""
+
+    of_gradients = True
+    keeps = True
+
+    def start(self, params: Values) -> dict[str, Values]:
+        return {}
+
+    def apply(
+        self, params: Values, update: Values, memory: dict[str, Values], staleness: int, lr: float | None, work: Values
+    ) -> None:
+        params += update != 0
 
 
 def by_turns(tables: tuple[Table, ...], servers: int) -> list[list[str]]:

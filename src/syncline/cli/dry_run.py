@@ -39,6 +39,7 @@ def _places(plan: Plan) -> list[tuple[str, str, str]]:
         "insecure": "yes" if wiring.insecure else "",
         "trace": wiring.trace,
         "log-dir": plan.log_dir,
+        "restarts": str(plan.restarts or ""),
     }
     given = "default" if not wiring.lane else "command line"
     return [(key, word, given if key == "lane" else "command line") for key, word in found.items() if word]

@@ -15,6 +15,7 @@ from syncline.cli.bench import bench
 from syncline.cli.reproduce import reproduce
 from syncline.cli.run import run
 from syncline.cli.simulate import simulate
+from syncline.cli.tell import tell
 from syncline.cli.train import train
 from syncline.engines.process import also_look_in, here
 from syncline.errors import SynclineError, UsageError
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 app.command()(train)
 app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})(run)
+app.command()(tell)
 app.command()(simulate)
 app.command()(reproduce)
 app.command()(bench)

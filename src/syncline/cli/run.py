@@ -21,6 +21,7 @@ from syncline.cli.speaker import Speaker, quiet_end
 from syncline.engines.launch.launcher import Launcher
 from syncline.engines.launch.plan import COMMAND_LINE, Plan, checked
 from syncline.engines.net.wiring import Wiring
+from syncline.engines.operator import name_of
 from syncline.engines.process_state import patience as stopped_patience
 from syncline.errors import UsageError
 
@@ -142,6 +143,15 @@ def run(
             help="Write the servers' counts as JSON if the run succeeds: updates, delayed pulls, bytes.",
         ),
     ] = None,
+    restarts: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            rich_help_panel=strategy.RUN,
+            help="Start a worker again if it dies or fails, up to N times in all. It rejoins under the same number. "
+            "Default: 0.",
+        ),
+    ] = 0,
     trace: Annotated[
         Path | None,
         typer.Option(
@@ -158,6 +168,12 @@ def run(
             help="Also write the output of each process to a file in this folder: w0.log, server0.log, ...",
         ),
     ] = None,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose", "-v", rich_help_panel=strategy.OUTPUT, help="Print the name of the run, for syncline tell."
+        ),
+    ] = False,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -199,6 +215,7 @@ def run(
         config=file.settings or {},
         file="file" if config is None else config.name,
         log_dir=_path(log_dir),
+        restarts=restarts,
     )
     plan = checked(plan, listen, join, dry=dry_run)
     if dry_run:
@@ -208,8 +225,8 @@ def run(
         speaker = Speaker()
         _say_ignored(plan, file, speaker)
         launcher = Launcher(plan, speaker.line)
-        invite = partial(_invite, launcher, speaker, _invitation(key_file, insecure))
-        run_to_end(launcher, invite if listen is not None else None)
+        invitation = _invitation(key_file, insecure) if listen is not None else None
+        run_to_end(launcher, partial(_say_reachable, launcher, speaker, invitation, verbose and join is None))
         if target is not None:
             json.dump(_report(launcher, plan.words()), target, indent=2)
             target.write("\n")
@@ -263,9 +280,14 @@ def _invitation(key_file: Path | None, insecure: bool) -> list[str]:
     return [*key, *["--insecure"] * insecure, "-n", "1"]
 
 
-def _invite(launcher: Launcher, speaker: Speaker, invitation: list[str]) -> None:
-    words = shlex.join(["syncline", "run", "--join", launcher.reachable(), *invitation])
-    speaker.line("syncline", f"more workers can join: {words} PROGRAM")
+def _say_reachable(launcher: Launcher, speaker: Speaker, invitation: list[str] | None, name: bool) -> None:
+    """How others can join, if they can, and by which name the run can be changed, if that is asked for."""
+    if name:
+        words = f"syncline tell {name_of(launcher.wiring.coordinator)} --sync ssp:3"
+        speaker.line("syncline", f"the sync model can be changed while it trains, e.g. {words}")
+    if invitation is not None:
+        words = shlex.join(["syncline", "run", "--join", launcher.reachable(), *invitation])
+        speaker.line("syncline", f"more workers can join: {words} PROGRAM")
 
 
 def _report(launcher: Launcher, settings: dict[str, str]) -> dict[str, Any]:
@@ -278,5 +300,8 @@ def _report(launcher: Launcher, settings: dict[str, str]) -> dict[str, Any]:
         **{key: sum(each[key] for each in servers) for key in sums},
         "train_progress": min((each["train_progress"] for each in servers if not each["left"]), default=0),
         "servers": servers,
-        "workers": [{"worker": worker.name, "exit_code": worker.code} for worker in launcher.workers],
+        "workers": [
+            {"worker": worker.name, "exit_code": worker.code, "restarts": worker.restarts}
+            for worker in launcher.workers
+        ],
     }

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.utils.data import DataLoader
 
+    from syncline.engines.worker.replica import Replica
     from syncline.pytorch.distribute import Distributed
     from syncline.pytorch.sampler import SharedSampler
     from syncline.pytorch.torchrun import Host
@@ -79,6 +80,7 @@ class Session(NumpySession):
         if scaler is not None:
             self.scaler(scaler)
         self._heed_sigterm()
+        self._catch_up()
         return made.optimizer
 
     def _one(self, name: str | None) -> list[Distributed]:
@@ -112,15 +114,31 @@ class Session(NumpySession):
         register(scaler, self._models)
         return scaler
 
+    def _chosen(self, name: str | None) -> list[Replica]:
+        return [each.replica for each in self._one(name)] if self._models else super()._chosen(name)
+
     # Data.
 
     def sampler(self, data: Any, *, shuffle: bool = True, drop_last: bool = False, seed: int = 0) -> SharedSampler:
-        """A sampler that deals equal counts to all workers, anew each epoch."""
+        """A sampler that deals equal counts to all live workers, anew each epoch.
+
+        A worker that joins begins with the epoch that the others are in; for that, all make their samplers in the same
+        order.
+        """
         from syncline.pytorch.sampler import SharedSampler
 
-        made = SharedSampler(data, self.rank, self.size, shuffle=shuffle, drop_last=drop_last, seed=seed)
+        number = len(self._samplers)
+        made = SharedSampler(data, self.rank, lambda: self.members, shuffle=shuffle, drop_last=drop_last, seed=seed)
+        made.begun = lambda epoch: self.note_epoch(number, epoch)
         self._samplers.append(made)
+        self._catch_up()
         return made
+
+    def _catch_up(self) -> None:
+        """Have samplers that were not used yet begin with the epoch that the others are in."""
+        for number, sampler in enumerate(self._samplers):
+            if sampler.is_new:
+                sampler.set_epoch(self.epoch_of(number))
 
     def split(self, data: Any, **kwargs: Any) -> DataLoader[Any]:
         """A DataLoader over this worker's share; `shuffle` and `drop_last` are the sampler's."""

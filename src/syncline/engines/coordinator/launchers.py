@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from syncline.engines.coordinator.participant import Participant
 from syncline.engines.net.connection import Connection
-from syncline.engines.net.control import Hello, Seen
+from syncline.engines.net.control import Hello, Notice, Seen
 from syncline.engines.net.frames import Frame
 from syncline.engines.process import outlive_parent
 
@@ -40,7 +40,13 @@ class Launchers:
         ours = peer.id.number < self._expected
         for agent in self.all:
             mine = ours == (agent is self.launcher)
-            self._out(agent, Seen(peer.id.role, peer.id.number, peer.incarnation, what, usage and mine))
+            who = (peer.id.role, peer.id.number, peer.incarnation)
+            self._out(agent, Seen(*who, what, usage and mine, of=peer.hello.pid))
+
+    def notice(self, text: str) -> None:
+        """Have all launchers say this."""
+        for agent in self.all:
+            self._out(agent, Notice(text))
 
     def tell_name(self, peer: Participant) -> None:
         """The launcher of a worker or server that joins learns which number it was given."""

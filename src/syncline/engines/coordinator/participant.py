@@ -12,6 +12,7 @@ from syncline.engines.net.frames import Frame
 from syncline.messages import NodeId
 
 if TYPE_CHECKING:
+    from syncline.engines.coordinator.returning_workers import ReturningWorkers
     from syncline.engines.coordinator.server_departures import ServerDepartures
     from syncline.engines.coordinator.trained_model import TrainedModel
 
@@ -45,9 +46,15 @@ class RunContext(Protocol):
     """The user's settings by where they were said, the strongest first."""
     departures: ServerDepartures
     """What becomes of servers that come and go."""
+    returning: ReturningWorkers
+    """The workers that were lost and may come back."""
 
     def absent(self) -> Collection[int]:
         """The workers that nobody need wait for at the beginning."""
+        ...
+
+    def epochs(self) -> tuple[int, ...]:
+        """The furthest epoch that a worker has begun, sampler by sampler."""
         ...
 
     def fitting(self, values: int, said: Iterable[Mapping[str, str]]) -> dict[str, str]:

@@ -5,7 +5,8 @@
 1. A connection is about one model at most (trained_model.py); whoever trains several opens several.
 2. A worker whose connection ends without a word is lost at once: the kernel ends it when the process dies. So is one
    whose process has ended, by its launcher's word; one whose host acknowledges nothing any more; and one that is
-   stopped (SIGSTOP) for longer than the patience. One that computes, however long, is not.
+   stopped (SIGSTOP) for longer than the patience. One that computes, however long, is not. A worker that the launcher
+   starts again comes back under its number (returning_workers.py).
 3. A server that is lost or stopped ends the run, unless nobody needs it any more; so does the loss of the launcher, and
    then everything is killed that the launcher has started.
 4. Told to stop, it lets those who have joined finish, and those who still read; then it stops the servers.
@@ -29,15 +30,19 @@ from syncline.engines.coordinator.bucket_size import fitting
 from syncline.engines.coordinator.launchers import Launchers
 from syncline.engines.coordinator.liveness import Liveness
 from syncline.engines.coordinator.participant import Participant
+from syncline.engines.coordinator.returning_workers import ReturningWorkers
 from syncline.engines.coordinator.roster import Refusal, Roster, RosterEntry
 from syncline.engines.coordinator.server_departures import ServerDepartures
+from syncline.engines.coordinator.sync_changes import SyncChanges
 from syncline.engines.coordinator.trained_model import OVER, WorkerMessage
 from syncline.engines.coordinator.trained_models import TrainedModels
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (
     Abort,
+    ChangeRequest,
     Declare,
     Ended,
+    EpochBegun,
     Figures,
     Frozen,
     Hello,
@@ -49,13 +54,14 @@ from syncline.engines.net.control import (
     Share,
     Started,
     Stop,
+    TermsTaken,
     Welcome,
     Withdraw,
 )
 from syncline.engines.net.event_loop import BACKLOG, EventLoop
 from syncline.engines.net.frames import DECLARATION, STRANGER, Frame
 from syncline.engines.net.refusals import RefusalLog
-from syncline.engines.net.wiring import Wiring, listen
+from syncline.engines.net.wiring import RUN, Wiring, listen
 from syncline.engines.process import run
 from syncline.engines.process_state import patience
 from syncline.errors import PeerError
@@ -86,19 +92,24 @@ class CoordinatorProcess:
         self._launchers = Launchers(self.out, workers)
         self.tell = self._launchers.tell
         self.departures = ServerDepartures(self._servers, self._models.all, servers, self.out, self.tell)
+        self._sync_changes = SyncChanges(self._models.all, self.out, self._launchers.notice)
+        self._operators: set[Connection] = set()
         self._stopping = False
         self._aborted: str | None = None
         self._servers_told = False
         self._until = inf
         """When servers that were told to end are no longer waited for."""
         self._all_gather = AllGather(self.out)
+        self._epochs: dict[int, int] = {}
+        """The furthest epoch that a worker has begun, by the number of the sampler."""
         self._liveness = Liveness(patience(os.environ))
+        self.returning = ReturningWorkers(int(os.environ.get("SYNCLINE_RESTARTS", "0")) > 0, workers)
         self._never: set[int] = set()
         """Those who will not be there when a model begins."""
 
     def run(self) -> int:
         port = int(os.environ.get("SYNCLINE_PORT", "0"))
-        unix, tcp = listen(self._loop, self._wiring, port)
+        unix, tcp = listen(self._loop, self._wiring, port, RUN)
         print(unix, tcp or "-", flush=True)
         look = monotonic() + TICK
         while not self.over:
@@ -128,6 +139,8 @@ class CoordinatorProcess:
             self._from_launcher(message)
         elif wire in self._launchers.all:
             self._from_agent(message)
+        elif wire in self._operators:
+            self._from_operator(wire, message)
         elif wire not in self._peers:
             self._greet(wire, message)
         elif self._peers[wire].id.role == "server":
@@ -140,6 +153,7 @@ class CoordinatorProcess:
 
     def closed(self, wire: Connection, reason: str) -> None:
         self._liveness.forget(wire)
+        self._operators.discard(wire)
         peer = self._peers.pop(wire, None)
         if self._launchers.all.pop(wire, None) is not None:
             if wire is self._launchers.launcher:
@@ -178,9 +192,16 @@ class CoordinatorProcess:
         for number, _ in self._liveness.reported(self._servers, message):
             self._server_frozen(number)
 
+    def _from_operator(self, wire: Connection, message: Frame) -> None:
+        if not isinstance(message, ChangeRequest):
+            raise PeerError(f"{type(message).__name__} from an operator")
+        self._sync_changes.ask(wire, message)
+
     def _from_server(self, peer: Participant, message: Frame) -> None:
         if isinstance(message, Report | Seated | Settled | Reached) and peer.trained is not None:
             peer.trained.from_server(peer, message)
+        elif isinstance(message, TermsTaken):
+            self._sync_changes.applied(peer, message)
         elif isinstance(message, Withdraw):
             if not self._stopping and not self._models.over:  # else it will be let go
                 self.departures.withdraw(peer.id.number)
@@ -196,12 +217,17 @@ class CoordinatorProcess:
             self._models.declare(peer, message, self._stopping)
         elif isinstance(message, WorkerMessage) and peer.trained is not None:
             peer.trained.from_worker(peer, message)
+            self.returning.back(peer.id.number)
             self._meet()
         elif isinstance(message, Reached) and peer.trained is not None:
             peer.trained.changes.reached(peer, message)
         elif isinstance(message, Share):
             self._all_gather.say(peer, message)
             self._meet()
+        elif isinstance(message, ChangeRequest):
+            self._sync_changes.ask(peer.wire, message, peer)
+        elif isinstance(message, EpochBegun):
+            self._epochs[message.sampler] = max(message.epoch, self._epochs.get(message.sampler, 0))
         elif isinstance(message, Pulse):
             launcher = self._launchers.launcher
             if launcher is not None and not launcher.backlog:  # one that is not read is not worth keeping
@@ -227,7 +253,7 @@ class CoordinatorProcess:
         if not isinstance(message, Hello):
             raise PeerError("the first frame must say who this is")
         try:
-            self._roster.check(message)
+            self._roster.check(message, wire.is_near)
             self._admit(wire, message)
         except Refusal as refusal:
             wire.send(Refused(str(refusal)))
@@ -249,6 +275,8 @@ class CoordinatorProcess:
             number, incarnation = peer.id.number, peer.incarnation
             self._never.discard(number)
             self._launchers.tell_name(peer)
+        elif role == "operator":
+            self._operators.add(wire)
         else:
             self._launchers.enter(wire, hello)
         self._loop.known(wire, DECLARATION if role == "worker" else STRANGER)
@@ -268,6 +296,9 @@ class CoordinatorProcess:
 
     def first_servers(self) -> Collection[int]:
         return self._roster.first_servers()
+
+    def epochs(self) -> tuple[int, ...]:
+        return tuple(self._epochs.get(sampler, 0) for sampler in range(max(self._epochs, default=-1) + 1))
 
     def absent(self) -> Collection[int]:
         return self._never
@@ -293,6 +324,8 @@ class CoordinatorProcess:
             self._server_frozen(number)
         for wire in self._liveness.silent([*self._peers, *self._launchers.all], now):
             self._loop.lose(wire, "its host acknowledges nothing any more")
+        for number in self.returning.overdue(now):
+            self._will_not_return(number)
         self.departures.settled()
         self._meet()
 
@@ -313,15 +346,26 @@ class CoordinatorProcess:
     def _process_ended(self, seen: Seen) -> None:
         """A process that the launcher has started is over, whoever may still hold its connections."""
         self._launchers.groups.discard(seen.pid)
+        self.returning.word(seen.number, seen.again)
         entry = self._workers.get(seen.number)
         if entry is not None and self._liveness.is_here(entry, seen.pid):
             for peer in list(entry.peers):
                 self._loop.lose(peer.wire, f"its process {seen.what}")
-        elif seen.number not in self._roster.ever:  # it never came
+        elif seen.number not in self._roster.ever and not seen.again:  # it never came
             self.count_out(seen.number)
+        if self.returning.allowed and not seen.again:
+            self._will_not_return(seen.number)
+
+    def _will_not_return(self, number: int) -> None:
+        """Nobody need wait for this worker any more, if it is gone."""
+        if number not in self._workers and number not in self._never:
+            self.count_out(number)
+        self._models.end_if_empty()
 
     def _worker_closed(self, peer: Participant, reason: str) -> None:
         number, entry = peer.id.number, self._roster.strike(peer)
+        if not reason and peer.left is None:
+            self.returning.lost(number, monotonic())
         if peer.trained is not None:
             entry.began |= peer.trained.begun
             peer.trained.closed(peer, reason)
@@ -329,12 +373,14 @@ class CoordinatorProcess:
         if not entry.peers:
             if not entry.began and (number < self.expected or not self._models.begun):
                 self.tell(peer, f"gone before the run began{reason and ': ' + reason}")
-            self.count_out(number)
+            if number not in self.returning:
+                self.count_out(number)
             self._all_gather.leave(number)
         self._meet()
 
     def _server_closed(self, peer: Participant, reason: str) -> None:
         entry = self._roster.strike(peer)
+        self._sync_changes.gone(peer)
         what = f"its connection ended{reason and ': ' + reason}"
         if self._stopping:
             self.over = not self._servers

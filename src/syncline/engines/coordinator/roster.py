@@ -62,20 +62,20 @@ class Roster:
         self._count = count
         self._wiring = wiring
 
-    def check(self, hello: Hello) -> None:
-        """Does whoever says this know which run it means, and how to speak to it?"""
+    def check(self, hello: Hello, near: bool) -> None:
+        """Does whoever says this know which run it means, and how to speak to it? `near`: it is ours, on this host."""
         if hello.protocol != PROTOCOL:
             raise Refusal(
                 f"this run speaks protocol {PROTOCOL}, and you speak {hello.protocol}; install the same version"
             )
-        joins = hello.role in ("worker", "agent", "server") and not hello.run
-        if joins and not self._wiring.listen:
+        joins = hello.role in ("worker", "agent", "server", "operator") and not hello.run
+        if joins and not self._wiring.listen and not (near and hello.role == "operator"):
             raise Refusal("this run takes nobody in; start it with --listen")
         if not joins and not compare_digest(hello.run.encode(), self._wiring.run.encode()):
             raise Refusal("this is another run")
         if joins and hello.number >= 0:
             raise Refusal("whoever joins is given a number here; ask for none")
-        if hello.role not in ("launcher", "agent", "server", "worker"):
+        if hello.role not in ("launcher", "agent", "server", "worker", "operator"):
             raise Refusal(f"{hello.role!r} has no part in a run")
 
     def admit_server(self, wire: Connection, hello: Hello) -> Participant:

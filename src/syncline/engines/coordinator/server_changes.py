@@ -170,6 +170,20 @@ class ServerChanges:
 
     # Who holds what.
 
+    @property
+    def holding(self) -> frozenset[int]:
+        """The servers that hold something, or will when what moves now has moved."""
+        return frozenset() if self._node is None else self._node.servers
+
+    @property
+    def unsettled(self) -> bool:
+        """Is a server coming or going?"""
+        return bool(self._arriving or self._leaving) or (self._node is not None and self._node.moving)
+
+    def resettle(self, words: Mapping[str, str]) -> None:
+        """Servers that come later are told these settings."""
+        self._begun = replace(self._begun, settings={**self._begun.settings, **words})
+
     def _has_part(self, number: int) -> bool:
         holders = () if self._node is None else self._node.view.holders
         return number < len(holders) and bool(holders[number])

@@ -6,7 +6,7 @@
 3. All start together: nobody goes before everyone holds the first parameters, which are the leader's. If the leader is
    lost before that, the run is.
 4. When the last member has left nothing changes any more: all are told, and may read the final parameters. If something
-   moves just then, they are told when it has moved.
+   moves just then, they are told when it has moved. While somebody may come back (returning_workers.py), it goes on.
 5. Servers come and go meanwhile (server_changes.py).
 """
 
@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from syncline.draw import Draw
 from syncline.effects import Deliver, Event, Fail, Lost, Received, Reject, Send, SetTimer, Timer
+from syncline.engines.coordinator.joining import check_joiner, check_restarts
 from syncline.engines.coordinator.participant import Participant, RunContext
 from syncline.engines.coordinator.server_changes import ServerChanges
 from syncline.engines.net.control import (
@@ -50,8 +51,7 @@ from syncline.messages import (
 )
 from syncline.nodes.driver import Driver
 from syncline.nodes.protocol import ViewMaker
-from syncline.strategies.mode import Mode
-from syncline.strategies.protocol import Job
+from syncline.strategies.protocol import Job, Strategy
 from syncline.strategies.settings import FITTED, contradiction, settle, strategy_of
 
 OVER = "this run is over"
@@ -79,6 +79,8 @@ class TrainedModel:
         self._run = run
         self._declared: dict[int, Declare] = {}
         self._node: ViewMaker | None = None
+        self.strategy: Strategy
+        """As it was settled when the model began."""
         self._listening: dict[int, NodeAddress] = {}
         """Where workers can be called, if workers talk to each other."""
         self._begun: Begin | None = None
@@ -99,6 +101,27 @@ class TrainedModel:
     @property
     def members(self) -> tuple[Member, ...]:
         return () if self._node is None else self._node.view.members
+
+    @property
+    def running(self) -> bool:
+        """Have all started, and is somebody left?"""
+        return self._begun is not None and not self._standing and not self.ended
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Those that are in force."""
+        return {} if self._begun is None else self._begun.settings
+
+    @property
+    def most_workers(self) -> int:
+        """How many workers there are, or should be."""
+        return max(len(self.members), self._run.expected)
+
+    def resettle(self, words: Mapping[str, str]) -> None:
+        """Put other words in force for these settings: whoever comes later is told them."""
+        assert self._begun is not None
+        self._begun = replace(self._begun, settings={**self._begun.settings, **words})
+        self.changes.resettle(words)
 
     # What comes in.
 
@@ -195,19 +218,17 @@ class TrainedModel:
         self._declared[peer.id.number] = declare
         if self._begun is None:
             self.begin_if_ready()
-        elif not self._strategy.takes_joiners:
-            self.refuse(peer, f"strategy {self._strategy.name()!r} takes no workers into a run that is under way")
-        elif self._strategy.mode is Mode.GRADIENTS:
-            self.refuse(peer, "a joiner would need the others' optimizer state; take mode 'changes' or a rule")
         else:
             begun = self._begun
             try:
+                check_joiner(peer.id.number, self.strategy)
                 self._check_wishes(peer, {**begun.settings, **self._wishes})
             except UsageError as error:
                 self.refuse(peer, str(error))
                 return
             view = self._view()
-            again = replace(begun, view=view, servers=self.changes.places(view), leader=-1)
+            places, epochs = self.changes.places(view), self._run.epochs()
+            again = replace(begun, view=view, servers=places, leader=-1, epochs=epochs)
             self._told.append((peer, again))
             self._tell_if_ready()
             self.changes.mention(peer)
@@ -246,18 +267,20 @@ class TrainedModel:
         layers[FITTED] = run.fitting(layout.size // max(len(self._first()), 1), layers.values())
         found = settle(layers, run.count, run.expected)
         words = {key: word for key, (word, _) in found.items()}
+        if run.returning.allowed:
+            check_restarts(strategy_of(words, run.count))
         origins = {key: origin for key, (_, origin) in found.items()}
         self._wishes = dict(declared.wishes)
         for peer in ready:
             self._check_wishes(peer, {**words, **self._wishes})
-        self._strategy = strategy_of(words, run.count)
+        self.strategy = strategy_of(words, run.count)
         job = Job(layout, Draw(int(words["seed"])))
         members = tuple(Member(peer.id.number, peer.incarnation, 0) for peer in ready)
         view = View(0, members, self._topology(job))
         places = self.changes.places(view)
         self._begun = Begin(declared.tables, words, view, places, leader.id.number, self.name, origins)
         secret = replace(self._begun, word=token_hex(16))
-        self._node = self._strategy.coordinator(job, view)
+        self._node = self.strategy.coordinator(job, view)
         self._driver = Driver(COORDINATOR, self._node, self)
         self.changes.begin(secret, self._node, self._handle, lambda: not self._standing and not self.ended)
         self._standing = set(ready)
@@ -282,7 +305,7 @@ class TrainedModel:
 
     def _topology(self, job: Job) -> Topology:
         """Who holds what, or talks to whom: servers that come after the start are admitted later."""
-        strategy = self._strategy
+        strategy = self.strategy
         if job.layout.size > MOST_BUCKETS * strategy.bucket_values:
             size = strategy.bucket_values * VALUE_BYTES
             raise UsageError("bucket", f"{size:,} bytes make more than {MOST_BUCKETS:,} of this model")
@@ -312,7 +335,13 @@ class TrainedModel:
         if self._node is None:
             raise PeerError("nothing has begun yet")
         self._driver.tell(event, monotonic())
-        self.ended |= not self._node.view.members
+        self.end_if_empty()
+
+    def end_if_empty(self) -> None:
+        """If nobody trains this any more, and nobody comes back, tell all that nothing changes any more."""
+        if self._node is None:
+            return
+        self.ended |= not self._node.view.members and not self._run.returning
         if self.ended and not self._all_told and not self._node.moving:
             self._all_told = True
             for peer in self.workers.values():

@@ -39,6 +39,10 @@ class TrainedModels:
         for trained in self.all.values():
             trained.begin_if_ready()
 
+    def end_if_empty(self) -> None:
+        for trained in self.all.values():
+            trained.end_if_empty()
+
     def declare(self, peer: Participant, declare: Declare, stopping: bool) -> None:
         """A worker says what it trains; `stopping`: it is too late for that."""
         if peer.trained is not None:

@@ -31,6 +31,10 @@ class Child:
     log: BinaryIO | None = None
     """A file with the same output."""
     code: int | None = None
+    numbered: bool = False
+    """It has joined another run, which has given it its number."""
+    restarts: int = 0
+    """How many times this worker was started before, and died."""
     frozen: bool = False
     """It was stopped for so long that the run went on without it."""
     lost: tuple[float, str] | None = None

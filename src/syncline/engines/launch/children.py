@@ -27,6 +27,15 @@ class Children:
         self._selector.register(child.stream, selectors.EVENT_READ, child)
         return child
 
+    def replace(self, former: Child, command: list[str], environment: Mapping[str, str]) -> Child:
+        """Start a process in the place of one that has ended: its output goes on where the other's has stopped."""
+        while former.stream in self._selector.get_map() and self._output(former):
+            pass  # its last words come first
+        child = spawn(former.name, command, environment, self._everyone)
+        child.log, former.log = former.log, None
+        self._selector.register(child.stream, selectors.EVENT_READ, child)
+        return child
+
     def watch(self, fd: int, action: Callable[[], None]) -> None:
         """Call `action` whenever `fd` is readable, before passing on output, since it may explain that output."""
         self._selector.register(fd, selectors.EVENT_READ, action)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from syncline.engines.net.connection import Connection
-from syncline.engines.net.control import Abort, Frozen, Hello, Seen, Started, Stop
+from syncline.engines.net.control import Abort, ChangeRequest, Frozen, Hello, Seen, Started, Stop
 from syncline.engines.net.frames import Frame
 from syncline.engines.net.wiring import Wiring, connect_coordinator
 from syncline.errors import PeerError, RunError
@@ -25,7 +25,7 @@ class CoordinatorLink:
     def fileno(self) -> int:
         return self._wire.fileno()
 
-    def tell(self, message: Abort | Seen | Started | Frozen | Stop) -> None:
+    def tell(self, message: Abort | Seen | Started | Frozen | Stop | ChangeRequest) -> None:
         """Send a message; a lost connection is noticed in `receive`."""
         if not self.gone:
             with suppress(OSError):

@@ -4,7 +4,8 @@
    coordinator, if the launcher was killed) kills the processes that it has started, unless they have left its session.
 2. If a signal kills a worker, the launcher prints one line and the run goes on. The run ends if a worker fails (exit
    code above 0), if a worker is refused because its settings are invalid, or if a server is lost (outcome.py). A worker
-   that joined another run does not end that run when it fails.
+   that joined another run does not end that run when it fails. While restarts are left (restarts.py), the launcher
+   starts a worker that dies or fails again, as the next incarnation of the same worker.
 3. The run succeeded if a worker ended with exit code 0, none failed, and no server was lost while it was needed.
 4. A worker that is stopped (SIGSTOP) for longer than SYNCLINE_PATIENCE counts as dead: the launcher does not wait for
    it at the end.
@@ -30,6 +31,7 @@ from syncline.engines.launch.children import Children
 from syncline.engines.launch.coordinator_link import CoordinatorLink, reach
 from syncline.engines.launch.outcome import RunOutcome, coordinator_died
 from syncline.engines.launch.plan import Plan
+from syncline.engines.launch.restarts import Restarts
 from syncline.engines.net import addresses, keys
 from syncline.engines.net.control import (
     Abort,
@@ -37,6 +39,7 @@ from syncline.engines.net.control import (
     Figures,
     Frozen,
     Hello,
+    Notice,
     Pulse,
     Refused,
     Seen,
@@ -84,8 +87,11 @@ class Launcher:
         self.failure: SynclineError | None = None
         """Why the run failed; None while it runs, or if it succeeded."""
         self._outcome = RunOutcome(plan.joins)
+        self._restarts = Restarts(plan.restarts)
         self._hurry = False
         self._welcome = False
+        self._run = ""
+        """The identity of the run."""
         self._named = False
         """True once the run that was joined has given its numbers to our processes."""
         self._began = monotonic()
@@ -97,10 +103,10 @@ class Launcher:
     def start(self) -> None:
         """Start all processes."""
         self.open()
-        extra = {"PYTHONUNBUFFERED": "1", **self._threads()}
+        self._for_workers = {"PYTHONUNBUFFERED": "1", **self._threads()}
         for number in range(self._plan.workers):
             wiring = replace(self.wiring, worker="" if self._plan.joins else str(number), folder=here())
-            child = self._spawn(f"w{number}", list(self._plan.command), wiring=wiring, unless=extra)
+            child = self._spawn(f"w{number}", list(self._plan.command), wiring=wiring, unless=self._for_workers)
             self.workers.append(child)
 
     def open(self) -> None:
@@ -118,13 +124,16 @@ class Launcher:
         plan = self._plan
         words = [str(plan.workers), str(plan.server_count), json.dumps(plan.layers)]
         command = [sys.executable, "-m", "syncline.engines.coordinator", *words]
-        self.coordinator = self._spawn("coordinator", command, {**lean(), "SYNCLINE_PORT": str(plan.port)})
+        self.coordinator = self._spawn("coordinator", command, {**lean(), **self._for_coordinator()})
         assert self.coordinator.process.stdout is not None
         said = self.coordinator.process.stdout.readline().decode().split()
         if len(said) != 2:
             raise RunError("the coordinator did not start")
         self.wiring = replace(self.wiring, coordinator=said[0])
         self.address = said[1].strip("-")
+
+    def _for_coordinator(self) -> dict[str, str]:
+        return {"SYNCLINE_PORT": str(self._plan.port), "SYNCLINE_RESTARTS": str(self._plan.restarts)}
 
     def _connect(self) -> None:
         """Connect to the coordinator, as the launcher of its run or as the agent of processes that join it."""
@@ -153,11 +162,15 @@ class Launcher:
         extra: Mapping[str, str] | None = None,
         wiring: Wiring | None = None,
         unless: Mapping[str, str] | None = None,
+        former: Child | None = None,
     ) -> Child:
-        """Start a process; `unless` has variables for it that the user's environment overrides."""
+        """Start a process, in place of `former` if given; the user's environment overrides the variables in `unless`."""
         outside = inherited(unless or {}, os.environ, self._plan.environment)
         environment = {**outside, **(extra or {}), **(wiring or self.wiring).environment()}
-        child = self._children.start(name, command, environment, answers=name == "coordinator")
+        if former is not None:
+            child = self._children.replace(former, command, environment)
+        else:
+            child = self._children.start(name, command, environment, answers=name == "coordinator")
         if not self._plan.joins:
             self._tell(Started(child.pid))
         return child
@@ -273,8 +286,10 @@ class Launcher:
                 self._beat(message)
             case Ended():
                 self._outcome.done = True
-            case Welcome():
-                self._welcome = True
+            case Notice(text):
+                self._note(text)
+            case Welcome(run):
+                self._welcome, self._run = True, run
 
     def _handle_seen(self, seen: Seen) -> None:
         """The coordinator reports a lost, refused or joined process.
@@ -289,6 +304,8 @@ class Launcher:
             return
         if seen.pid:
             self._rename(seen)
+            return
+        if self._restarts.was_replaced(seen.of):
             return
         ours = [each for each in self.workers if (seen.role, each.name) == ("worker", f"w{seen.number}")]
         child = ours[0] if ours and (self._named or not self._plan.joins) else None
@@ -306,7 +323,7 @@ class Launcher:
         for child in self.workers:
             if child.pid == seen.pid:
                 child.name = f"w{seen.number}"
-                self._named = True
+                child.numbered = self._named = True
         for child in self.servers:
             if child.pid == seen.pid:
                 child.name = f"server{seen.number}"
@@ -325,9 +342,13 @@ class Launcher:
     def _ended(self, child: Child) -> None:
         """Handle the end of a process: report it, and decide whether it ends the run."""
         worker = child in self.workers
+        again = worker and self._starts_again(child)
         if worker and not self._plan.joins:
-            self._tell(Seen("worker", self.workers.index(child), 0, child.end.partition(" ")[2], pid=child.pid))
-        if not child.code:
+            what = child.end.partition(" ")[2]
+            self._tell(Seen("worker", self.workers.index(child), 0, what, pid=child.pid, again=again))
+        if again:
+            self._restart(child)
+        if not child.code or again:
             return
         self._receive()
         child.lost = None
@@ -341,6 +362,26 @@ class Launcher:
         else:
             self._note(child.end)
             outcome.failed = outcome.failed or (cause if fatal else None)
+
+    def _starts_again(self, child: Child) -> bool:
+        """Is this worker, which has ended, to be started again?"""
+        if not child.code or not self._restarts.left:
+            return False
+        self._receive()  # the run may be over, and that is why the worker has ended
+        return self._outcome.over is None and not self._outcome.done
+
+    def _restart(self, child: Child) -> None:
+        """Start a worker again under its number, unless it died before the run that it joins gave it one."""
+        index, wiring = self.workers.index(child), replace(self.wiring, folder=here())
+        if not self._plan.joins:
+            wiring = replace(wiring, worker=str(index))
+        elif child.numbered:
+            wiring = replace(wiring, run=self._run, worker=child.name.removeprefix("w"))
+        self._note(self._restarts.note(child))
+        command = list(self._plan.command)
+        new = self._spawn(child.name, command, wiring=wiring, unless=self._for_workers, former=child)
+        self._restarts.started(new, child)
+        self.workers[index] = new
 
     def _fail(self, reason: str) -> None:
         """End the run for this reason, and tell the coordinator, which tells all processes."""

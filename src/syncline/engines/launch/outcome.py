@@ -36,12 +36,13 @@ class RunOutcome:
     def is_fatal(self, child: Child, worker: bool) -> bool:
         """Return True if the failure of this process ends the run.
 
-        The run survives a worker that was killed by a signal, or was removed because it was stopped. It does not
-        survive an exception in a worker.
+        The run survives a worker that was killed by a signal, or was removed because it was stopped, or was started
+        again and came when nobody trained any more. It does not survive an exception in a worker.
         """
         assert child.code
         if worker:
-            return child.code > 0 and not child.frozen
+            late = child.restarts and self.done
+            return child.code > 0 and not child.frozen and not late
         return child.name != "coordinator" and not self.done
 
     def no_worker_connected(self, workers: Sequence[Child], servers: Sequence[Child]) -> bool:

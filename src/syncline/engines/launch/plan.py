@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from syncline.engines.coordinator.joining import check_restarts
 from syncline.engines.net import addresses, keys
 from syncline.engines.net.addresses import Address
 from syncline.engines.net.wiring import Wiring, context_for
@@ -39,6 +40,8 @@ class Plan:
     log_dir: str = ""
     places: tuple[str, ...] = ()
     """The addresses at which the run to join may listen: all addresses of its host."""
+    restarts: int = 0
+    """How many times, in all, a worker that dies or fails is started again."""
 
     @property
     def joins(self) -> bool:
@@ -84,6 +87,8 @@ def checked(plan: Plan, listen: str | None = None, join: str | None = None, *, d
         raise UsageError("--servers", f"must be at least {least}, not {plan.servers}")
     if not plan.workers and not plan.servers:
         raise UsageError("--workers", "is 0, and --servers is 0 too; start at least one worker or server")
+    if plan.restarts < 0:
+        raise UsageError("--restarts", f"must be at least 0, not {plan.restarts}")
     if plan.wiring.lane and plan.wiring.lane not in LANES:
         raise UsageError("--lane", f"must be one of {', '.join(LANES)}, not {plan.wiring.lane!r}")
     if listen is not None and join is not None:
@@ -94,7 +99,16 @@ def checked(plan: Plan, listen: str | None = None, join: str | None = None, *, d
     if plan.servers and not strategy.servers:
         problem = f"strategy {strategy.name()!r} has no servers; leave --servers {plan.servers} out"
         raise UsageError("--servers", problem)
+    _check_restarts(plan)
     return plan if listen is None else _listening(plan, listen, dry)
+
+
+def _check_restarts(plan: Plan) -> None:
+    """Refuse restarts that could not work; if the program chooses the mode, the coordinator does so later."""
+    found = plan.settled()
+    said = any(found[key][1] in (COMMAND_LINE, plan.file) for key in ("mode", "rule", "strategy") if key in found)
+    if plan.restarts and said:
+        check_restarts(plan.strategy)
 
 
 def _joining(plan: Plan, join: str) -> Plan:

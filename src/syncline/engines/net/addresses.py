@@ -155,12 +155,12 @@ def _why_not(error: OSError, address: Address) -> str:
     return f"cannot listen on {address}: {error.strerror or error}"
 
 
-def listen_unix() -> tuple[socket.socket, str]:
-    """Listen on a Unix socket with a random name.
+def listen_unix(kind: str = "syncline") -> tuple[socket.socket, str]:
+    """Listen on a Unix socket with a random name that begins with `kind`.
 
     The name is not secret (`/proc/net/unix` lists it), so check `peer_credentials`.
     """
-    name = f"syncline-{secrets.token_hex(16)}"
+    name = f"{kind}-{secrets.token_hex(16)}"
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(f"\0{name}")

@@ -58,6 +58,11 @@ class Connection:
         self._payload = memoryview(b"")
         self._missing = 0
 
+    @property
+    def is_near(self) -> bool:
+        """Does it lead to a process of this host? Whoever is accepted there belongs to this user (event_loop.py)."""
+        return self.sock.family == socket.AF_UNIX
+
     def fileno(self) -> int:
         return self.sock.fileno()
 

@@ -13,6 +13,9 @@ from syncline.messages import View
 PROTOCOL = 5
 """Changes whenever frames of one version would be misread by another."""
 
+MOST_SAMPLERS = 64
+"""Of so many samplers of a program the epochs are known to those who join."""
+
 MOST_VALUES = 1 << 40
 """No model is larger (4 TiB)."""
 
@@ -24,6 +27,9 @@ Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 Word = Annotated[str, msgspec.Meta(max_length=256)]
 """A name, an address, or an identity."""
+
+Text = Annotated[str, msgspec.Meta(max_length=1024)]
+"""A part, as the command line writes it."""
 
 Length = Annotated[int, msgspec.Meta(ge=0, le=MOST_VALUES)]
 """One side of a table."""
@@ -112,6 +118,8 @@ class Begin(Control, frozen=True, tag="begin"):
     """Where each setting came from."""
     word: str = ""
     """For servers only: what they say to each other to be believed."""
+    epochs: tuple[int, ...] = ()
+    """For workers that join: the furthest epoch that somebody has begun, sampler by sampler."""
 
 
 class Listening(Control, frozen=True, tag="listening"):
@@ -196,6 +204,10 @@ class Seen(Control, frozen=True, tag="seen"):
     """What it asked for makes no sense."""
     pid: Count = 0
     """From a launcher: the process that was the worker; to one: the process that has joined as this worker."""
+    of: Count = 0
+    """To a launcher: the process, of its host or another, that this is about."""
+    again: bool = False
+    """From a launcher: this worker is started again."""
 
 
 class Started(Control, frozen=True, tag="started"):
@@ -253,6 +265,13 @@ class Pulse(Control, frozen=True, tag="pulse"):
     """Who it is: the coordinator's word."""
 
 
+class EpochBegun(Control, frozen=True, tag="epoch"):
+    """Worker to coordinator: I have begun this epoch of a sampler; whoever joins is to begin with it."""
+
+    sampler: Annotated[int, msgspec.Meta(ge=0, lt=MOST_SAMPLERS)]
+    epoch: Count
+
+
 class Stop(Control, frozen=True, tag="stop"):
     """Launcher to coordinator to servers: the workers are done; tell your figures and end."""
 
@@ -285,6 +304,54 @@ class Released(Control, frozen=True, tag="released"):
     """Coordinator to server: you hold nothing any more; go when no member is connected to you."""
 
 
+class ChangeRequest(Control, frozen=True, tag="change"):
+    """Worker or operator to coordinator: go on under another sync model, or another release, from now on."""
+
+    number: Count
+    """Comes back in the reply."""
+    sync: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1 << 12)] = ()
+    """One model for all servers, or one for each; none: as they are."""
+    release: Word = ""
+    models: Annotated[tuple[Word, ...], msgspec.Meta(max_length=64)] = ()
+    """The names of what is trained; none: all of it."""
+
+
+class ChangeReply(Control, frozen=True, tag="changed"):
+    """Coordinator to whoever asked for a change: all servers have changed, or why none has."""
+
+    number: Count
+    option: str = ""
+    """What of the request makes no sense."""
+    problem: str = ""
+
+
+class NewTerms(Control, frozen=True, tag="terms"):
+    """Coordinator to server: go on under this sync model and this release; nothing: as it is."""
+
+    number: Count
+    sync: str = ""
+    release: str = ""
+
+
+class TermsTaken(Control, frozen=True, tag="taken-terms"):
+    """Server to coordinator: I have changed, or what is in the way."""
+
+    number: Count
+    problem: Text = ""
+
+
+class InForce(Control, frozen=True, tag="in-force"):
+    """Coordinator to workers: these settings have changed."""
+
+    settings: dict[str, str]
+
+
+class Notice(Control, frozen=True, tag="notice"):
+    """Coordinator to launchers: tell the user."""
+
+    text: str
+
+
 ControlMessage = (
     Hello
     | Refused
@@ -309,12 +376,19 @@ ControlMessage = (
     | Abort
     | Figures
     | Pulse
+    | EpochBegun
     | Stop
     | Reach
     | Reached
     | Take
     | Withdraw
     | Released
+    | ChangeRequest
+    | ChangeReply
+    | NewTerms
+    | TermsTaken
+    | InForce
+    | Notice
 )
 
 

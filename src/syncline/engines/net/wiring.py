@@ -10,6 +10,7 @@ SYNCLINE_TRACE         the directory for traces; empty: no traces
 SYNCLINE_FOLDER        for workers: the working directory of the command, in which modules are searched as well
 SYNCLINE_INSECURE      not empty: connections between hosts need no key file
 SYNCLINE_PORT          for the coordinator only: the port at SYNCLINE_LISTEN; 0: chosen by the system
+SYNCLINE_RESTARTS      for the coordinator only: how many times the launcher starts workers again
 
 The launcher sets these for its children, and does not pass on those in its own environment. The user may set one:
 
@@ -29,6 +30,9 @@ from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import Hello
 from syncline.engines.net.event_loop import EventLoop
 from syncline.errors import RunError, UsageError
+
+RUN = "syncline-run"
+"""With this begins the name under which a coordinator listens on its host, so that runs can be found."""
 
 CONNECT_SECONDS = 5.0
 """The timeout for connecting to a peer, in seconds."""
@@ -61,12 +65,12 @@ def _variable(name: str) -> str:
     return f"SYNCLINE_{name.upper()}"
 
 
-def listen(loop: EventLoop, wiring: Wiring, port: int = 0) -> tuple[str, str]:
+def listen(loop: EventLoop, wiring: Wiring, port: int = 0, kind: str = "syncline") -> tuple[str, str]:
     """Listen on a Unix socket, and also on TCP if other hosts may join or the lane is tcp.
 
-    Returns (@NAME of the Unix socket, TCP address or "").
+    Returns (@NAME of the Unix socket, TCP address or ""). The name begins with `kind`.
     """
-    unix, name = addresses.listen_unix()
+    unix, name = addresses.listen_unix(kind)
     loop.listen(unix)
     if not wiring.listen and wiring.lane != "tcp":
         return f"@{name}", ""

@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from syncline.draw import Draw
-from syncline.effects import Deliver, Event, Fail, Received, Reject, Send, SetTimer, Timer
+from syncline.effects import Change, Deliver, Event, Fail, Received, Reject, Send, SetTimer, Timer
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import Abort, Begin, Figures, NodeAddress, Noted, Read, Seed, Take, Whole, layout_of
 from syncline.engines.net.frames import Frame
@@ -178,6 +178,10 @@ class HeldModel:
         for number in givers:
             self._out(self.givers.get(number) or self._call(self, number), Take(self._inbox.view))
         self._catch_up()
+
+    def change(self, change: Change) -> None:
+        """Go on under another sync model; nobody asks for that before all hold the first parameters."""
+        self._handle(change)
 
     def _forget_moved(self, peer: WorkerPeer) -> None:
         """What is not answered here any more, because it is another server's, may be asked for again."""

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TextIO
 from urllib.parse import quote
 
-from syncline.effects import Effect, Event, Received, Send
+from syncline.effects import Change, Effect, Event, Received, Send
 from syncline.layout import Payload
-from syncline.messages import Message, NodeId, Push
+from syncline.messages import COORDINATOR, Message, NodeId, Push
 
 HEADER = "time,from,to,kind,progress,bytes,start,stop,version,v\n"
 
@@ -28,6 +28,8 @@ class MessageTrace:
     def handled(self, me: NodeId, event: Event, effects: Sequence[Effect], now: float) -> None:
         if type(event) is Received:
             self._line(now, event.source, me, event.message, _bytes(event.payload))
+        elif type(event) is Change and self._file is not None:
+            self._file.write(f"{now!r},{COORDINATOR},{me},change,-1,0,,,,\n")
         for effect in effects:
             if type(effect) is Send:
                 self._line(now, me, effect.to, effect.message, _bytes(effect.payload))

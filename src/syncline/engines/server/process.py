@@ -27,12 +27,14 @@ from syncline.engines.net.control import (
     Another,
     Begin,
     Hello,
+    NewTerms,
     Reach,
     Reached,
     Refused,
     Released,
     Seated,
     Stop,
+    TermsTaken,
     Welcome,
     Withdraw,
 )
@@ -46,6 +48,7 @@ from syncline.engines.process import run, say
 from syncline.engines.process_state import host
 from syncline.engines.server.held_model import HeldModel, WorkerPeer
 from syncline.engines.server.message_trace import MessageTrace
+from syncline.engines.server.new_terms import take_terms
 from syncline.errors import PeerError, RunError, SynclineError
 from syncline.messages import View, server_id, worker_id
 
@@ -163,6 +166,8 @@ class ServerProcess:
             self._see(held, message)
         elif isinstance(message, Reach) and held is not None:
             self._reach(held, message)
+        elif isinstance(message, NewTerms):
+            self._out(wire, TermsTaken(message.number, take_terms(held, message)))
         elif isinstance(message, Another):
             self._connect(again=True)
         elif isinstance(message, Stop):

@@ -16,11 +16,14 @@ from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (
     Abort,
     Begin,
+    ChangeReply,
     Declare,
     Ended,
+    EpochBegun,
     Gathered,
     Go,
     Hello,
+    InForce,
     Listening,
     Noted,
     Peers,
@@ -38,6 +41,7 @@ from syncline.engines.net.control import (
 from syncline.engines.net.frames import Frame
 from syncline.engines.net.wiring import Wiring, connect_coordinator
 from syncline.engines.process_state import host
+from syncline.engines.worker.change_requests import ChangeRequests
 from syncline.engines.worker.peer_lanes import PeerLanes
 from syncline.engines.worker.reads import PendingReads
 from syncline.engines.worker.server_lanes import ServerLanes
@@ -70,6 +74,9 @@ class WorkerLink:
         self._said: Gathered | None = None
         self._traffic = Traffic(self, self._awaits)
         self._servers = ServerLanes(wiring, self._traffic)
+        self._changes = ChangeRequests(self._traffic)
+        self.changed: dict[str, str] = {}
+        """The settings that have changed since this worker began."""
         self._ended = False
         self._go = False
         self._sitting = False
@@ -132,10 +139,14 @@ class WorkerLink:
         assert self._said is not None
         return list(self._said.data)
 
-    def pulse(self, pulse: Pulse) -> None:
-        """Tell the launcher how far this worker is; if the coordinator is gone, nobody need know."""
+    def change(self, models: tuple[str, ...], sync: tuple[str, ...], release: str) -> None:
+        """Have all servers go on under another sync model, for these models."""
+        self._changes.ask(models, sync, release)
+
+    def tell(self, message: Pulse | EpochBegun) -> None:
+        """Tell the coordinator how far this worker is; if it is gone, nobody need know."""
         if COORDINATOR in self._traffic:
-            self._traffic.send(COORDINATOR, pulse)
+            self._traffic.send(COORDINATOR, message)
 
     def begin(self, declare: Declare) -> Begin:
         """Declare what is trained, and wait until all have."""
@@ -416,6 +427,10 @@ class WorkerLink:
             self._ended = True
         elif isinstance(message, Gathered):
             self._said = message
+        elif isinstance(message, ChangeReply):
+            self._changes.heard(message)
+        elif isinstance(message, InForce):
+            self.changed |= message.settings
         else:
             raise PeerError(f"{type(message).__name__} from the coordinator")
 

@@ -43,6 +43,10 @@ class ReplicaLink(Protocol):
     following: int | None
     """The iteration to go on with, once the present one is whole."""
     members: tuple[int, ...]
+    changed: dict[str, str]
+    """The settings that have changed since the run began."""
+
+    def change(self, models: tuple[str, ...], sync: tuple[str, ...], release: str) -> None: ...
 
     def begin(self, declare: Declare) -> Begin: ...
 
@@ -88,16 +92,23 @@ class Replica:
         """The iterations of the run that this one goes on with."""
         self.arrays: dict[str, Values] = {}
         """What comes back, table by table."""
-        self.settings: dict[str, str] = {}
+        self._settings: dict[str, str] = {}
         self.origins: dict[str, str] = {}
         self.leader = -1
         """The worker whose values all started with; -1: this one joined later."""
+        self.epochs: tuple[int, ...] = ()
+        """If this one joined later: in which epoch of each sampler the others were then."""
         self.link = link
         self._tables: dict[str, Table] = {}
         self._given: set[str] = set()
         self._lr: float | None = None
         self._clocked = False
         self._closed = False
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Every setting that is in force, as far as this worker knows."""
+        return {**self._settings, **self.link.changed}
 
     @property
     def mode(self) -> Mode:
@@ -135,7 +146,8 @@ class Replica:
         values = in_float32(arrays)
         layout = Layout.of((name, each.shape) for name, each in values.items())
         begin = self.link.begin(declaration(layout, wishes, self.name))
-        self.settings, self.origins, self.leader = dict(begin.settings), dict(begin.origins), begin.leader
+        self._settings, self.origins, self.leader = dict(begin.settings), dict(begin.origins), begin.leader
+        self.epochs = begin.epochs
         self._tables = {table.name: table for table in layout.tables}
         self._over = {table.name: self._buckets_of(table) for table in layout.tables}
         self._in = {bucket: self._tables_in(bucket) for bucket in self.link.buckets}

@@ -28,7 +28,7 @@ from typing import Self
 
 import numpy.typing as npt
 
-from syncline.engines.net.control import Pulse
+from syncline.engines.net.control import MOST_SAMPLERS, EpochBegun, Pulse
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.process import also_look_in
 from syncline.engines.worker.link import WorkerLink
@@ -37,6 +37,7 @@ from syncline.engines.worker.solo_link import SoloLink
 from syncline.errors import RunError, UsageError
 from syncline.layout import Values
 from syncline.strategies.mode import Mode
+from syncline.strategies.sync_change import check_change, words_of
 
 MODEL = "model"
 """The name of a model that was given none."""
@@ -80,6 +81,16 @@ class NumpySession:
             self.close()
         else:
             self._cut()
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The numbers of the live workers, this one's own among them, as far as this worker knows; in rising order.
+
+        Before anything is declared: those that the run starts with. A worker that has joined has a number of `size` or
+        more; one that was started again has the number that it had.
+        """
+        known = self._replicas[0].link.members if self._replicas else ()
+        return tuple(sorted({*(known or range(self.size)), self.rank}))
 
     @property
     def is_leader(self) -> bool:
@@ -156,6 +167,38 @@ class NumpySession:
         """Wait until a table, or everything, is as fresh as the sync model asks for; the table's array."""
         return self._own.sync(name)
 
+    # Changes while it runs.
+
+    def change(self, *, sync: object = None, release: object = None, name: str | None = None, **others: object) -> None:
+        """Have the whole run go on under another sync model, or another release, from now on.
+
+        `sync`: a model or its text ("ssp:3"), or a list of them with one for each server. `release`: "lazy" or "soft".
+        `name`: of which model, if there are several; left out: of all that this worker trains. One worker calls this;
+        nobody stops for it, and nothing is lost. It returns when all servers have changed.
+
+        `UsageError`: it makes no sense; nothing has changed, and the run goes on. `session.settings` has what is in
+        force, and `load_state_dict` begins anew with what the run began with.
+        """
+        self._check_open()
+        words = words_of(sync, release, others)
+        chosen = self._chosen(name)
+        if self._link is not None:
+            self._link.change(tuple(each.name for each in chosen), *words)
+            return
+        for each in chosen:
+            check_change(*words, each.strategy, workers=1, servers=1)
+        for each in chosen:
+            each.link.change((each.name,), *words)
+
+    def _chosen(self, name: str | None) -> list[Replica]:
+        """The model of this name; without one, all."""
+        known = {each.name: each for each in (self._own, *self._replicas)}
+        if name is None:
+            return list(known.values())
+        if name not in known:
+            raise UsageError("name", f"there is no model {name!r}; there are {', '.join(known)}")
+        return [known[name]]
+
     # All together.
 
     def share(self, kind: str, data: bytes = b"") -> list[bytes]:
@@ -172,7 +215,19 @@ class NumpySession:
         self._check_open()
         if self._link is not None and (now or monotonic() - self._pulsed >= PULSE_SECONDS):
             self._pulsed = monotonic()
-            self._link.pulse(pulse)
+            self._link.tell(pulse)
+
+    # The place in the data.
+
+    def epoch_of(self, sampler: int) -> int:
+        """In which epoch of this sampler the others were when this worker joined; 0 if it started with them."""
+        epochs = self._replicas[0].epochs if self._replicas else ()
+        return epochs[sampler] if sampler < len(epochs) else 0
+
+    def note_epoch(self, sampler: int, epoch: int) -> None:
+        """Have those who join begin with this epoch."""
+        if self._link is not None and self._link.error is None and not self._closed and sampler < MOST_SAMPLERS:
+            self._link.tell(EpochBegun(sampler, epoch))
 
     # The end.
 

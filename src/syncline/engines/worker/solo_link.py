@@ -9,7 +9,7 @@ from time import monotonic
 import numpy as np
 
 from syncline.draw import Draw
-from syncline.effects import Deliver, Depart, Event, Fail, Fetch, How, Received, Reject, Send, SetTimer
+from syncline.effects import Change, Deliver, Depart, Event, Fail, Fetch, How, Received, Reject, Send, SetTimer
 from syncline.engines.net.control import Begin, Declare, layout_of
 from syncline.engines.net.shared_memory import LaneMemory
 from syncline.errors import PeerError, SynclineError
@@ -17,8 +17,11 @@ from syncline.layout import Bucket, Values
 from syncline.messages import COORDINATOR, Member, NodeId, View, server_id, worker_id
 from syncline.nodes.driver import Driver
 from syncline.nodes.protocol import Keeper, Trainer
+from syncline.spec import one_of, parse
 from syncline.strategies.protocol import Job
 from syncline.strategies.settings import settle, strategy_of
+from syncline.strategies.sync_change import written
+from syncline.sync import Release
 
 ME, SERVER = worker_id(0), server_id(0)
 
@@ -35,6 +38,8 @@ class SoloLink:
         self._remembered: dict[str, Values] = {}
         self._flying: deque[tuple[NodeId, Event]] = deque()
         """Messages on their way."""
+        self.changed: dict[str, str] = {}
+        """The settings that have changed since it began."""
 
     def begin(self, declare: Declare) -> Begin:
         found = settle({"the program": declare.wishes}, None, 1)
@@ -100,8 +105,20 @@ class SoloLink:
 
     def handle(self, event: Event) -> None:
         """Tell the worker something; whatever follows from it happens at once."""
+        self._perform(ME, event)
+
+    def change(self, models: tuple[str, ...], sync: tuple[str, ...], release: str) -> None:
+        """Go on under another sync model, which was checked; `models`: this one."""
+        assert self._keeper is not None
+        model = parse("sync", sync[0]) if sync else self._keeper.in_force().model
+        self._perform(SERVER, Change(model, one_of(Release, release, "release") if release else None))
+        words = {"sync": written(sync), "release": release}
+        self.changed |= {key: word for key, word in words.items() if word}
+
+    def _perform(self, to: NodeId, event: Event) -> None:
+        """Tell a node something, and perform all that follows from it."""
         now = monotonic()
-        self._flying = deque([(ME, event)])
+        self._flying = deque([(to, event)])
         while self._flying:
             to, event = self._flying.popleft()
             if to != COORDINATOR:  # it has nothing to say about the membership of one

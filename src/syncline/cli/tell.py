@@ -1,0 +1,56 @@
+"""`syncline tell`: change a run that is under way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from syncline.cli import strategy_options as strategy
+from syncline.errors import UsageError
+
+
+def tell(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]",
+            help="The name of a run of yours on this host (syncline run -v prints it), or the address that --listen "
+            "printed. Left out: the only run of yours here.",
+            show_default=False,
+        ),
+    ] = None,
+    sync: strategy.Sync = None,
+    release: strategy.Release = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Which model, if the run trains several; again for more. Default: all."),
+    ] = None,
+    key_file: Annotated[Path | None, typer.Option(help="The key of a run on another host.")] = None,
+    insecure: Annotated[bool, typer.Option(help="Talk to another host without a key.")] = False,
+) -> None:
+    """Change the sync model of a run while it trains; nobody stops, and nothing is lost.
+
+    Returns when all servers have changed. What cannot be changed is refused, and the run goes on.
+
+    Exit codes: 0 done; 1 the run cannot be reached, or is over; 2 the request makes no sense.
+    """
+    from syncline.engines.net.control import ChangeRequest
+    from syncline.engines.net.wiring import Wiring
+    from syncline.engines.operator import change, find
+    from syncline.strategies.sync_change import words_of
+
+    try:
+        models, word = words_of(sync, release)
+    except UsageError as error:
+        raise UsageError(f"--{error.option}", _as_options(error.problem)) from None
+    key = "" if key_file is None else str(key_file.resolve())
+    request = ChangeRequest(1, models, word, tuple(model or ()))
+    change(find(run), Wiring(key_file=key, insecure="1" if insecure else ""), request)
+    said = [f"sync {' '.join(models)}"] * bool(models) + [f"release {word}"] * bool(word)
+    typer.echo(f"{', '.join(said)}: all servers have changed")
+
+
+def _as_options(problem: str) -> str:
+    return problem.replace('sync="ssp:3", release="soft"', "--sync ssp:3, --release soft")

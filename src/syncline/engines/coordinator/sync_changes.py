@@ -1,0 +1,210 @@
+"""Changes of the sync model while models are trained, as workers or operators ask for them.
+
+1. A change is checked first. What makes no sense is refused with the reason, and nothing has happened.
+2. Every server is told; each goes on under the new model from then on, without stopping anybody, and confirms it. When
+   all have, whoever asked is told, workers learn the settings that are in force, and launchers have something to say.
+3. Changes happen one after the other, so all servers see them in the same order.
+4. Servers and workers that come later are told the settings that are in force. A server that comes while a change is
+   under way is told like the others.
+5. If a server cannot read the new model (a class of one's own that is not installed there), all go back.
+6. Only processes of the launcher's, and this user's on this host, may name classes of their own: to read such a name is
+   to import it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from syncline.engines.coordinator.participant import Participant
+from syncline.engines.coordinator.trained_model import OVER, TrainedModel
+from syncline.engines.net.connection import Connection
+from syncline.engines.net.control import ChangeReply, ChangeRequest, InForce, NewTerms, TermsTaken
+from syncline.engines.net.frames import Frame
+from syncline.errors import PeerError, RunError, SynclineError, UsageError
+from syncline.strategies.sync_change import check_change, names_own_class, written
+
+TOO_EARLY = "nothing is trained yet; ask again when the workers have begun"
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """What is in force for one model."""
+
+    settings: Mapping[str, str]
+    """`sync` and `release`."""
+    sync: Mapping[int, str]
+    """The sync model of each server."""
+
+
+@dataclass(eq=False)
+class _Change:
+    """A change that somebody has asked for; of these, one is under way."""
+
+    wire: Connection
+    request: ChangeRequest
+    worker: Participant | None
+    """Who asks; None: an operator."""
+    before: dict[TrainedModel, _Terms] = field(default_factory=dict)
+    """What it replaces."""
+    waiting: set[Participant] = field(default_factory=set)
+    """The servers that have not confirmed it yet."""
+    problem: str = ""
+    """Why a server could not."""
+    back: bool = False
+    """All go back to what was before."""
+
+    @property
+    def trusted(self) -> bool:
+        """May it name classes of its own?"""
+        return self.wire.is_near if self.worker is None else bool(self.worker.hello.run)
+
+
+class SyncChanges:
+    """All changes of a run."""
+
+    def __init__(
+        self,
+        models: Mapping[str, TrainedModel],
+        out: Callable[[Connection, Frame], None],
+        notice: Callable[[str], None],
+    ) -> None:
+        """`notice`: have launchers say this."""
+        self._models = models
+        self._out = out
+        self._notice = notice
+        self._asked: deque[_Change] = deque()
+        self._number = 0
+        self._told: dict[TrainedModel, Mapping[int, str]] = {}
+        """Which sync model each server was last told."""
+
+    def ask(self, wire: Connection, request: ChangeRequest, worker: Participant | None = None) -> None:
+        """A worker, or else an operator, asks for a change."""
+        if any(each.wire is wire for each in self._asked):
+            raise PeerError("a second change before the first was answered")
+        self._asked.append(_Change(wire, request, worker))
+        if len(self._asked) == 1:
+            self._begin()
+
+    def applied(self, peer: Participant, taken: TermsTaken) -> None:
+        """A server goes on under the new terms, or says why it cannot."""
+        if taken.number == self._number and self._asked:
+            change = self._asked[0]
+            change.problem = change.problem or (taken.problem and f"{peer.id}: {taken.problem}")
+            self._settle(peer)
+
+    def gone(self, peer: Participant) -> None:
+        """Nobody need wait for this server, which is gone."""
+        if self._asked:
+            self._settle(peer)
+
+    def _settle(self, peer: Participant) -> None:
+        """This server need not be waited for any more; if it was the last one, the change is done."""
+        change = self._asked[0]
+        if peer not in change.waiting:
+            return
+        change.waiting.discard(peer)
+        if change.waiting:
+            return
+        if change.problem and not change.back:
+            self._take_back(change)
+        else:
+            self._finish(UsageError("sync", change.problem) if change.problem else None)
+
+    # One change.
+
+    def _begin(self) -> None:
+        """Check the change whose turn it is, and tell the servers."""
+        change, request = self._asked[0], self._asked[0].request
+        try:
+            chosen = self._chosen(request.models)
+            for trained in chosen:
+                self._check(trained, change)
+        except SynclineError as error:
+            self._finish(error)
+            return
+        words = {"sync": written(request.sync), "release": request.release}
+        self._number += 1
+        for trained in chosen:
+            change.before[trained] = self._in_force(trained)
+            sync = _dealt(trained, request.sync) if request.sync else change.before[trained].sync
+            settings = {**change.before[trained].settings, **{key: word for key, word in words.items() if word}}
+            self._tell(change, trained, _Terms(settings, sync))
+
+    def _tell(self, change: _Change, trained: TrainedModel, terms: _Terms) -> None:
+        """Tell every server of this model what it is to go on under."""
+        trained.resettle(terms.settings)
+        self._told[trained] = terms.sync
+        for number, peer in trained.servers.items():
+            change.waiting.add(peer)
+            self._out(peer.wire, NewTerms(self._number, terms.sync[number], terms.settings["release"]))
+
+    def _take_back(self, change: _Change) -> None:
+        """A server could not read the new model: all go back to what they had."""
+        self._number += 1
+        change.back = True
+        for trained, terms in change.before.items():
+            others = dict.fromkeys(trained.servers, terms.settings["sync"].split()[0])
+            self._tell(change, trained, _Terms(terms.settings, {**others, **terms.sync}))
+
+    def _finish(self, error: SynclineError | None) -> None:
+        """Answer whoever asked, and turn to the next change."""
+        change = self._asked.popleft()
+        option, problem = (error.option, error.problem) if isinstance(error, UsageError) else ("", str(error or ""))
+        if error is None:
+            self._announce(change)
+        self._out(change.wire, ChangeReply(change.request.number, option, problem))
+        if self._asked:
+            self._begin()
+
+    def _announce(self, change: _Change) -> None:
+        for trained in change.before:
+            settings = dict(self._in_force(trained).settings)
+            for worker in trained.workers.values():
+                self._out(worker.wire, InForce(settings))
+            which = f"model {trained.name!r}: " if len(self._models) > 1 else ""
+            now = f"sync {settings['sync']}, release {settings['release']}"
+            who = "an operator" if change.worker is None else f"worker {change.worker.id.number}"
+            self._notice(f"{which}{now} from now on, as {who} asked")
+
+    def _in_force(self, trained: TrainedModel) -> _Terms:
+        """A server that was told nothing has its model from the beginning, or, if it came later, that of all."""
+        words, told = trained.settings["sync"].split(), self._told.get(trained, {})
+        sync = {each: told.get(each) or words[each if each < len(words) else 0] for each in trained.servers}
+        return _Terms({key: trained.settings[key] for key in ("sync", "release")}, sync)
+
+    # Checks.
+
+    def _chosen(self, names: Collection[str]) -> list[TrainedModel]:
+        """The models with these names; without names, all that are trained."""
+        if not any(each.begun for each in self._models.values()):
+            raise RunError(TOO_EARLY)
+        for name in names:
+            if name not in self._models:
+                raise UsageError("model", f"there is no model {name!r}; there are {', '.join(self._models)}")
+        chosen = [each for name, each in self._models.items() if (name in names if names else not each.ended)]
+        if not chosen or any(each.ended for each in chosen):
+            raise RunError(OVER)
+        return chosen
+
+    def _check(self, trained: TrainedModel, change: _Change) -> None:
+        if not trained.running:
+            raise RunError(TOO_EARLY)
+        if change.worker is not None and not trained.is_member(change.worker):
+            raise RunError(f"{change.worker.id} takes no part in {trained.name!r}, so it cannot change it")
+        sync, release = change.request.sync, change.request.release
+        if not sync and not release:
+            raise UsageError("sync", "there is nothing to change")
+        if not change.trusted and any(map(names_own_class, sync)):
+            raise UsageError("sync", "only this user on this host may name a class of its own; name a shipped model")
+        check_change(sync, release, trained.strategy, trained.most_workers, len(trained.changes.holding))
+        if len(set(sync)) > 1 and trained.changes.unsettled:
+            raise UsageError("sync", "a server is coming or going; name one model for all, or ask again when it has")
+
+
+def _dealt(trained: TrainedModel, sync: Sequence[str]) -> dict[int, str]:
+    """Which of these models each server gets: the only one, or one each, for those that hold something, by number."""
+    holding = sorted(trained.changes.holding)
+    each = dict(zip(holding, sync, strict=True)) if len(sync) > 1 else {}
+    return {number: each.get(number, sync[0]) for number in trained.servers}

@@ -1,0 +1,46 @@
+"""A worker's requests to change the sync model of the run, and what becomes of them."""
+
+from __future__ import annotations
+
+from syncline.engines.net.control import ChangeReply, ChangeRequest
+from syncline.engines.worker.traffic import Traffic
+from syncline.errors import RunError, UsageError
+from syncline.messages import COORDINATOR
+
+NO_COORDINATOR = "the coordinator is gone, and the sync model cannot change without it"
+
+
+class ChangeRequests:
+    """Asks the coordinator, one request after the other."""
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+        self._number = 0
+        self._reply: ChangeReply | None = None
+
+    def ask(self, models: tuple[str, ...], sync: tuple[str, ...], release: str) -> None:
+        """Ask for a change, and wait until all servers have changed. `UsageError`: it makes no sense; all goes on."""
+        if COORDINATOR not in self._traffic:
+            raise RunError(NO_COORDINATOR)
+        self._number += 1
+        self._reply = None
+        self._traffic.send(COORDINATOR, ChangeRequest(self._number, sync, release, models))
+        self._traffic.wait(self._is_answered)
+        if self._reply is None:
+            raise RunError(NO_COORDINATOR)
+        raise_if_refused(self._reply)
+
+    def _is_answered(self) -> bool:
+        return self._reply is not None or COORDINATOR not in self._traffic
+
+    def heard(self, reply: ChangeReply) -> None:
+        if reply.number == self._number:  # else the program has given up waiting for it
+            self._reply = reply
+
+
+def raise_if_refused(reply: ChangeReply) -> None:
+    """The error that this reply stands for, if it does."""
+    if reply.option:
+        raise UsageError(reply.option, reply.problem)
+    if reply.problem:
+        raise RunError(reply.problem)
