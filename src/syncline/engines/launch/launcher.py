@@ -164,7 +164,7 @@ class Launcher:
         unless: Mapping[str, str] | None = None,
         former: Child | None = None,
     ) -> Child:
-        """Start a process, in place of `former` if given; the user's environment overrides the variables in `unless`."""
+        """Start a process, in place of `former` if given; the user's environment overrides what `unless` sets."""
         outside = inherited(unless or {}, os.environ, self._plan.environment)
         environment = {**outside, **(extra or {}), **(wiring or self.wiring).environment()}
         if former is not None:
