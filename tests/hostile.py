@@ -383,14 +383,15 @@ class Caller:
 class Victim:
     """A coordinator, two servers and two workers, each a process; this one is their launcher."""
 
-    def __init__(self, directory: Path, iterations: int, sync: str = "bsp") -> None:
+    def __init__(self, directory: Path, iterations: int, sync: str = "bsp", **more: str) -> None:
+        """`more`: further settings."""
         self.directory = directory
         self.run = token_hex(16)
         self._iterations = iterations
         self._children: list[subprocess.Popen[bytes]] = []
         self._wiring = Wiring(run=self.run, lane="tcp", listen="127.0.0.1")
         self._log = (directory / "log").open("wb")
-        settings = {"sync": sync, "bucket": "1KiB", "mode": "changes"}
+        settings = {"sync": sync, "bucket": "1KiB", "mode": "changes", **more}
         self.coordinator = self._spawn(
             ["-m", "syncline.engines.coordinator", "2", "2", json.dumps({"a test": settings})],
             stdout=subprocess.PIPE,

@@ -17,7 +17,7 @@ from syncline.draw import Draw
 from syncline.effects import Change, Effect, Event, Received, Send
 from syncline.layout import Bucket, Values, within
 from syncline.messages import Gone, Handover, Member, Moved, Params, Push, Report, Settled, Taken, View
-from syncline.nodes.server.bucket_map import bucket_map_of
+from syncline.nodes.bucket_map import bucket_map_of
 from syncline.nodes.server.shard import Shard
 from syncline.sync import Bsp, Drop, Dsps, Pssp, Release, Ssp
 

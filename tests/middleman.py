@@ -44,6 +44,14 @@ class Attack(NamedTuple):
     """What is said, given the frame that comes next."""
 
 
+class Swallow(NamedTuple):
+    """Lose the first message of this kind and iteration on the connection to `whom`, in either direction."""
+
+    whom: str
+    kind: str
+    progress: int
+
+
 def derails(bad: bytes) -> bool:
     """Does it end in the middle of a frame, so that whatever follows is misread?"""
     return sum(len(each.whole) for each in split(bad)) != len(bad)
@@ -85,14 +93,18 @@ class Side(msgspec.Struct, eq=False):
 class Middleman(Thread):
     """Stands between one worker and everyone else, and attacks once."""
 
-    def __init__(self, coordinator: str, attack: Attack | None = None, *, hasty: bool = False) -> None:
-        """`hasty`: hang up as soon as the worker may wait in vain."""
+    def __init__(
+        self, coordinator: str, attack: Attack | None = None, *, hasty: bool = False, swallow: Swallow | None = None
+    ) -> None:
+        """`hasty`: hang up as soon as the worker may wait in vain. `swallow`: one frame that never arrives."""
         super().__init__(daemon=True)
         self._hasty = hasty
         self.attacked = False
         self.heard: list[Recorded] = []
         """What came from the others."""
         self._attack = attack
+        self._swallow = swallow
+        self.swallowed: list[Recorded] = []
         self._selector = selectors.DefaultSelector()
         self._bell, self._rope = socket.socketpair()
         self._selector.register(self._bell, selectors.EVENT_READ)
@@ -149,8 +161,10 @@ class Middleman(Thread):
             return
         try:
             data = side.sock.recv(1 << 16)
-            if side.to_worker:
+            if side.to_worker and self._swallow is None:
                 side.other.sock.sendall(data)
+            elif side.to_worker:
+                self._pass_frames(side, data)
             else:
                 self._tell(side, data)
         except OSError:
@@ -166,7 +180,27 @@ class Middleman(Thread):
             if self._is_time(side.whom):
                 self._strike(frame)
             self.heard.append(frame)
-            side.other.sock.sendall(self._led_here(frame).whole)
+            if not self._swallows(side.whom, frame):
+                side.other.sock.sendall(self._led_here(frame).whole)
+
+    def _pass_frames(self, side: Side, data: bytes) -> None:
+        """Pass on what the worker says, frame by frame."""
+        side.stream += data
+        for frame in split(side.stream):
+            side.stream = side.stream[len(frame.whole) :]
+            if not self._swallows(side.whom, frame):
+                side.other.sock.sendall(frame.whole)
+
+    def _swallows(self, whom: str, frame: Recorded) -> bool:
+        """Is this the frame that gets lost, without any connection being closed?"""
+        swallow = self._swallow
+        if swallow is None or self.swallowed or whom != swallow.whom:
+            return False
+        fields = msgspec.msgpack.decode(frame.header)
+        if fields["type"] != swallow.kind or fields.get("progress") != swallow.progress:
+            return False
+        self.swallowed.append(frame)
+        return True
 
     def _is_time(self, source: str) -> bool:
         """A false server speaks before the true one does, a false coordinator at any time: the true one is silent."""

@@ -55,8 +55,8 @@ from syncline.messages import (
     server_id,
     worker_id,
 )
+from syncline.nodes.bucket_map import bucket_map_of
 from syncline.nodes.server.bucket import HeldBucket
-from syncline.nodes.server.bucket_map import bucket_map_of
 from syncline.nodes.server.coordinator import Coordinator
 from syncline.nodes.server.shard import Shard
 from syncline.nodes.server.shard_terms import ShardTerms

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 from functools import lru_cache
+from typing import Annotated
 
 import msgspec
 
@@ -14,6 +15,10 @@ from syncline.layout import Bucket
 
 PAYLOAD = 1 << 30
 """The largest payload of a message, in bytes; what may be read is a matter of the bucket."""
+
+
+Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+"""A number that cannot be negative; small enough that the sum of a few of them still fits into a frame."""
 
 
 class NodeId(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False):
@@ -94,8 +99,8 @@ class Answered(Message, frozen=True, gc=False):
     incarnation: int
     progress: int
     bucket: Bucket
-    version: int
-    v: int
+    version: Count
+    v: Count
     late: bool = False
     statistics: tuple[float, ...] = ()
     """With a gate: the mean of what the rule reports of the bucket, if it reports something."""
@@ -214,6 +219,10 @@ class ParkedPull(msgspec.Struct, frozen=True, array_like=True, gc=False):
     worker: int
     under: int
     request: Push | Pull
+
+
+ALIGN = 8
+"""Bytes: every array in a payload starts at a multiple of this."""
 
 
 class Handover(Message, frozen=True, tag="handover"):

@@ -32,15 +32,14 @@ from syncline.engines.net.frames import unpack
 from syncline.engines.net.shared_memory import LaneMemory
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.process_state import host
-from syncline.engines.worker.answers import AnswerChecks
 from syncline.engines.worker.link import WorkerLink
-from syncline.engines.worker.reads import PendingReads
 from syncline.engines.worker.server_lanes import ServerLanes
 from syncline.engines.worker.session import NumpySession
 from syncline.engines.worker.traffic import Traffic
 from syncline.errors import PeerError, SynclineError
 from syncline.layout import Bucket, Values
 from syncline.messages import COORDINATOR, Member, NodeId, Params, Push, Taken, View, server_id
+from syncline.nodes.driver import Driver
 
 ITERATIONS = 40
 ATTACKED = 2
@@ -237,19 +236,16 @@ def twin_of(link: WorkerLink) -> tuple[WorkerLink, dict[NodeId, socket.socket]]:
     twin._traffic = Traffic(twin, twin._awaits)
     twin._servers = ServerLanes(link._wiring, twin._traffic)
     twin._servers._hello = link._servers._hello
-    twin.fresh, twin._assembly = set(link.fresh), copy.deepcopy(link._assembly)
     twin.memory = LaneMemory(link.memory.params.size)
     twin.memory.params[:] = link.memory.params
     twin.node = copy.copy(link.node)
     for name in type(twin.node).__slots__:
         if isinstance(value := getattr(twin.node, name), dict | list | set):
             setattr(twin.node, name, copy.copy(value))
-    twin._history = where = copy.copy(link._history)
-    where.former, where._past, where._early = set(where.former), list(where._past), list(where._early)
-    twin._reads = PendingReads(where, twin._servers.send)
-    twin._reads._open = dict(link._reads._open)
-    twin._checks = AnswerChecks(twin.node, where, twin._reads, twin._servers, twin.memory, link._checks._means)
-    twin._checks._aside = dict(link._checks._aside)
+    twin._driver = Driver(link.me, twin.node, twin)
+    twin._reads = copy.copy(link._reads)
+    twin._reads._send, twin._reads._open = twin._send_control, dict(link._reads._open)
+    twin._aside, twin._former = dict(link._aside), set(link._former)
     peers = {}
     for id in (COORDINATOR, server_id(0), server_id(1)):
         ours, peers[id] = socket.socketpair()
@@ -266,7 +262,7 @@ def written(link: WorkerLink, twin: WorkerLink) -> set[Bucket]:
 
 
 def held_by(link: WorkerLink, whom: NodeId) -> set[Bucket]:
-    return {bucket for bucket, holder in link._history.holder.items() if holder == whom}
+    return {bucket for bucket, holder in link._reads._map.holder.items() if holder == whom}
 
 
 # One by one.
@@ -331,18 +327,18 @@ IN_VIEW = 3
 IN_TRAINING = 30
 
 IMPOSSIBLE = {
-    "V": ("server", IN_TRAINING, answer(v=2**64 - 1, late=True), "V 18446744073709551615"),
-    "negative V": ("server", IN_TRAINING, answer(v=-1), "V -1"),
-    "version": ("server", IN_TRAINING, answer(version=2**64 - 1), "version 18446744073709551615"),
+    "V": ("server", IN_TRAINING, answer(v=2**64 - 1, late=True), "`$.v`"),
+    "negative V": ("server", IN_TRAINING, answer(v=-1), "`$.v`"),
+    "version": ("server", IN_TRAINING, answer(version=2**64 - 1), "`$.version`"),
     "bucket": ("server", IN_TRAINING, answer(bucket=Bucket(0, 4)), "values 0..4"),
-    "unasked": ("server", IN_TRAINING, unasked, "nobody has asked for"),
+    "unasked": ("server", IN_TRAINING, unasked, "was not asked for"),
     "garbage": ("server", IN_TRAINING, lambda coming: coming.whole + b"\xff" * 64, "too large"),
     "a server that never came": ("coordinator", IN_VIEW, view(lambda real: _given(real, 2)), "nobody has told"),
     "far away": ("coordinator", IN_VIEW, view(lambda real: _given(real, 40_000)), "nobody has told"),
     "one bucket": ("coordinator", IN_VIEW, holding((Bucket(0, 2077),), ()), "other buckets"),
     "no buckets": ("coordinator", IN_VIEW, holding((), ()), "other buckets"),
-    "negative first": ("coordinator", IN_VIEW, starting(-(2**63)), "an iteration that is none"),
-    "first": ("coordinator", IN_VIEW, starting(2**64 - 1), "an iteration that is none"),
+    "negative first": ("coordinator", IN_VIEW, starting(-(2**63)), "an iteration that cannot be"),
+    "first": ("coordinator", IN_VIEW, starting(2**64 - 1), "an iteration that cannot be"),
     "answer": ("coordinator", IN_TRAINING, lambda _: recorded(Taken(0, 0, 0, Bucket(0, 4), 0, 0)).whole, "Taken from"),
 }
 

@@ -117,8 +117,9 @@ def server_pieces(world: World) -> list[Values]:
 def _train_progress(world: World) -> int:
     """The least V; rounds after the last iteration, which close for want of members, do not count."""
     holding = [server.node for server in world.servers if server.node.params()]
-    nodes: Sequence[Keeper | Trainer] = holding or [worker.node for worker in world.workers.values()]
-    return int(min(min(node.counts().progress for node in nodes), world.pace.last))
+    nodes: Sequence[Keeper | Trainer] = holding or [worker.node for worker in world.members()]
+    least = min((node.counts().progress for node in nodes), default=0)
+    return int(min(least, world.pace.last))
 
 
 def counting(world: World) -> Sequence[Keeper | Trainer]:

@@ -18,9 +18,8 @@ import numpy as np
 from syncline.engines.net.connection import Connection
 from syncline.errors import PeerError
 from syncline.layout import VALUE_BYTES, Bucket, Payload
-from syncline.messages import Handover, Holders, View
-from syncline.nodes.server.bucket_map import bucket_map_of
-from syncline.nodes.server.handover import ALIGN
+from syncline.messages import ALIGN, Handover, Holders, View
+from syncline.nodes.bucket_map import bucket_map_of
 from syncline.rules import LARGEST
 
 FAR = 1 << 62

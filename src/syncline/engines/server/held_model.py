@@ -30,9 +30,9 @@ from syncline.engines.server.message_trace import MessageTrace
 from syncline.errors import PeerError, SynclineError
 from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
 from syncline.messages import COORDINATOR, PAYLOAD, Handover, Moved, NodeId, Pull, Push, Skipped, View, server_id
+from syncline.nodes.bucket_map import bucket_map_of
 from syncline.nodes.driver import Driver
 from syncline.nodes.protocol import Keeper
-from syncline.nodes.server.bucket_map import bucket_map_of
 from syncline.rules import LARGEST
 from syncline.strategies.protocol import Job
 from syncline.strategies.settings import strategy_in

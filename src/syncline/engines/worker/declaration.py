@@ -43,7 +43,7 @@ def declaration(layout: Layout, wishes: Mapping[str, object], model: str) -> Dec
     words = {key: _word(key, wish) for key, wish in wishes.items()}
     kind = read_strategy(words["strategy"])["strategy"] if "strategy" in words else DEFAULT
     for key in words:
-        if key not in known_settings(kind):
+        if key not in (*known_settings(kind), "mode"):  # every strategy has a mode, if not as a setting
             raise UsageError(key, f"is not a setting; there are {', '.join(known_settings(kind))}")
     declare = Declare(declared(layout), words, model)
     size = len(pack(declare)) - PREFIX.size

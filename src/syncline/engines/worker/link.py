@@ -49,10 +49,10 @@ from syncline.engines.worker.traffic import NO_COORDINATOR, Traffic
 from syncline.errors import GoneError, PeerError, RunError, SynclineError, UsageError
 from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
 from syncline.messages import COORDINATOR, Gone, Message, Moved, NodeId, Params, Push, View, worker_id
+from syncline.nodes.bucket_map import bucket_map_of
 from syncline.nodes.driver import Driver
 from syncline.nodes.phase import Phase
 from syncline.nodes.protocol import Trainer
-from syncline.nodes.server.bucket_map import bucket_map_of
 from syncline.strategies.protocol import Job
 from syncline.strategies.settings import strategy_in
 

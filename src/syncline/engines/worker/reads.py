@@ -11,7 +11,7 @@ from syncline.engines.net.shared_memory import LaneMemory
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Payload
 from syncline.messages import Moved, NodeId, View
-from syncline.nodes.server.bucket_map import bucket_map_of
+from syncline.nodes.bucket_map import bucket_map_of
 
 
 class _Send(Protocol):

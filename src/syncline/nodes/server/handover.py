@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from syncline.effects import Received
 from syncline.layout import Bucket, Payload
-from syncline.messages import Handover, KeptUpdate, LastUpdate, ParkedPull, Push, worker_id
+from syncline.messages import ALIGN, Handover, KeptUpdate, LastUpdate, ParkedPull, Push, worker_id
 from syncline.nodes.server.bucket import HeldBucket
 from syncline.nodes.server.bucket_state import BucketState
 from syncline.nodes.server.kept_updates import KeptUpdates, LastUpdates, WaitingUpdate
@@ -27,9 +27,6 @@ from syncline.nodes.server.parked_pulls import ParkedPulls
 from syncline.nodes.server.shard_terms import ShardTerms
 from syncline.nodes.server.update_writer import decoded
 from syncline.spec import write
-
-ALIGN = 8
-"""Bytes: every array in a payload starts at a multiple of this."""
 
 
 def in_force(terms: ShardTerms) -> str:

@@ -39,9 +39,9 @@ from syncline.messages import (
     Wants,
     server_id,
 )
+from syncline.nodes.bucket_map import bucket_map_of
 from syncline.nodes.protocol import Counts
 from syncline.nodes.server.bucket import HeldBucket
-from syncline.nodes.server.bucket_map import bucket_map_of
 from syncline.nodes.server.handover import in_force, pack, parted, unpack
 from syncline.nodes.server.shard_terms import ShardTerms
 from syncline.nodes.server.update_writer import bucket_codec, check_written

@@ -66,9 +66,9 @@ from syncline.messages import (
     View,
     Wants,
 )
+from syncline.nodes.bucket_map import BucketMap, bucket_map_of
 from syncline.nodes.phase import Phase
 from syncline.nodes.protocol import Counts
-from syncline.nodes.server.bucket_map import BucketMap, bucket_map_of
 from syncline.nodes.server.reply_codec import ReplyReader
 from syncline.nodes.server.update_writer import Writers, check_written, encoded_bytes, is_plain
 from syncline.nodes.server.worker_gate import WorkerGate
