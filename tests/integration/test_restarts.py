@@ -183,11 +183,9 @@ optimizer = session.distribute(model, torch.optim.SGD(model.parameters(), 0.1), 
 say("starts", session.rank, session.incarnation, session.iteration)
 if session.incarnation:
     Path("back").touch()
-while session.iteration < 30:
+while session.iteration < 30 or not there("back"):
     if session.rank == 1 and session.incarnation == 0 and session.iteration == 8:
         os.kill(os.getpid(), signal.SIGKILL)
-    while session.iteration == 12 and not there("back"):
-        time.sleep(0.01)
     optimizer.zero_grad()
     model(torch.ones(3, 4)).square().mean().backward()
     optimizer.step()

@@ -23,6 +23,7 @@ slow = pytest.mark.slow
 
 # Every update is in places of its own, and the servers count updates (own_parts.Count): what is lost is 0 in the end,
 # and what is there twice is 2. Where the fast ones are to get ahead, worker 0 waits for them: for ever, if it were bsp.
+# (The release is soft then: under lazy, whoever has to wait waits until worker 0 has finished that iteration too.)
 
 LEDGER = f"""
 session = syncline.connect()
@@ -91,7 +92,7 @@ BY_A_WORKER = (
     + f"""
 for _ in range({STEPS}):
     if rank == 1 and done == 8:
-        session.change(sync="ssp:2")
+        session.change(sync="ssp:2", release="soft")
         say("now", session.settings["sync"])
     if rank == 1 and done == 10:
         for key, wrong in (("sync", "drop:9"), ("sync", ["bsp", "asp", "bsp"]), ("codec", "fp16"), ("sync", "soon")):
@@ -117,7 +118,7 @@ def test_bsp_then_ssp_then_bsp_in_the_middle_of_training(lane: str, tmp_path: Pa
         assert [option for option, _ in refused] == ["sync", "sync", "codec", "sync"], run.story()
         assert "'drop:9' waits for 9 of 3 workers; at most drop:3" in refused[0][1]
         assert "names 3 models for 2 servers" in refused[1][1]
-        assert re.search(r"syncline: \S+ s: sync ssp:2, release lazy from now on, as worker 1 asked\n", run.err)
+        assert re.search(r"syncline: \S+ s: sync ssp:2, release soft from now on, as worker 1 asked\n", run.err)
         assert re.search(r"syncline: \S+ s: sync bsp, release lazy from now on, as worker 2 asked\n", run.err)
         assert run.err.count("\n") == 2, run.story()
     assert_each_update_once(tmp_path)
@@ -175,8 +176,8 @@ def test_a_run_is_changed_by_its_name(lane: str, tmp_path: Path) -> None:
     with running(tmp_path, STEADY, *OPTIONS, *COUNTS, "--lane", lane, "--trace", str(tmp_path), "-v") as run:
         run.hears("waits at 10")
         name = name_of(run)
-        told = tell(name, "--sync", "ssp:2", directory=tmp_path)
-        assert (told.returncode, told.stdout) == (0, "sync ssp:2: all servers have changed\n"), told
+        told = tell(name, "--sync", "ssp:2", "--release", "soft", directory=tmp_path)
+        assert (told.returncode, told.stdout) == (0, "sync ssp:2, release soft: all servers have changed\n"), told
         run.hears("goes on")
         wrong = tell(name, "--sync", "drop:9", directory=tmp_path)
         assert (wrong.returncode, wrong.stdout) == (2, "")
@@ -186,7 +187,7 @@ def test_a_run_is_changed_by_its_name(lane: str, tmp_path: Path) -> None:
             2,
             "syncline: --model: there is no model 'another'; there are model\n",
         )
-        back = tell(f"@{full_name(run)}", "--sync", "bsp", "--sync", "bsp", "--release", "soft", directory=tmp_path)
+        back = tell(f"@{full_name(run)}", "--sync", "bsp", "--sync", "bsp", "--release", "lazy", directory=tmp_path)
         assert back.returncode == 0, back
         run.touch("stop")
         assert run.ends() == 0, run.story()
@@ -214,7 +215,7 @@ SERVERS_COME = (
     + f"""
 for _ in range({STEPS}):
     if rank == 1 and done == 5:
-        session.change(sync="ssp:2")
+        session.change(sync="ssp:2", release="soft")
         say("changed")
     if done == 10:
         while not session.any(there("joined")):

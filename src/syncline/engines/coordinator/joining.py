@@ -13,8 +13,9 @@ from syncline.strategies.protocol import Strategy
 REASON = "in mode 'gradients' a worker that joins would need the optimizer state of the others, and no server holds it"
 
 REMEDY = (
-    'start the run with mode="changes" or a rule, e.g. rule="sgd:0.1": syncline run --mode changes (--rule sgd:0.1) '
-    'or, in every worker session.distribute(model, optimizer, mode="changes") or session.tables(arrays, mode="changes")'
+    'start the run with mode="changes" or a rule, e.g. rule="sgd:0.1": on its command line (--mode changes, --rule '
+    'sgd:0.1), or in every worker by session.distribute(model, optimizer, mode="changes") or session.tables(arrays, '
+    'mode="changes")'
 )
 
 RESTART_REMEDY = "use --sync ssp:3 or asp, --mode changes, or a rule (--rule sgd:0.1); or leave --restarts out"
