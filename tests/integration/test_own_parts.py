@@ -56,7 +56,7 @@ def test_twenty_lines_are_enough(kind: str) -> None:
 @pytest.mark.parametrize("kind", PARTS)
 def test_a_part_of_ones_own_trains_in_the_simulator(kind: str, tmp_path: Path) -> None:
     text, more = PARTS[kind]
-    report = simulated(tmp_path, f"--{kind}", text, *more, "--workers", "4")
+    report = simulated(tmp_path, f"--{kind}", text, *more, "--workers", "2")
     assert report["accuracy"] >= 0.95
     assert report["settings"][kind]["value"] == text
 

@@ -59,6 +59,7 @@ def test_an_ignored_hangup_stays_ignored(tmp_path: Path) -> None:
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.slow
 def test_what_a_worker_has_started_ends_with_a_killed_launcher(tmp_path: Path) -> None:
     with running(tmp_path, "subprocess.Popen(['sleep', '600'])\n" + IDLE) as run:
         run.hears("up", times=2)
@@ -220,7 +221,7 @@ def test_a_patience_that_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "listeners"),
-    [([], 0), (["--lane", "tcp"], 3), (["--listen", "127.0.0.1:0"], 3)],
+    [([], 0), pytest.param(["--lane", "tcp"], 3, marks=pytest.mark.slow), (["--listen", "127.0.0.1:0"], 3)],
     ids=["alone", "tcp", "listening"],
 )
 def test_tcp_is_opened_only_for_those_who_need_it(options: list[str], listeners: int, tmp_path: Path) -> None:

@@ -30,8 +30,9 @@ from syncline.sync import Release, Ssp
 
 test_any_order = under_each_model(30, STEADY, patience=None)
 test_repeats_and_losses = under_each_model(30, STEADY, UNSURE)
-test_deaths_freezes_and_restarts = under_each_model(60, STEADY, UNSURE, MORTAL)
-test_all_that_can_befall_a_worker = under_each_model(60, STEADY, UNSURE, MORTAL, COMING)
+test_deaths_freezes_and_restarts = under_each_model(40, STEADY, UNSURE, MORTAL)
+test_all_that_can_befall_a_worker = under_each_model(40, STEADY, UNSURE, MORTAL, COMING)
+test_all_that_can_befall_a_worker_for_long = pytest.mark.slow(under_each_model(600, STEADY, UNSURE, MORTAL, COMING))
 test_changes_of_model = under_two_models(150, STEADY, UNSURE, CHANGING)
 test_each_shard_has_its_own_model = under_two_models(150, STEADY, MORTAL, COMING, patience=None)
 
