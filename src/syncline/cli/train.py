@@ -13,8 +13,13 @@ from syncline.errors import UsageError
 
 def train(
     recipe: Annotated[
-        str, typer.Argument(metavar="[RECIPE]", help="digits-mlp, mnist-mlp or mnist-cnn.", show_default=False)
-    ] = "digits-mlp",
+        str | None,
+        typer.Argument(
+            metavar="[RECIPE]",
+            help="digits-mlp, digits-cnn, mnist-mlp or mnist-cnn. Default: digits-mlp; with --compare: digits-cnn.",
+            show_default=False,
+        ),
+    ] = None,
     workers: Annotated[int | None, typer.Option("--workers", "-n", help="How many workers. Default: 4.")] = None,
     servers: Annotated[int | None, typer.Option(help="How many servers hold the model. Default: 1.")] = None,
     sync: strategy.Sync = None,
@@ -26,7 +31,9 @@ def train(
     reply_codec: strategy.ReplyCodec = None,
     placement: strategy.Placement = None,
     iterations: Annotated[int | None, typer.Option(help="Of each worker. Default: the recipe's.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Examples of each worker's step. Default: 32.")] = None,
+    batch: Annotated[
+        int | None, typer.Option(help="Examples of each worker's step. Default: 32; with --compare: the recipe's.")
+    ] = None,
     seed: strategy.Seed = None,
     slow: Annotated[
         list[str] | None,
@@ -38,7 +45,8 @@ def train(
     engine: Annotated[str | None, typer.Option(help="local: processes; sim: the simulator. Default: local.")] = None,
     lane: Annotated[str | None, typer.Option(help="shm or tcp. Default: shm.")] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Time one process, DDP and four sync models to 95 %, with a straggler.")
+        bool,
+        typer.Option("--compare", help="Time one process, DDP and four sync models on the same images; one is slow."),
     ] = False,
     report: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write the figures as JSON.")] = None,
     tensorboard: Annotated[
