@@ -129,7 +129,7 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "option", "words"),
     [
-        (["nonsense"], "RECIPE", "digits-mlp, mnist-mlp, mnist-cnn"),
+        (["nonsense"], "RECIPE", "digits-mlp, digits-cnn, mnist-mlp, mnist-cnn"),
         (["--slow", "9:2"], "--slow", "0 to 3"),
         (["--slow", "x"], "--slow", "WORKER:FACTOR"),
         (["--slow", "1:0.5"], "--slow", "at least 1"),
@@ -153,6 +153,7 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path) -> None:
         (["--compare", "--sync", "bsp"], "--sync", "--compare"),
         (["--compare", "--engine", "sim"], "--engine", "real"),
         (["--compare", "--workers", "1"], "--workers", "at least 2"),
+        (["--compare", "--batch", "400"], "--batch", "at most 359"),
         (["--report", "."], "--report", "directory"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -265,18 +266,26 @@ def test_the_slowest_is_named_with_the_reason() -> None:
 
 @pytest.mark.slow
 def test_a_comparison_times_every_system(tmp_path: Path) -> None:
-    report, said = train(tmp_path, "--compare", "-n", "2", "--iterations", "100")
-    systems = [row["system"] for row in report["rows"]]
-    assert len(systems) == 7
-    assert report["late_seconds"][0] == 0 < report["late_seconds"][1]
-    by_name = {row["system"]: row for row in report["rows"]}
-    ddp, own, alone = (by_name[name] for name in ("DDP, gloo", "Syncline, bsp", "one process, batch 64"))
-    assert own["steps"] == ddp["steps"] == alone["steps"]  # the same arithmetic, to rounding
-    assert all(len(row["runs"]) == report["repeats"] for row in report["rows"])
-    assert "gloo is TCP on loopback" in " ".join(said.split())
+    report, said = train(tmp_path, "--compare", "-n", "3", "--iterations", "12")
+    rows = {row["system"]: row for row in report["rows"]}
+    assert list(rows) == [
+        "one process",
+        "DDP (gloo)",
+        *(f"Syncline, {each}" for each in ("bsp", "ssp:3", "drop:2", "asp")),
+    ]
+    assert report["images"] == 12 * 3 * 16
+    assert all(run["images"] >= report["images"] for row in rows.values() for run in row["runs"] if run["slow"])
+    assert report["late_seconds"][:2] == [0, 0]
+    assert report["late_seconds"][2] == pytest.approx(4 * report["step_seconds"])
+    ddp, own, alone = (rows[name]["accuracy"] for name in ("DDP (gloo)", "Syncline, bsp", "one process"))
+    assert own == ddp == alone  # the same arithmetic, to rounding
+    assert report["simulated"]["model_bytes"] == 4 * RECIPES["digits-cnn"].values
+    shown = " ".join(said.split())
+    assert "SIMULATED, not measured: 3 machines, 1 Gbit network" in shown
+    assert shown.endswith(report["meaning"])
+    assert report["settings"]["recipe"] == {"value": "digits-cnn", "origin": "default"}
 
 
 def test_a_recipe_needs_its_folder() -> None:
-
     with pytest.raises(UsageError, match=r"model\.data"):
         build("mnist-mlp", draw=Draw(0), workers=1, batch=1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from syncline.recipes import trainee, training
-from syncline.recipes.job import Job
+from syncline.recipes.job import RecipeJob
 
 pytest.importorskip("sklearn")
 pytest.importorskip("torch")
@@ -30,6 +30,6 @@ def test_a_slow_worker_pauses_after_each_gradient_in_proportion(
     slow: dict[int, float], pauses: list[float], slept: list[float], tmp_path: Path
 ) -> None:
     """Alone it is worker 0. A gradient takes one second here; three times as long are two seconds more."""
-    assert training.train(Job("digits-mlp", 1, 4, 8, slow=slow, directory=str(tmp_path))) == 0
+    assert training.train(RecipeJob("digits-mlp", 1, 4, 8, slow=slow, directory=str(tmp_path))) == 0
     assert slept == pauses
     assert json.loads((tmp_path / "w0.json").read_text())["iterations"] == 4

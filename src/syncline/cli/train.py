@@ -13,13 +13,14 @@ from syncline.errors import UsageError
 
 def train(
     recipe: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="RECIPE",
-            help="The model and its data: digits-mlp, mnist-mlp or mnist-cnn. Default: digits-mlp.",
+            help="The model and its data: digits-mlp, digits-cnn, mnist-mlp or mnist-cnn. Default: digits-mlp; with "
+            "--compare, digits-cnn.",
             show_default=False,
         ),
-    ] = "digits-mlp",
+    ] = None,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -44,7 +45,11 @@ def train(
     ] = None,
     batch: Annotated[
         int | None,
-        typer.Option(metavar="N", rich_help_panel=strategy.RUN, help="Examples per worker and iteration. Default: 32."),
+        typer.Option(
+            metavar="N",
+            rich_help_panel=strategy.RUN,
+            help="Examples per worker and iteration. Default: 32; with --compare, set by the recipe.",
+        ),
     ] = None,
     seed: strategy.Seed = None,
     slow: Annotated[
@@ -78,7 +83,7 @@ def train(
         typer.Option(
             "--compare",
             rich_help_panel=strategy.RUN,
-            help="Time one process, DDP and four sync models to 95 % test accuracy, with one slow worker.",
+            help="Time one process, DDP and four sync models on the same images, with equal workers and with a slow one.",
         ),
     ] = False,
     sync: strategy.Sync = None,

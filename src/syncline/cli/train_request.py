@@ -12,8 +12,8 @@ from syncline.engines.launch.plan import COMMAND_LINE, Plan, checked
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.process import ONE_THREAD
 from syncline.errors import UsageError
-from syncline.recipes import RECIPES, check
-from syncline.recipes.job import Job
+from syncline.recipes import RECIPES, TO_COMPARE, TO_TRAIN, Recipe, check
+from syncline.recipes.job import RecipeJob
 
 ENGINES = ("local", "sim")
 DEFAULTS = {"workers": 4, "batch": 32}
@@ -26,7 +26,7 @@ Settings = dict[str, tuple[str, str]]
 class TrainRequest:
     """A job and how it is run."""
 
-    job: Job
+    job: RecipeJob
     plan: Plan
     """Its command is made when the job has its directory."""
     engine: str
@@ -35,7 +35,7 @@ class TrainRequest:
 
 
 def request(
-    recipe: str,
+    named: str | None,
     words: Mapping[str, str],
     counts: Mapping[str, int | None],
     ways: Mapping[str, str | None],
@@ -45,9 +45,9 @@ def request(
     compare: bool,
 ) -> TrainRequest:
     """Settle what the options say, or refuse it; `words`: settings of the strategy, `ways`: engine and lane."""
+    recipe = named or (TO_COMPARE if compare else TO_TRAIN)
     examples = check(recipe, data, "RECIPE", "--data")
-    known = RECIPES[recipe]
-    found = {**DEFAULTS, "iterations": known.steps_to_compare if compare else known.iterations}
+    found = _usual(RECIPES[recipe], compare)
     found |= {key: count for key, count in counts.items() if count is not None}
     _check_counts(found, examples)
     engine, lane = ways["engine"] or "local", ways["lane"]
@@ -56,13 +56,13 @@ def request(
     if engine == "sim" and lane is not None:
         raise UsageError("--lane", "makes no sense with --engine sim, where messages take no time; leave it out")
     if compare:
-        _check_comparison(words, engine, found["workers"])
+        _check_comparison(words, engine, found, examples)
     wiring = Wiring(lane=lane or "shm")
     plan = checked(Plan((), found["workers"], counts["servers"], words, wiring, environment=ONE_THREAD))
     found["servers"] = plan.server_count
     strategy = plan.settled()
     slowed = _slow(slow, found["workers"]) or ({found["workers"] - 1: 5.0} if compare else {})
-    job = Job(
+    job = RecipeJob(
         recipe,
         found["workers"],
         found["iterations"],
@@ -79,11 +79,18 @@ def request(
         "lane": None if engine == "sim" else wiring.lane,
         **found,
     }
-    given = {"recipe": recipe != "digits-mlp" or None, **ways, **counts, "slow": slow or None, "data": data}
+    given = {"recipe": named, **ways, **counts, "slow": slow or None, "data": data}
     own |= {"slow": " ".join(f"{worker}:{factor:g}" for worker, factor in slowed.items()) or None}
     origins = {key: "default" if given[key] is None else COMMAND_LINE for key in own}
     settings = {key: (str(value), origins[key]) for key, value in own.items() if value is not None}
     return TrainRequest(job, plan, engine, settings if compare else {**settings, **strategy})
+
+
+def _usual(recipe: Recipe, compare: bool) -> dict[str, int]:
+    """The counts that nobody has named."""
+    if compare:
+        return {**DEFAULTS, "batch": recipe.compare_batch, "iterations": recipe.compare_rounds}
+    return {**DEFAULTS, "iterations": recipe.iterations}
 
 
 def _check_counts(counts: Mapping[str, int], examples: int) -> None:
@@ -96,14 +103,19 @@ def _check_counts(counts: Mapping[str, int], examples: int) -> None:
         raise UsageError("--batch", f"is {counts['batch']}, but there are only {examples:,} examples to train on")
 
 
-def _check_comparison(words: Mapping[str, str], engine: str, workers: int) -> None:
+def _check_comparison(words: Mapping[str, str], engine: str, counts: Mapping[str, int], examples: int) -> None:
     for key in words:
         if key != "seed":
             raise UsageError(f"--{key.replace('_', '-')}", "is what --compare varies; leave one of them out")
     if engine == "sim":
         raise UsageError("--engine", "--compare measures real runs; leave one of them out")
-    if workers < 2:
+    if counts["workers"] < 2:
         raise UsageError("--workers", "--compare needs at least 2, of which one is slow")
+    most = examples // counts["workers"]
+    if counts["batch"] > most:
+        raise UsageError(
+            "--batch", f"one process takes the batches of all workers in one step; at most {most:,} with --compare"
+        )
 
 
 def _slow(texts: Sequence[str], workers: int) -> dict[int, float]:

@@ -12,11 +12,13 @@ from typing import Any
 import msgspec
 
 from syncline.cli import show
+from syncline.cli.comparison_meaning import meaning
 from syncline.cli.launching import run_to_end
 from syncline.cli.output import whole_text
 from syncline.cli.scalars import Scalars
+from syncline.cli.train_comparison import show_comparison
 from syncline.cli.train_request import Settings, TrainRequest
-from syncline.cli.train_table import show_comparison, show_result, show_settings
+from syncline.cli.train_table import show_result, show_settings
 from syncline.cli.train_view import TrainView, view_for
 from syncline.engines.launch.launcher import Launcher
 from syncline.engines.net.control import Pulse
@@ -79,7 +81,8 @@ def _read(asked: TrainRequest, directory: str, launcher: Launcher) -> Found:
 
     job, lane = msgspec.structs.replace(asked.job, directory=directory), asked.plan.wiring.lane
     if job.compare:
-        return read_comparison(job, lane), asked.settings
+        figures = read_comparison(job, lane)
+        return {**figures, "meaning": meaning(figures)}, asked.settings
     found = outcome(job, lane, launcher.figures)
     settled = read_figures(Path(directory))[0].settings
     strategy = {key: (word, origin.removeprefix("the ")) for key, (word, origin) in settled.items()}

@@ -13,10 +13,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from syncline.cli.comparison_progress import ComparisonProgress
 from syncline.cli.progress_board import ProgressBoard, WorkerProgress
 from syncline.cli.speaker import Speaker
 from syncline.engines.net.control import Pulse
-from syncline.recipes.job import Job
+from syncline.recipes.job import RecipeJob
 
 PLAIN_SECONDS = 3.0
 """Between two plain lines."""
@@ -25,9 +26,10 @@ PLAIN_SECONDS = 3.0
 class TrainView:
     """Nothing but what a run and its workers have to say."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: RecipeJob) -> None:
         self.job = job
         self.standing = ProgressBoard()
+        self.turns = ComparisonProgress(job) if job.compare else None
         self._speaker = Speaker()
 
     def line(self, name: str, text: str) -> None:
@@ -49,7 +51,7 @@ class TrainView:
 class PlainView(TrainView):
     """A line every few seconds."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: RecipeJob) -> None:
         super().__init__(job)
         self._began = self._next = monotonic()
 
@@ -61,15 +63,15 @@ class PlainView(TrainView):
 
     def beat(self, pulse: Pulse) -> None:
         super().beat(pulse)
-        if monotonic() >= self._next and len(self.standing.places) == self.job.workers:
+        all_are_known = self.turns is not None or len(self.standing.places) == self.job.workers
+        if monotonic() >= self._next and all_are_known:
             self._next = monotonic() + PLAIN_SECONDS
-            self.line("syncline", f"{monotonic() - self._began:.1f} s: {self._text()}")
+            seconds = monotonic() - self._began
+            self.line("syncline", f"{seconds:.1f} s: {self._text() if self.turns is None else self._turn(seconds)}")
 
     def _text(self) -> str:
-        standing, parts = self.standing, []
-        if self.job.compare:
-            parts.append(standing.model)
-        parts += [_words(worker, place, self.job) for worker, place in sorted(standing.places.items())]
+        standing = self.standing
+        parts = [_words(worker, place, self.job) for worker, place in sorted(standing.places.items())]
         slowest = standing.slowest()
         if slowest is not None:
             parts.append(f"slowest: w{slowest[0]}, {slowest[1]}")
@@ -77,8 +79,16 @@ class PlainView(TrainView):
             parts.append(_quality(standing.quality))
         return "; ".join(parts)
 
+    def _turn(self, seconds: float) -> str:
+        """Of a comparison: which turn it is, and how many steps each worker has done in it."""
+        assert self.turns is not None, "it is a comparison"
+        steps = ", ".join(
+            f"w{worker} {place.pulse.iteration}" for worker, place in sorted(self.standing.places.items())
+        )
+        return f"{self.turns.words(self.standing.model, seconds)}; steps: {steps}"
 
-def _words(worker: int, place: WorkerProgress, job: Job) -> str:
+
+def _words(worker: int, place: WorkerProgress, job: RecipeJob) -> str:
     pulse = place.pulse
     how = f"{place.rate:.0f}/s, stale {pulse.staleness}, waited {pulse.waited:.1f} s"
     return f"w{worker} {pulse.iteration}/{job.iterations} ({how})"
@@ -91,8 +101,9 @@ def _quality(quality: tuple[float, float]) -> str:
 class LiveView(TrainView):
     """A line a worker, drawn anew whenever one of them is heard of."""
 
-    def __init__(self, job: Job, console: Console) -> None:
+    def __init__(self, job: RecipeJob, console: Console) -> None:
         super().__init__(job)
+        self._began = monotonic()
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
 
@@ -117,9 +128,12 @@ class LiveView(TrainView):
     def _show(self, what: RenderableType) -> None:
         self._live.update(what, refresh=True)
 
-    def _head(self) -> Text:
-        what = self.standing.model if self.job.compare else self.job.recipe
-        text = Text(what, "bold")
+    def _head(self) -> RenderableType:
+        """What is trained; of a comparison, which turn it is."""
+        if self.turns is not None:
+            text = Text(self.turns.words(self.standing.model, monotonic() - self._began), "bold")
+            return Group(text, ProgressBar(self.turns.total, self.turns.place(self.standing.model), width=60))
+        text = Text(self.job.recipe, "bold")
         if self.standing.quality is not None:
             text.append(f"   {_quality(self.standing.quality)}", "not bold green")
         return text
@@ -136,12 +150,13 @@ class LiveView(TrainView):
 
     def _cells(self, worker: int, place: WorkerProgress) -> tuple[RenderableType, ...]:
         pulse, total = place.pulse, self.job.iterations
-        waited = f"{pulse.waited:.1f} s ({place.waited_share:.0%})"
-        bar = ProgressBar(total, min(pulse.iteration, total), width=24)
+        told = pulse.computed or pulse.waited  # one process and DDP do not tell
+        waited = f"{pulse.waited:.1f} s ({place.waited_share:.0%})" if told else ""
+        bar = "" if self.job.compare else ProgressBar(total, min(pulse.iteration, total), width=24)
         return f"w{worker}", bar, f"{pulse.iteration:,}", f"{place.rate:,.0f}", str(pulse.staleness), waited
 
 
-def view_for(job: Job, quiet: bool) -> TrainView:
+def view_for(job: RecipeJob, quiet: bool) -> TrainView:
     """The view that fits where stderr goes."""
     if quiet:
         return TrainView(job)

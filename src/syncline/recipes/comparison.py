@@ -1,22 +1,21 @@
-"""Seconds to 95 % with a straggler: one process, DDP with gloo, and Syncline's sync models, in one run of processes.
+"""A worker's part in `syncline train --compare`: one process, DDP with gloo and Syncline, in one run of processes.
 
-1. Every system starts with the same parameters, has the same optimizer and deals the same batches. All take their turn,
-   several times over with another seed each, so that the noise of the machine hits all of them alike.
-2. The clock is worker 0's. It keeps a copy of its parameters every few steps; how good they are is looked at
-   afterwards, outside the time. The others stop when worker 0 has done its steps.
-3. The straggler sleeps when its gradient is whole, before it hands it in: for the same time under every system, so many
-   times as long as a gradient takes there while all compute. One process has no straggler.
+1. Every system starts with the same parameters, has the same optimizer and deals the same batches.
+2. The time runs from when all workers are ready until all batches of the turn (turns.py) are trained on. How good the
+   model is by then is looked at afterwards, outside the time.
+3. The slow worker sleeps when its gradient is computed, before it sends it: for the same time under every system, which
+   is a multiple of what a step takes one worker alone. One process has no slow worker.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
-from statistics import mean
-from time import perf_counter, sleep
-from typing import NamedTuple
+from statistics import median
+from time import perf_counter, sleep, thread_time
 
 import msgspec
 import numpy as np
@@ -25,110 +24,106 @@ from syncline.engines.net.control import Pulse
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.worker.session import NumpySession
 from syncline.layout import Bucket, Values
-from syncline.recipes.job import Job
-from syncline.recipes.rivals import TorchLoop, join_gloo
-from syncline.recipes.timings import REPEATS, SYNCS, TARGET, Timing, leave_timings
+from syncline.recipes.job import RecipeJob
+from syncline.recipes.machines import Measured
+from syncline.recipes.timings import Timing, Timings, leave_timings
+from syncline.recipes.torch_loop import TorchLoop, join_gloo
 from syncline.recipes.torch_problem import TorchProblem
 from syncline.recipes.trainee import Trainee
+from syncline.recipes.turns import ALONE, Turn, turns
 
-EVERY = 4
-"""Steps between two copies of the parameters."""
-
-WARM = 50
-"""Gradients that are computed before anything is timed."""
-
-
-class Mark(NamedTuple):
-    """The parameters after so many steps of worker 0, and so many seconds."""
-
-    steps: int
-    seconds: float
-    params: Values
+WARM, TIMED = 10, 30
+"""Steps that one worker does alone, to know what one takes: first those in which what happens once is over."""
 
 
 @dataclass
-class Race:
-    """One worker's part in one round of all systems."""
+class ComparedTurn:
+    """One worker's part in one turn."""
 
-    job: Job
+    turn: Turn
+    job: RecipeJob
     session: NumpySession
-    repeat: int
+    problem: TorchProblem
+    first: Values
+    """The parameters that all begin with."""
     pause: float
     """Seconds that this worker is late in each step."""
+    ends: list[float] = field(default_factory=list)
+    """When each of its steps was over."""
 
     def run(self) -> list[Timing]:
-        """Every system in turn; only worker 0 has something to tell of it."""
-        self.problem, self.first = start(self.job, self.repeat)
-        return [timing for name, system in self._systems() for timing in self._judged(name, system())]
-
-    def _systems(self) -> Iterator[tuple[str, Callable[[], list[Mark]]]]:
-        """Every system's name, and how to run it."""
-        for batch in (self.job.batch, self.job.batch * self.job.workers):
-            name = f"one process, batch {batch}"
-            yield name, lambda name=name, batch=batch: self._alone(name, batch)  # type: ignore[misc]
-        yield "DDP, gloo", lambda: self._ddp("DDP, gloo")
-        for sync in SYNCS:
-            yield f"Syncline, {sync}", lambda sync=sync: self._syncline(f"Syncline, {sync}", sync)  # type: ignore[misc]
-
-    def _alone(self, name: str, batch: int) -> list[Mark]:
-        """Worker 0 by itself; the others wait."""
-        loop = TorchLoop(self.problem, self.first)
-        batches = replace(self.problem.batches, workers=1, batch=batch)
-        steps = loop.steps(batches, 0, self.job.iterations if self.session.rank == 0 else 0)
-        return self._timed(self._told(name, steps), lambda: loop.params)
-
-    def _ddp(self, name: str) -> list[Mark]:
-        loop = TorchLoop(self.problem, self.first)
-        loop.under_ddp(self.pause)
-        steps = loop.steps(self.problem.batches, self.session.rank, self.job.iterations)
-        return self._timed(self._told(name, steps), lambda: loop.params)
-
-    def _syncline(self, name: str, sync: str) -> list[Mark]:
-        exchange = self.session.replica(f"{name}, {self.repeat}")
-        trainee = Trainee(self.problem, exchange, lambda _: sleep(self.pause) if self.pause else None)
-        trainee.declare(self.first, {"sync": sync})
-        marks = self._timed(self._steps(name, trainee), lambda: trainee.params)
-        self.session.drop(exchange)
-        return marks
-
-    def _steps(self, name: str, trainee: Trainee) -> Iterator[int]:
-        """Worker 0 takes its steps, and the others theirs until it is done."""
-        over = Path(self.job.directory) / f"{name}, {self.repeat}, is over"
-        while trainee.iteration < self.job.iterations if self.session.rank == 0 else not over.exists():
-            trainee.step()
-            self.session.pulse(msgspec.structs.replace(trainee.pulse(), model=name))
-            yield trainee.iterations
-        if self.session.rank == 0:
-            over.touch()
-
-    def _told(self, name: str, steps: Iterator[int]) -> Iterator[int]:
-        """The same steps; the launcher hears of them."""
-        for done in steps:
-            self.session.pulse(Pulse(done, model=name))
-            yield done
-
-    def _timed(self, steps: Iterator[int], params: Callable[[], Values]) -> list[Mark]:
-        """Take the steps from when all are ready, and keep what worker 0 comes to."""
-        self.session.barrier()
-        marks, began = [], perf_counter()
-        for done in steps:
-            if self.session.rank == 0 and (done % EVERY == 0 or done == self.job.iterations):
-                marks.append(Mark(done, perf_counter() - began, params()))
-        return marks
-
-    def _judged(self, name: str, marks: Sequence[Mark]) -> list[Timing]:
-        """When it was good enough for the first time, and how good it is at the end."""
-        if not marks:
+        """Train; only worker 0 has something to tell of it."""
+        system = self._syncline if self.turn.sync else self._alone if self.turn.system == ALONE else self._ddp
+        params = system()
+        shared = self.session.share("ends", msgspec.json.encode(self.ends))
+        if self.session.rank:
             return []
-        found = [(mark, self.problem.quality([mark.params])) for mark in marks]
-        there = next((mark for mark, quality in found if quality.accuracy >= TARGET), None)
-        last, quality = found[-1]
-        self.session.pulse(Pulse(last.steps, loss=quality.loss, accuracy=quality.accuracy, model=name), now=True)
-        seconds, steps = (None, None) if there is None else (there.seconds, there.steps)
-        return [Timing(name, self.repeat, seconds, steps, last.seconds / last.steps, quality.accuracy)]
+        return [self._timing(params, [msgspec.json.decode(each, type=list[float]) for each in shared])]
+
+    def _alone(self) -> Values:
+        """Worker 0 by itself takes all batches of a round in one step; the others wait."""
+        batches = replace(self.problem.batches, workers=1, batch=self.job.batch * self.job.workers)
+        loop = TorchLoop(self.problem, self.first, batches, 0)
+        self._timed(loop.step, (lambda: loop.iterations < self.turn.rounds) if self.session.rank == 0 else _never)
+        return loop.params
+
+    def _ddp(self) -> Values:
+        loop = TorchLoop(self.problem, self.first, self.problem.batches, self.session.rank)
+        loop.under_ddp(self.pause)
+        self._timed(loop.step, lambda: loop.iterations < self.turn.rounds)
+        return loop.params
+
+    def _syncline(self) -> Values:
+        exchange = self.session.replica(self.turn.name)
+        trainee = Trainee(self.problem, exchange, lambda _: sleep(self.pause) if self.pause else None)
+        trainee.declare(self.first, {"sync": self.turn.sync})
+        more = self._fewer_in_all() if self.turn.round is None else lambda: trainee.iteration < self.turn.rounds
+        self._timed(trainee.step, more, trainee.pulse)
+        self.session.drop(exchange)
+        return trainee.params
+
+    def _fewer_in_all(self) -> Callable[[], bool]:
+        """Have all workers together done fewer steps than there are batches? Each step is a byte in a file."""
+        path = Path(self.job.directory) / f"steps of {self.turn.name}"
+        told = 0
+
+        def fewer() -> bool:
+            nonlocal told
+            with path.open("ab") as file:
+                file.write(b"." * (len(self.ends) - told))
+                told = len(self.ends)
+            return path.stat().st_size < self.turn.batches
+
+        return fewer
+
+    def _timed(
+        self, step: Callable[[], None], more: Callable[[], bool], pulse: Callable[[], Pulse] | None = None
+    ) -> None:
+        """Take steps, from when all are ready, while there are more to take; the launcher hears of them."""
+        self.session.barrier()
+        self.began = perf_counter()
+        while more():
+            step()
+            self.ends.append(perf_counter())
+            told = Pulse(len(self.ends)) if pulse is None else pulse()
+            self.session.pulse(msgspec.structs.replace(told, model=self.turn.name))
+
+    def _timing(self, params: Values, ends: list[list[float]]) -> Timing:
+        """What worker 0 makes of everyone's times."""
+        turn = self.turn
+        over = self.ends[-1] if turn.round else sorted(end for each in ends for end in each)[turn.batches - 1]
+        quality = self.problem.quality([params])
+        pulse = Pulse(len(self.ends), loss=quality.loss, accuracy=quality.accuracy, model=turn.name)
+        self.session.pulse(pulse, now=True)
+        images = turn.trained * self.job.batch
+        return Timing(turn.system, turn.slow, turn.repeat, over - self.began, images, quality.accuracy)
 
 
-def start(job: Job, repeat: int) -> tuple[TorchProblem, Values]:
+def _never() -> bool:
+    return False
+
+
+def start(job: RecipeJob, repeat: int) -> tuple[TorchProblem, Values]:
     """The problem with this repeat's seed, and its first parameters."""
     problem = msgspec.structs.replace(job, seed=job.seed + repeat).problem()
     assert isinstance(problem, TorchProblem), "all recipes are"
@@ -136,28 +131,46 @@ def start(job: Job, repeat: int) -> tuple[TorchProblem, Values]:
     return problem, first
 
 
-def compare(job: Job) -> int:
+def compare(job: RecipeJob) -> int:
     """Time all systems, and have worker 0 leave the timings in the job's directory."""
-    problem, first = start(job, 0)
     with NumpySession().start(Wiring.read(os.environ)) as session:
         session.replica("all").declare({"all": np.zeros(1)}, {})  # who trains nothing would not be waited for
         join_gloo(Path(job.directory) / "gloo", session.rank, session.size)
-        session.barrier()
-        gradient = _gradient_seconds(problem, first, session.rank)
-        pause = gradient * (job.slow.get(session.rank, 1.0) - 1)
-        pauses = session.share("pause", str(pause).encode())
-        timings = [timing for repeat in range(REPEATS) for timing in Race(job, session, repeat, pause).run()]
+        measured = _measure(job, session)
+        late = [measured.step_seconds * (job.slow.get(worker, 1.0) - 1) for worker in range(job.workers)]
+        timings = [timing for turn in _each(job, session, late[session.rank]) for timing in turn.run()]
         session.barrier()
         if session.rank == 0:
-            leave_timings(Path(job.directory), timings, [float(each) for each in pauses])
+            leave_timings(Path(job.directory), Timings(timings, measured, late))
     return 0
 
 
-def _gradient_seconds(problem: TorchProblem, first: Values, rank: int) -> float:
-    """What a gradient takes while all workers compute; what happens once in a process is then over, too."""
+def _each(job: RecipeJob, session: NumpySession, late: float) -> Iterator[ComparedTurn]:
+    """This worker's part in every turn; those of one seed share their problem."""
+    for repeat, some in groupby(turns(job), lambda turn: turn.repeat):
+        problem, first = start(job, repeat)
+        for turn in some:
+            yield ComparedTurn(turn, job, session, problem, first, late if turn.slow else 0.0)
+
+
+def _measure(job: RecipeJob, session: NumpySession) -> Measured:
+    """What worker 0 finds while the others wait; they learn it from it."""
+    problem, first = start(job, 0)
+    batches = problem.batches
+    round_batches = replace(batches, workers=1, batch=job.batch * job.workers)
+    seconds = [
+        _step_seconds(TorchLoop(problem, first, each, 0)) for each in (batches, round_batches) if not session.rank
+    ]
+    shared = session.share("seconds", msgspec.json.encode(seconds))
+    step, whole_round = msgspec.json.decode(shared[0], type=tuple[float, float])
+    return Measured(step, whole_round, [(table.name, table.shape) for table in problem.layout.tables])
+
+
+def _step_seconds(loop: TorchLoop) -> float:
+    """Seconds of processor time, which do not count what else the machine does."""
     found = []
-    for iteration in range(WARM):
-        began = perf_counter()
-        problem.gradient([first], rank, iteration)
-        found.append(perf_counter() - began)
-    return mean(found[WARM // 2 :])
+    for _ in range(WARM + TIMED):
+        began = thread_time()
+        loop.step()
+        found.append(thread_time() - began)
+    return median(found[WARM:])

@@ -12,7 +12,7 @@ from syncline.recipes import build
 from syncline.sim.problem import Problem
 
 
-class Job(msgspec.Struct, frozen=True):
+class RecipeJob(msgspec.Struct, frozen=True):
     """Which recipe is trained, and for how long; it travels to the workers as JSON."""
 
     recipe: str

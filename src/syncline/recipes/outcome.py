@@ -12,7 +12,7 @@ import numpy as np
 from syncline.engines.net.control import Figures
 from syncline.errors import RunError
 from syncline.layout import Values
-from syncline.recipes.job import Job
+from syncline.recipes.job import RecipeJob
 from syncline.sim.problem import Quality
 from syncline.sim.report import SCHEMA, vector_sha256
 
@@ -50,7 +50,7 @@ def read_figures(directory: Path) -> list[WorkerFigures]:
     return sorted(found, key=lambda each: each.worker)
 
 
-def outcome(job: Job, lane: str, servers: Sequence[Figures]) -> dict[str, Any]:
+def outcome(job: RecipeJob, lane: str, servers: Sequence[Figures]) -> dict[str, Any]:
     """The report of a run between processes: the simulator's keys, but `seconds` are real ones."""
     workers = read_figures(Path(job.directory))
     if not any(worker.quality for worker in workers):

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from syncline.recipes.job import Job
+from syncline.recipes.job import RecipeJob
 from syncline.sim.faults import Slow
 from syncline.sim.outcome import Outcome
 from syncline.sim.report import report
@@ -15,7 +15,7 @@ from syncline.sim.world import World
 from syncline.strategies.protocol import Strategy
 
 
-def simulate(job: Job, strategy: Strategy, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+def simulate(job: RecipeJob, strategy: Strategy, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
     """Train in virtual time: a step takes 0.1 s, messages none."""
     slow = tuple(Slow(0.0, worker, factor) for worker, factor in job.slow.items())
     scenario = Scenario(Cluster(job.workers), strategy, job.iterations, job.seed, slow)
@@ -24,7 +24,7 @@ def simulate(job: Job, strategy: Strategy, progress: Callable[[int, int], None] 
     return {"schema": found.pop("schema"), "engine": "sim", "lane": None, **found, "workers": _rows(job, outcome)}
 
 
-def _rows(job: Job, outcome: Outcome) -> list[dict[str, Any]]:
+def _rows(job: RecipeJob, outcome: Outcome) -> list[dict[str, Any]]:
     """What each worker did, in virtual seconds."""
     seconds: defaultdict[tuple[int, str], float] = defaultdict(float)
     ends: defaultdict[int, float] = defaultdict(float)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -10,72 +10,83 @@ from typing import Any
 import msgspec
 
 from syncline.errors import RunError
-from syncline.recipes.job import Job
+from syncline.recipes.job import RecipeJob
+from syncline.recipes.machines import Measured, simulated_machines
+from syncline.recipes.turns import ALONE, REPEATS
 from syncline.sim.report import SCHEMA
-
-TARGET = 0.95
-SYNCS = ("bsp", "ssp:3", "asp", "pssp:s=3,p=0.5")
-REPEATS = 5
 
 _FILE = "timings.json"
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """One run of one system; None: it did not come that far."""
+    """One turn of one system."""
 
     system: str
+    slow: bool
+    """Was one worker slow?"""
     repeat: int
-    seconds: float | None
-    """To the target."""
-    steps: int | None
-    """Of worker 0, to the target."""
-    step_seconds: float
-    """Of worker 0, on average over all its steps."""
+    seconds: float
+    images: int
+    """Trained on in these seconds, by all workers."""
     accuracy: float
-    """At the end."""
+    """At the end, on the test images."""
+
+    @property
+    def rate(self) -> float:
+        """Images a second."""
+        return self.images / self.seconds
 
 
 class Timings(msgspec.Struct, frozen=True):
+    """All that the workers of a comparison leave behind."""
+
     timings: list[Timing]
-    pauses: list[float]
-    """Seconds that each worker was late in each step."""
+    measured: Measured
+    late_seconds: list[float]
+    """Of each worker: how late it is in each step, when one worker is slow."""
 
 
-def leave_timings(directory: Path, timings: list[Timing], pauses: list[float]) -> None:
-    (directory / _FILE).write_bytes(msgspec.json.encode(Timings(timings, pauses)))
+def leave_timings(directory: Path, timings: Timings) -> None:
+    (directory / _FILE).write_bytes(msgspec.json.encode(timings))
 
 
-def read_comparison(job: Job, lane: str) -> dict[str, Any]:
-    """The report of a comparison: a row a system, with the medians."""
+def read_comparison(job: RecipeJob, lane: str) -> dict[str, Any]:
+    """The report of a comparison: a row a system, with the medians; and what the simulator makes of it."""
     path = Path(job.directory) / _FILE
     if not path.is_file():
-        raise RunError("worker 0, which keeps the time, is gone")
+        raise RunError("worker 0 is gone, and with it the times that it kept")
     found = msgspec.json.decode(path.read_bytes(), type=Timings)
     names = dict.fromkeys(timing.system for timing in found.timings)
+    rows = [_row(name, [each for each in found.timings if each.system == name]) for name in names]
     return {
         "schema": SCHEMA,
         "engine": "local",
         "lane": lane,
-        "target_accuracy": TARGET,
+        "workers": job.workers,
+        "images": job.iterations * job.workers * job.batch,
+        "images_a_round": job.workers * job.batch,
         "repeats": REPEATS,
-        "iterations": job.iterations,
-        "late_seconds": found.pauses,
-        "rows": [_row(name, [each for each in found.timings if each.system == name]) for name in names],
+        "step_seconds": found.measured.step_seconds,
+        "round_seconds": found.measured.round_seconds,
+        "late_seconds": found.late_seconds,
+        "rows": rows,
+        "simulated": simulated_machines(job, found.measured),
     }
 
 
 def _row(name: str, timings: Sequence[Timing]) -> dict[str, Any]:
-    there = [timing for timing in timings if timing.seconds is not None]
+    """Medians; one process, which has no slow worker, has one figure for both."""
+    slow = [each for each in timings if each.slow or name == ALONE]
+    equal = [each for each in timings if not each.slow]
     return {
         "system": name,
-        "reached": len(there),
-        "seconds": _median(each.seconds for each in there) if len(there) == len(timings) else None,
-        "steps": _median(each.steps for each in there) if len(there) == len(timings) else None,
-        "step_seconds": _median(each.step_seconds for each in timings),
-        "accuracy": _median(each.accuracy for each in timings),
+        "images_per_second_equal": _median(equal, lambda each: each.rate),
+        "images_per_second": _median(slow, lambda each: each.rate),
+        "seconds": _median(slow, lambda each: each.seconds),
+        "accuracy": _median(slow, lambda each: each.accuracy),
         "runs": [msgspec.structs.asdict(each) for each in timings],
     }
 
 
-def _median(values: Iterable[float | None]) -> float:
-    return float(median(value for value in values if value is not None))
+def _median(timings: Sequence[Timing], figure: Callable[[Timing], float]) -> float:
+    return float(median(map(figure, timings)))

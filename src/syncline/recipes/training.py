@@ -11,7 +11,7 @@ import numpy as np
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.worker.session import MODEL, NumpySession
 from syncline.layout import Bucket, Values
-from syncline.recipes.job import Job
+from syncline.recipes.job import RecipeJob
 from syncline.recipes.outcome import WorkerFigures, leave_figures, leave_vectors
 from syncline.recipes.trainee import Trainee
 from syncline.sim.problem import Problem, Quality
@@ -20,7 +20,7 @@ LOOK_SECONDS = 1.0
 """Between two looks at how good the model is, at least; and ten times as long as a look takes."""
 
 
-def train(job: Job) -> int:
+def train(job: RecipeJob) -> int:
     """Train, and leave the figures and the model in the job's directory."""
     problem = job.problem()
     (first,) = problem.start([Bucket(0, problem.layout.size)])

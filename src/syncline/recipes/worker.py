@@ -14,9 +14,9 @@ def main() -> int:
     import msgspec
 
     from syncline.engines.process import run
-    from syncline.recipes.job import Job
+    from syncline.recipes.job import RecipeJob
 
-    job = msgspec.json.decode(sys.argv[1], type=Job)
+    job = msgspec.json.decode(sys.argv[1], type=RecipeJob)
     if job.compare:
         from syncline.recipes.comparison import compare
 

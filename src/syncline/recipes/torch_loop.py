@@ -2,7 +2,6 @@
 
 # No `from __future__ import annotations` here: DDP looks at the types of its hook.
 import os
-from collections.abc import Iterator
 from copy import deepcopy
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +14,7 @@ from torch import distributed, nn
 from syncline.layout import Values
 from syncline.recipes.data import Batches
 from syncline.recipes.torch_problem import TorchProblem
-from syncline.rules import Momentum
+from syncline.rules import Momentum, Rule, Sgd
 
 _PATIENCE = timedelta(seconds=120)
 _INTERFACES = Path("/sys/class/net")
@@ -31,39 +30,39 @@ def join_gloo(meeting: Path, rank: int, size: int) -> None:
 
 
 class TorchLoop:
-    """Forward, backward and step of a copy of the problem's model, which starts with `first`."""
+    """Forward, backward and step of a copy of the problem's model, which starts with `first`; one worker's batches."""
 
-    def __init__(self, problem: TorchProblem, first: Values) -> None:
+    def __init__(self, problem: TorchProblem, first: Values, batches: Batches, worker: int) -> None:
         self._problem = problem
+        self._batches = batches
+        self._worker = worker
         self._module = deepcopy(problem.model)
         with torch.no_grad():
             nn.utils.vector_to_parameters(torch.from_numpy(first.copy()), self._module.parameters())
         for value in self._module.parameters():
             value.grad = None
-        rule = problem.optimizer
-        assert isinstance(rule, Momentum), "all recipes take it"
-        self._optimizer = torch.optim.SGD(self._module.parameters(), rule.lr, rule.mu)
+        self._optimizer = _torch_optimizer(problem.optimizer, self._module)
         self._model: nn.Module = self._module
+        self.iterations = 0
+        """How many it has done."""
 
     def under_ddp(self, pause: float) -> None:
         """Average gradients over all processes; this one is so many seconds late with each.
 
-        Gradients leave in buckets, so the straggler sleeps before the last of them, when its gradient is whole.
+        Gradients leave in buckets, so the slow worker sleeps before the last of them, when its gradient is computed.
         """
         model = nn.parallel.DistributedDataParallel(self._module)
         if pause:
             model.register_comm_hook(pause, _late)
         self._model = model
 
-    def steps(self, batches: Batches, worker: int, iterations: int) -> Iterator[int]:
-        """Do so many steps; after each, how many are done."""
-        for iteration in range(iterations):
-            inputs, labels = self._problem.examples(batches.indices(worker, iteration))
-            self._optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(self._model(inputs), labels)
-            loss.backward()  # type: ignore[no-untyped-call]
-            self._optimizer.step()
-            yield iteration + 1
+    def step(self) -> None:
+        inputs, labels = self._problem.examples(self._batches.indices(self._worker, self.iterations))
+        self._optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(self._model(inputs), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        self.iterations += 1
 
     @property
     def params(self) -> Values:
@@ -71,6 +70,12 @@ class TorchLoop:
         with torch.no_grad():
             flat: Values = nn.utils.parameters_to_vector(self._module.parameters()).numpy()
         return np.array(flat, np.float32)
+
+
+def _torch_optimizer(rule: Rule, module: nn.Module) -> torch.optim.Optimizer:
+    """The optimizer of torch that does the same as a recipe's rule."""
+    assert isinstance(rule, Momentum | Sgd), "all recipes take one of them"
+    return torch.optim.SGD(module.parameters(), rule.lr, rule.mu if isinstance(rule, Momentum) else 0.0)
 
 
 def _late(pause: float, bucket: distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]

@@ -1,0 +1,29 @@
+"""How far a comparison is: which of its turns runs, and how long the rest may take."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from syncline.recipes.job import RecipeJob
+from syncline.recipes.turns import turns
+
+
+class ComparisonProgress:
+    """The turns of a comparison, by name; each counts by the batches that it trains on."""
+
+    def __init__(self, job: RecipeJob) -> None:
+        planned = list(turns(job))
+        self.total = len(planned)
+        self._places = {turn.name: place for place, turn in enumerate(planned)}
+        self._before = [0, *accumulate(turn.batches for turn in planned)]
+
+    def place(self, name: str) -> int:
+        """How many turns are over when the turn of this name runs; none, before any does."""
+        return self._places.get(name, 0)
+
+    def words(self, name: str, seconds: float) -> str:
+        """The turn that runs after so many seconds, and what is left: as long, by the batches, as it took so far."""
+        place = self.place(name)
+        done, all_of_them = self._before[place], self._before[-1]
+        left = f"; about {seconds * (all_of_them - done) / done:.0f} s left" if place > 1 else ""
+        return f"{place + 1} of {self.total}: {name}{left}"
