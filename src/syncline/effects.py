@@ -1,8 +1,8 @@
-"""What a node is told and what it may ask for: `handle(event, now) -> list[Effect]`.
+"""Events and effects, the input and output of a node: `handle(event, now) -> list[Effect]`.
 
-Payload ownership. An effect's payload is valid until that node's next `handle`; an engine that needs it longer copies
-it. An event's payload is valid until the node has answered that push; until then the worker does not write it.
-Payloads are not part of equality.
+Payload ownership. An effect's payload is valid until the node's next `handle`; an engine that needs it longer copies
+it. An event's payload is valid until the node has answered that push; until then the worker does not write to it.
+Equality of events and effects ignores payloads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Carrier(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """A struct whose arrays do not take part in equality."""
+    """A struct whose equality ignores its arrays."""
 
     def _facts(self) -> tuple[object, ...]:
         return tuple(getattr(self, name) for name in self.__struct_fields__ if name not in ("payload", "params"))
@@ -32,11 +32,11 @@ class _Carrier(msgspec.Struct, frozen=True, eq=False, gc=False):
         return hash((type(self), self._facts()))
 
 
-# Events: what a node is told.
+# Events: the input of a node.
 
 
 class Received(_Carrier, frozen=True, eq=False, gc=False):
-    """A message came in."""
+    """A message arrived."""
 
     source: NodeId
     message: Message
@@ -44,57 +44,57 @@ class Received(_Carrier, frozen=True, eq=False, gc=False):
 
 
 class Ready(_Carrier, frozen=True, eq=False, gc=False):
-    """The application has finished one bucket's update of the present iteration; None: it has none to send."""
+    """The application has finished one bucket's update of the current iteration; payload None: it has none to send."""
 
     bucket: Bucket
     payload: Values | None = None
     lr: float | None = None
     params: Values | None = None
-    """The parameters that the worker holds, for gates that compare; None: not known."""
+    """The worker's current parameters, for gates that compare updates with them; None: unknown."""
 
 
 class Enter(msgspec.Struct, frozen=True):
-    """The application wants this worker to join a run that is under way."""
+    """The application asks this worker to join a run that is already training."""
 
 
 class Fetch(msgspec.Struct, frozen=True):
-    """The application wants the parameters once iteration `progress` may be left, and has nothing to send."""
+    """The application asks for the parameters once a worker may leave iteration `progress`; it sends no update."""
 
     progress: int
 
 
 class Depart(msgspec.Struct, frozen=True):
-    """The application wants this worker to leave as soon as all its pushes are answered."""
+    """The application asks this worker to leave the run as soon as all its pushes are answered."""
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """The engine has found that this worker is dead."""
+    """The engine has detected that this worker is dead."""
 
     worker: int
     incarnation: int
 
 
 class Admit(msgspec.Struct, frozen=True):
-    """The engine has started a server, which is to hold its share from now on; its number was never used before."""
+    """The engine has started a server, which shall hold a share of the model. Its number was never used before."""
 
     server: int
 
 
 class Dismiss(msgspec.Struct, frozen=True):
-    """The engine wants this server to hand over all that it holds."""
+    """The engine asks this server to hand over all its buckets."""
 
     server: int
 
 
 class Change(msgspec.Struct, frozen=True):
-    """The engine wants the shard to go on under another sync model (or release)."""
+    """The engine asks the shard to continue with another sync model, and another release unless it is None."""
 
     model: Any
     release: Any = None
 
 
 class Timer(msgspec.Struct, frozen=True):
-    """A timer that the node had asked for has run out."""
+    """A timer that the node set has expired."""
 
     key: tuple[object, ...]
 
@@ -102,11 +102,11 @@ class Timer(msgspec.Struct, frozen=True):
 Event = Received | Ready | Enter | Fetch | Depart | Lost | Admit | Dismiss | Change | Timer
 
 
-# Effects: what a node may ask for.
+# Effects: the output of a node.
 
 
 class Send(_Carrier, frozen=True, eq=False, gc=False):
-    """Send this message, with the payload beside it."""
+    """Send this message and its payload."""
 
     to: NodeId
     message: Message
@@ -114,25 +114,28 @@ class Send(_Carrier, frozen=True, eq=False, gc=False):
 
 
 class SetTimer(msgspec.Struct, frozen=True):
-    """Come back with `Timer(key)` after so many seconds."""
+    """Give the node the event `Timer(key)` after `seconds` seconds."""
 
     key: tuple[object, ...]
     seconds: float
 
 
 class How(Enum):
-    """What a delivery does to the values that the application holds of a bucket."""
+    """How a delivery changes the application's values of a bucket."""
 
     REPLACE = auto()
-    """They become the payload; without one they stay as they are."""
+    """The payload replaces the values; without a payload they stay as they are."""
     ADD = auto()
-    """The payload is added to them."""
+    """The payload is added to the values."""
     ZERO = auto()
-    """They become zero: the mean of a round in which nobody had a gradient."""
+    """The values become zero: the mean of a round in which no worker had a gradient."""
 
 
 class Deliver(_Carrier, frozen=True, eq=False, gc=False):
-    """Change what the application holds of a bucket; `next`: the iteration is whole, go on with that one."""
+    """Change the application's values of a bucket.
+
+    If `next` is set, the current iteration is complete and the application continues with iteration `next`.
+    """
 
     bucket: Bucket
     payload: Payload | None = None
@@ -141,14 +144,14 @@ class Deliver(_Carrier, frozen=True, eq=False, gc=False):
 
 
 class Reject(msgspec.Struct, frozen=True):
-    """This peer broke the protocol, in a message that had to wait: end its connection."""
+    """Close the connection to this peer: a message of it that was deferred has turned out to break the protocol."""
 
     peer: NodeId
     reason: str
 
 
 class Fail(msgspec.Struct, frozen=True):
-    """This node cannot go on."""
+    """Report that this node cannot continue."""
 
     error: SynclineError
 
@@ -157,8 +160,8 @@ Effect = Send | SetTimer | Deliver | Reject | Fail
 
 
 class Node(Protocol):
-    """A protocol: a plain state machine without socket, clock, thread or random state."""
+    """A protocol as a plain state machine: it uses no sockets, clocks, threads or random state."""
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """Take one event in, give effects out. `now` is in seconds and never decreases."""
+        """Handle one event and return the effects that the engine must perform. `now`: in seconds, never decreases."""
         ...

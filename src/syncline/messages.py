@@ -1,6 +1,7 @@
-"""All that crosses a wire: frozen, tagged structs. A payload travels beside its header, never inside it.
+"""All messages that nodes send each other, as frozen, tagged structs.
 
-Every message carries the number of its sender's view and the incarnation of the worker at either end.
+A message is a header. Its payload (parameters, an update) is sent after it, never inside it. Every message carries the
+number of its sender's view. A message to or from a worker also carries that worker's incarnation.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 from syncline.layout import Bucket
 
 PAYLOAD = 1 << 30
-"""The largest payload of a message, in bytes; what may be read is a matter of the bucket."""
+"""The largest payload that any message may have, in bytes. The bucket of a message limits its payload further."""
 
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
@@ -22,7 +23,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 
 class NodeId(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False):
-    """Who: a role and a number within it."""
+    """The name of a node: its role and its number among the nodes of that role."""
 
     role: str
     number: int
@@ -45,24 +46,29 @@ def server_id(number: int) -> NodeId:
 
 
 class Wants(IntEnum):
-    """What a push asks for: fresh parameters, only the permission to go on, or, from who leaves, not even that."""
+    """What kind of answer a push asks for."""
 
     PARAMS = 0
+    """Fresh parameters."""
     TAKEN = 1
+    """Only the permission to continue, without parameters."""
     NOTHING = 2
+    """Only the acknowledgement: the worker is leaving."""
 
 
 class Skipped(IntEnum):
-    """What became of an update that a gate did not let pass: there was none, its worker holds it, or it is gone."""
+    """What happened to an update that a gate did not let the worker send."""
 
     NOTHING = 0
+    """The gate skipped no update."""
     HELD = 1
+    """The worker holds it back and adds it to a later update."""
     AGAIN = 2
-    """The worker's last update of the bucket is to be applied again in its place."""
+    """The worker discarded it. The server applies the worker's last update of the bucket again instead."""
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
-    """The base of all headers."""
+    """The base class of all messages."""
 
     view: int
 
@@ -78,15 +84,15 @@ class Push(Message, frozen=True, tag="push", gc=False):
     lr: float | None = None
     empty: bool = False
     size: int = 0
-    """The bytes of a payload that a codec has written; 0: it is the values themselves."""
+    """The size of a payload that a codec encoded, in bytes; 0: the payload is the plain values."""
     holds: int = 0
-    """Which reply the worker holds, where replies are changes."""
+    """The number of the last reply that the worker has, if replies are sent as changes."""
     skipped: Skipped = Skipped.NOTHING
-    """Why it is empty."""
+    """Why the push is empty."""
 
 
 class Pull(Message, frozen=True, tag="pull", gc=False):
-    """Worker to shard: the parameters as they are once iteration `progress` may be left; counts as no push."""
+    """Worker to shard: send the parameters once a worker may leave iteration `progress`. Does not count as a push."""
 
     incarnation: int
     progress: int
@@ -94,7 +100,7 @@ class Pull(Message, frozen=True, tag="pull", gc=False):
 
 
 class Answered(Message, frozen=True, gc=False):
-    """What both answers to a push that was judged have in common; `v` is the bucket's V."""
+    """The common fields of `Params` and `Taken`; `v` is the bucket's V."""
 
     incarnation: int
     progress: int
@@ -103,26 +109,26 @@ class Answered(Message, frozen=True, gc=False):
     v: Count
     late: bool = False
     statistics: tuple[float, ...] = ()
-    """With a gate: the mean of what the rule reports of the bucket, if it reports something."""
+    """With a gate: the mean of the statistic that the rule reports for this bucket; empty if it reports none."""
 
 
 class Params(Answered, frozen=True, tag="params", gc=False):
-    """Shard to worker: the push for `progress` is answered, and here are the parameters at `version`."""
+    """Shard to worker: the answer to the push for `progress`, with the parameters at `version`."""
 
     size: int = 0
-    """The bytes of a payload that a codec has written; 0: it is the parameters themselves."""
+    """The size of a payload that a codec encoded, in bytes; 0: the payload is the plain parameters."""
     serial: int = 0
-    """The number of this reply, where replies are changes."""
+    """The number of this reply, if replies are sent as changes."""
 
 
 class Taken(Answered, frozen=True, tag="taken", gc=False):
-    """Shard to worker: the same, without parameters."""
+    """Shard to worker: the answer to the push for `progress`, without parameters."""
 
 
 class Gone(Message, frozen=True, tag="gone", gc=False):
-    """Shard or coordinator to worker: this incarnation is no member, and will not be one again.
+    """Shard or coordinator to worker: this incarnation is not a member and can never become one again.
 
-    If it names a bucket, the push or pull of that bucket is answered by it.
+    If the message names a bucket, it is also the answer to the push or pull of that bucket.
     """
 
     incarnation: int
@@ -131,7 +137,7 @@ class Gone(Message, frozen=True, tag="gone", gc=False):
 
 
 class Moved(Message, frozen=True, tag="moved", gc=False):
-    """Shard to worker: this bucket is held elsewhere, or in pieces, in view `view`."""
+    """Shard to worker: in view `view`, other servers hold this bucket, or it is cut into pieces."""
 
     incarnation: int
     progress: int
@@ -139,7 +145,7 @@ class Moved(Message, frozen=True, tag="moved", gc=False):
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A live worker; `first` is the first iteration it takes part in, None until that is named."""
+    """A live worker; `first` is the first iteration it takes part in, None until the coordinator has set it."""
 
     worker: int
     incarnation: int
@@ -147,55 +153,58 @@ class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 Holders = tuple[tuple[Bucket, ...], ...]
-"""Which buckets each server holds, by the server's number; one that has left, or was never there, holds none."""
+"""The buckets that each server holds, indexed by server number; a server that left or never existed holds none."""
 
 
 class Mesh(msgspec.Struct, frozen=True, tag="mesh"):
-    """There are no servers, and every worker talks to every other worker."""
+    """A topology without servers: every worker talks to every other worker."""
 
 
 class Edges(msgspec.Struct, frozen=True, tag="edges"):
-    """The pairs of nodes that talk to each other."""
+    """A topology given as the pairs of nodes that talk to each other."""
 
     pairs: tuple[tuple[NodeId, NodeId], ...]
 
 
 Topology = Holders | Mesh | Edges
-"""Who holds what, or who talks to whom."""
+"""Which server holds which buckets, or which nodes talk to each other."""
 
 
 class View(Message, frozen=True, tag="view"):
-    """Coordinator to all: who lives, and who holds what or talks to whom."""
+    """Coordinator to all: the live members and the topology."""
 
     members: tuple[Member, ...]
     topology: Topology
 
     @property
     def holders(self) -> Holders:
-        """Which server holds which buckets; nothing, where there are no servers."""
+        """Which server holds which buckets; empty if the run has no servers."""
         return self.topology if isinstance(self.topology, tuple) else ()
 
 
 class JoinRequest(Message, frozen=True, tag="join", gc=False):
-    """Worker to coordinator: let me in."""
+    """Worker to coordinator: a request to become a member."""
 
     incarnation: int
 
 
 class LeaveNotice(Message, frozen=True, tag="leave", gc=False):
-    """Worker to coordinator: all my pushes are answered, and I go."""
+    """Worker to coordinator: the worker leaves; all its pushes are answered."""
 
     incarnation: int
 
 
 class Report(Message, frozen=True, tag="report", gc=False):
-    """Shard to coordinator, on a view with a joiner: my largest V; I close no later round until you name its first."""
+    """Shard to coordinator, after a view with a joiner: the largest V of the shard's buckets.
+
+    The shard closes no round after that one until the coordinator sets the joiner's first iteration.
+    """
 
     largest: int
 
 
 class KeptUpdate(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An update that waits for the close of round `i`; if it is not empty, its payload is in the handover's."""
+    """An update that is applied when round `i` closes; unless it is empty, the handover's payload contains it."""
 
     i: int
     worker: int
@@ -206,7 +215,7 @@ class KeptUpdate(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class LastUpdate(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A worker's last update, which may be applied again; its payload is in the handover's."""
+    """A worker's last update, which may be applied again; the handover's payload contains it."""
 
     worker: int
     incarnation: int
@@ -214,7 +223,7 @@ class LastUpdate(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ParkedPull(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A request that is answered at the close of round `under`; if it is a push, its update was taken already."""
+    """A request that is answered when round `under` closes; if it is a push, the old holder already took its update."""
 
     worker: int
     under: int
@@ -226,46 +235,47 @@ ALIGN = 8
 
 
 class Handover(Message, frozen=True, tag="handover"):
-    """Server to server: all that is known of a bucket, which is the receiver's in view `view`.
+    """Server to server: the complete state of a bucket that the receiver holds from view `view` on.
 
-    The payload holds its arrays one after another: parameters, the rule's memory, what the reply's codec keeps for the
-    next mean, the kept updates that are not empty, the last updates.
+    The payload contains these arrays one after another: parameters, the rule's memory, the reply codec's residual for
+    the next mean, the kept updates that are not empty, the last updates.
     """
 
     bucket: Bucket
     version: int
     v: int
     model: str
-    """Sync model and release in force."""
+    """The sync model and release in force at the sender, as text."""
     bound: int
     applied: int
-    """The last round that was applied at its close."""
+    """The last round whose updates were applied when it closed."""
     unruly: int
+    """Up to this iteration a worker may be further ahead than the sync model allows, after a change of model."""
     pushed: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
-    """Of each open round: the (worker, incarnation) that have pushed."""
+    """For each open round: the (worker, incarnation) pairs that have pushed."""
     seen: tuple[tuple[int, int, int, bool], ...]
-    """Of each worker's last push: worker, incarnation, progress, whether it was too late."""
+    """For each worker's last push: worker, incarnation, progress, and whether it was too late."""
     pulled: tuple[tuple[int, int, int], ...]
-    """Of each worker's last pull without a push that was answered: worker, incarnation, progress."""
+    """For each worker's last answered pull without a push: worker, incarnation, progress."""
     steps: tuple[tuple[int, tuple[float, ...]], ...]
-    """The last steps of each worker, in seconds."""
+    """The durations of each worker's last steps, in seconds."""
     parked: tuple[ParkedPull, ...]
     kept: tuple[KeptUpdate, ...]
     memory: tuple[str, ...]
-    """What the arrays of the rule's memory are called."""
+    """The names of the arrays in the rule's memory."""
     arrays: tuple[tuple[str, int], ...]
     """Type and length of each array in the payload."""
     last: tuple[LastUpdate, ...] = ()
     residual: tuple[str, ...] = ()
-    """What the arrays are called that the reply's codec keeps."""
+    """The names of the arrays in the reply codec's residual."""
 
 
 class Settled(Message, frozen=True, tag="settled", gc=False):
-    """Server to coordinator: I hold all that view `view` gives to me, and have handed over the rest."""
+    """Server to coordinator: the server holds all buckets that view `view` gives it and has handed over the others."""
 
 
 class ReplicaState(Message, frozen=True, tag="state", gc=False):
-    """Worker to worker: parameters and optimizer state, for a joiner that starts with iteration `progress`."""
+    """Worker to worker: parameters and optimizer state for a joiner whose first iteration is `progress`."""
 
     incarnation: int
     progress: int
@@ -273,7 +283,7 @@ class ReplicaState(Message, frozen=True, tag="state", gc=False):
 
 Answer = Params | Taken | Gone | Moved
 ANSWERS = frozenset({Params, Taken, Gone, Moved})
-"""The same as a set of types, for the paths that every message takes."""
+"""The types in `Answer` as a set, for fast checks on every message."""
 
 MESSAGES: tuple[type[Message], ...] = (
     Push,
@@ -290,4 +300,4 @@ MESSAGES: tuple[type[Message], ...] = (
     Settled,
     ReplicaState,
 )
-"""All messages that every process understands; a strategy may have further ones of its own."""
+"""The messages that every process understands; a strategy may define more."""

@@ -180,7 +180,7 @@ def test_what_comes_in_the_middle_of_an_iteration_counts_from_the_next_on() -> N
 @pytest.mark.parametrize("mean", [float("nan"), float("inf"), -1.0])
 def test_a_mean_that_is_none_is_the_servers_fault(mean: float) -> None:
     hand = Hand(Bandwidth(push=1.0))
-    with pytest.raises(PeerError, match="with the mean"):
+    with pytest.raises(PeerError, match="with an invalid mean"):
         hand.answer(hand.ready(A), mean)
 
 

@@ -83,7 +83,8 @@ def train(
         typer.Option(
             "--compare",
             rich_help_panel=strategy.RUN,
-            help="Time one process, DDP and four sync models on the same images, with equal workers and with a slow one.",
+            help="Time one process, DDP and four sync models on the same images; first with equal workers, then with a "
+            "slow one.",
         ),
     ] = False,
     sync: strategy.Sync = None,

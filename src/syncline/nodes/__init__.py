@@ -1,1 +1,1 @@
-"""The protocols: plain state machines that every engine runs unchanged."""
+"""The protocols, as state machines. The simulator and the real engines run the same ones."""

@@ -1,7 +1,7 @@
-"""The one loop that performs what a node asks for.
+"""The driver: gives events to a node and performs the effects that it returns.
 
-An engine is a host: it sends, sets timers, delivers to an application, and says what a failure means. Observers see
-every event that a node has handled, with its effects: meters, traces, recorders.
+Every engine implements `Host`: it sends messages, sets timers, delivers values to an application and handles failures.
+Observers (meters, traces, recorders) see every event that a node has handled, with its effects.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from syncline.messages import NodeId
 
 
 class Host(Protocol):
-    """What performs the effects of nodes; `me` is the node that asks."""
+    """Performs the effects of nodes; `me` is the node that returned the effect."""
 
     def send(self, me: NodeId, send: Send) -> None:
         """Send a message; its payload is valid until the node's next event."""
         ...
 
     def deliver(self, me: NodeId, deliver: Deliver) -> None:
-        """Change what the application holds."""
+        """Change the application's values."""
         ...
 
     def set_timer(self, me: NodeId, timer: SetTimer) -> None:
-        """Tell the node `Timer(key)` after so many seconds."""
+        """Give the node the event `Timer(key)` when the timer expires."""
         ...
 
     def reject(self, me: NodeId, reject: Reject) -> None:
-        """End the connection to a peer that broke the protocol."""
+        """Close the connection to a peer that broke the protocol."""
         ...
 
     def fail(self, me: NodeId, fail: Fail) -> None:
-        """The node cannot go on."""
+        """Handle the failure of a node that cannot continue."""
         ...
 
 
 class Observer(Protocol):
     def handled(self, me: NodeId, event: Event, effects: Sequence[Effect], now: float) -> None:
-        """A node has handled an event; its effects are about to be performed."""
+        """Called after a node has handled an event, before its effects are performed."""
         ...
 
 
@@ -59,21 +59,21 @@ class Driver:
         self._observers = tuple(observer.handled for observer in observers)
 
     def tell(self, event: Event, now: float) -> None:
-        """Tell the node something, and perform what it asks for."""
+        """Give the node an event and perform its effects."""
         effects = self.node.handle(event, now)
         for observe in self._observers:
             observe(self.me, event, effects, now)
         self.perform(effects)
 
     def handled(self, event: Event, now: float) -> list[Effect]:
-        """Tell the node something; what it asks for is yet to be performed."""
+        """Give the node an event and return its effects without performing them."""
         effects = self.node.handle(event, now)
         for observe in self._observers:
             observe(self.me, event, effects, now)
         return effects
 
     def close_observers(self) -> None:
-        """What happens from now on is in no figure."""
+        """Remove the observers: the report does not count later events."""
         self._observers = ()
 
     def perform(self, effects: Iterable[Effect]) -> None:

@@ -1,11 +1,12 @@
-"""Membership: the part of a coordinator that every strategy has. It is the only node that makes views.
+"""Membership: the part of the coordinator that all strategies share. Only the coordinator makes views.
 
-1. A view numbers the live members, their incarnations and the topology; it goes to every server and every member.
-2. A joiner, and a restarted worker is one, is first a member without a first iteration. The nodes that hold state for
-   it (`reporters`) report on such a view how far they are; once all have, the joiner's first iteration is 1 + the
-   largest report, in a further view.
-3. A member that is lost, leaves, or comes back in a newer incarnation is removed at once. An incarnation that was
-   removed never comes back: it is told that it is `Gone`.
+1. A view has a number. It lists the live members, their incarnations and the topology. The coordinator sends it to
+   every server and every member.
+2. A joiner (a restarted worker is one too) first becomes a member without a first iteration. The nodes that hold state
+   for it (`_reporters`) answer such a view with a report of how far they are. When all have reported, the coordinator
+   sets the joiner's first iteration to 1 + the largest report and publishes another view.
+3. The coordinator removes a member at once if it is lost, if it leaves, or if a newer incarnation of it joins. A
+   removed incarnation cannot join again: the coordinator answers it with `Gone`.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from syncline.messages import (
 
 
 class Membership:
-    """Who lives; not on the data path. A node. Without servers the members themselves report."""
+    """The node that keeps the list of live members. Without servers the members themselves report."""
 
     def __init__(self, view: View) -> None:
         self._number = view.view
         self._topology: Topology = view.topology
         self._members = {member.worker: member for member in view.members}
         self._latest = {member.worker: member.incarnation for member in view.members}
-        """The newest incarnation of each worker that was ever seen."""
+        """The newest incarnation of each worker that ever was a member."""
         self._reports: dict[NodeId, int] = {}
 
     @property
@@ -64,16 +65,16 @@ class Membership:
                 return self._report(source, number, largest)
             case Lost(worker, incarnation):
                 return [*self._remove(worker, incarnation), self._gone(worker, incarnation)]
-        raise PeerError(f"the coordinator cannot handle {event}")
+        raise PeerError(f"the coordinator does not accept this event: {event}")
 
-    # What a strategy may change.
+    # What a strategy may override.
 
     def _reporters(self) -> Collection[NodeId]:
-        """The nodes that must report before a joiner's first iteration is named."""
+        """The nodes that must report before the coordinator sets a joiner's first iteration."""
         return [worker_id(member.worker) for member in self._members.values() if member.first is not None]
 
     def _audience(self) -> Collection[NodeId]:
-        """The nodes beside the members that are sent every view."""
+        """The nodes other than members that receive every view."""
         return ()
 
     # Members.
@@ -89,7 +90,7 @@ class Membership:
         return self._publish()
 
     def _remove(self, worker: int, incarnation: int) -> list[Effect]:
-        """Remove this incarnation; an earlier one that is still a member is gone as well."""
+        """Remove this incarnation, or an earlier one that is still a member."""
         self._latest[worker] = max(incarnation, self._latest.get(worker, -1))
         member = self._members.get(worker)
         if member is None or member.incarnation > incarnation:

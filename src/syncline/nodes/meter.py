@@ -1,4 +1,4 @@
-"""Meters: what a run is judged by, read off the events and effects of its nodes (they are observers of drivers)."""
+"""Meters: observers of drivers that compute the figures of a run from the events and effects of its nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from syncline.messages import NodeId
 
 
 class Span(NamedTuple):
-    """What a worker did from when to when: "compute" or "wait"."""
+    """An interval of a worker's time, in seconds, and what it did: "compute" or "wait"."""
 
     worker: int
     start: float
@@ -19,10 +19,10 @@ class Span(NamedTuple):
 
 
 class Meter:
-    """Computing and waiting; with `spans`, also who did what when."""
+    """Sums the seconds that workers compute and wait; with `spans` it also records every interval."""
 
     observes: ClassVar[str] = ""
-    """The role of the nodes whose events it needs."""
+    """The role of the nodes that the meter observes."""
 
     def __init__(self, spans: bool = False) -> None:
         self.delayed_pulls = 0
@@ -31,7 +31,7 @@ class Meter:
         self.spans: list[Span] | None = [] if spans else None
 
     def handled(self, me: NodeId, event: Event, effects: Iterable[Effect], now: float) -> None:
-        """A node has handled this event."""
+        """Called after a node has handled an event."""
 
     def computed(self, worker: int, start: float, stop: float) -> None:
         self.compute_seconds += stop - start
@@ -44,11 +44,11 @@ class Meter:
             self.spans.append(Span(worker, since, now, "wait"))
 
     def close(self, now: float) -> None:
-        """The run is over: a worker that still waits has waited until now."""
+        """End the run: count the time until `now` for workers that still wait."""
 
 
 class StepMeter(Meter):
-    """For strategies without servers: a worker waits from its last update of an iteration until the next may begin."""
+    """For strategies without servers: a worker waits from its last update of an iteration until the next one begins."""
 
     observes = "worker"
 

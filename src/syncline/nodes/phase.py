@@ -1,4 +1,4 @@
-"""How far a worker is with its membership."""
+"""The phases of a worker's membership."""
 
 from __future__ import annotations
 

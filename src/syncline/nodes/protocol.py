@@ -1,7 +1,7 @@
-"""What engines and the simulator ask of a node, whichever strategy it belongs to.
+"""The interfaces by which engines and the simulator use the nodes of any strategy.
 
-A worker's node is a `Trainer`: it takes the updates of an application and says when the next iteration may begin. A
-node that holds parameters for others is a `Keeper`. The coordinator's node is a `ViewMaker`.
+A worker's node is a `Trainer`: it takes the application's updates and says when the next iteration may begin. A node
+that holds parameters for workers is a `Keeper`. The coordinator's node is a `ViewMaker`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from syncline.nodes.phase import Phase
 
 
 class Counts(NamedTuple):
-    """What a node has counted, each once per worker and iteration unless it says otherwise."""
+    """The counters of a node; each counts once per worker and iteration unless stated otherwise."""
 
     updates: int = 0
-    """Updates taken."""
+    """Updates that were taken."""
     dropped: int = 0
     """Updates that came too late and were dropped."""
     progress: int = 0
     """Iterations that all members have finished, as far as this node knows."""
     pushes_skipped: int = 0
-    """Updates that a gate held back, bucket by bucket."""
+    """Updates that a gate skipped, counted per bucket."""
     fetches_skipped: int = 0
-    """Fetches that a gate skipped, bucket by bucket."""
+    """Fetches that a gate skipped, counted per bucket."""
 
 
 class Trainer(Node, Protocol):
@@ -37,56 +37,56 @@ class Trainer(Node, Protocol):
     number: int
     incarnation: int
     progress: int
-    """The iteration that it is in."""
+    """The worker's current iteration."""
     phase: Phase
     closed: int
-    """How many iterations all members have finished, as far as it knows."""
+    """How many iterations all members have finished, as far as this node knows."""
 
     @property
     def buckets(self) -> tuple[Bucket, ...]:
-        """In which pieces the application hands its updates in, in the order in which they are best sent."""
+        """The buckets in which the application hands in its updates, in the best order to send them."""
         ...
 
     earlier: int = 0
-    """The iterations of a run that this one goes on with."""
+    """The number of iterations of an earlier run that this run continues."""
 
     @property
     def is_waiting(self) -> bool:
-        """Is something unanswered that the application will wait for?"""
+        """Whether a request is unanswered that the application will wait for."""
         return False
 
     @property
     def holds_back(self) -> bool:
-        """Does it hold an update that it has not sent yet?"""
+        """Whether the worker holds an update that it has not sent yet."""
         return False
 
     @property
     def memories(self) -> dict[Bucket, dict[str, Values]]:
-        """What it keeps of each bucket for the next update; what is written there counts."""
+        """The arrays that the node keeps of each bucket for the next update; the caller may write to them."""
         return {}
 
     def waits_for(self, server: NodeId) -> bool:
-        """May an answer come from this server, also if it is no neighbour any more?"""
+        """Whether this server may still send an answer, even if it is not a neighbour any more."""
         return False
 
     def is_given(self, bucket: Bucket) -> bool:
-        """Has the application handed in this bucket of the present iteration?"""
+        """Whether the application has handed in this bucket in the current iteration."""
         ...
 
     def is_answered(self, bucket: Bucket) -> bool:
-        """Does the application hold what it asked for by handing in this bucket of the present iteration?"""
+        """Whether the bucket that the application handed in in the current iteration is answered."""
         ...
 
     def place_of(self, source: NodeId, message: Message, size: int) -> Bucket | None:
-        """`PeerError`, unless `source` may send this message with so many payload bytes now.
+        """Check that `source` may send this message with `size` payload bytes now; raise `PeerError` if it may not.
 
-        A bucket: the payload is the application's values of this bucket, and may be received in their place.
-        None: it must be kept apart.
+        Returns a bucket if the payload is the application's new values of that bucket, so that the engine may receive
+        it directly into them. Returns None if the engine must receive the payload elsewhere.
         """
         bucket: Bucket | None = getattr(message, "bucket", None)
         written = getattr(message, "size", 0)
         if bucket is None or size != (written or bucket.size * VALUE_BYTES) or written > bucket.size * VALUE_BYTES:
-            raise PeerError(f"{type(message).__name__} with a payload of {size:,} bytes")
+            raise PeerError(f"{type(message).__name__} with a payload of the wrong size: {size:,} bytes")
         return None
 
     def counts(self) -> Counts:
@@ -99,25 +99,25 @@ class Keeper(Node, Protocol):
     number: int
 
     def params(self) -> Mapping[Bucket, Values]:
-        """The parameters that it holds; nobody may write them."""
+        """All parameters that this node holds; read-only."""
         ...
 
     def param(self, bucket: Bucket) -> Values | None:
-        """The parameters of this bucket; None: it holds none."""
+        """The parameters of this bucket; None if this node does not hold it."""
         ...
 
     def counts(self) -> Counts: ...
 
     def remembered(self, bucket: Bucket) -> Mapping[str, Values]:
-        """What its rule keeps of this bucket from one update to the next, by name."""
+        """The arrays in the rule's memory of this bucket, by name."""
         ...
 
     def remember(self, bucket: Bucket, name: str, values: Values) -> None:
-        """Go on with what a rule kept in an earlier run."""
+        """Restore an array of the rule's memory from an earlier run."""
         ...
 
     def in_force(self) -> Change:
-        """The change that would bring another server to the same sync model."""
+        """The event that gives another server the same sync model and release."""
         ...
 
 
@@ -129,15 +129,15 @@ class ViewMaker(Node, Protocol):
 
     @property
     def moving(self) -> bool:
-        """Is a change of the topology under way that must end before the run may?"""
+        """Whether a change of the topology is in progress; the run may not end before it is complete."""
         ...
 
     @property
     def servers(self) -> frozenset[int]:
-        """The servers that hold the model, or are to hold it once what moves now has moved."""
+        """The servers that hold the model, or will hold it after all requested moves."""
         ...
 
     @property
     def movers(self) -> frozenset[int]:
-        """The servers that give or take in a change that is under way."""
+        """The servers that take part in a move that is in progress."""
         ...

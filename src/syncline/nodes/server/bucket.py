@@ -1,22 +1,27 @@
-"""One bucket as its shard holds it: the law of push, close and pull.
+"""One bucket as its shard holds it: the rules of push, close and pull. `i` is the iteration of a push or pull.
 
-1. A push is judged in this order (view, member and moved come before, in the shard): repeat, too late, take.
-2. Take: keep the update or apply it, note the worker in `pushed[i]`; then, while the push condition holds for V: close
-   V, V += 1, answer every pull parked under the round that closed.
-3. Then the pull for i: if the pull condition holds, answer; else park it, `lazy` under i, `soft` under V.
-4. At the close: a round's kept updates are summed in worker order, divided by their number (empty ones included), and
-   the rule is applied once. If all were empty, nothing is applied.
-5. On arrival: the rule is applied per push; a change is divided by the number of live workers, a gradient is not.
-6. Too late: under a model that applies at the close, an update for i < V is dropped, counted and answered at once.
-7. A repeat of a parked push stays parked; of an answered one, it is answered again. Nothing is applied twice.
-8. Nothing closes while no member lives, nor later than a joiner's limit.
-9. An update is the worker's memory until its push is answered: what is kept beyond that is copied first.
-   Where the gate has the last update applied again, each worker's last one is kept: it counts as that worker's update
-   in the place of one that was skipped, on arrival or at the close, as stale as it is by then. Whoever has joined, or
-   has come back, has none: nothing is applied.
-10. An answer carries the parameters themselves. If they change again in the same `handle`, it gets a copy first.
-11. After a change of model a worker may be further ahead than the new one allows: `soft` then parks its next pull under
-    the first round whose close satisfies its condition.
+1. The bucket checks a push in this order: is it a repeat, is it too late, else take it. (The shard checks the view, the
+   member and the holder of the bucket before that.)
+2. Take: keep the update or apply it, and add the worker to `pushed[i]`. Then, while the push condition holds for V:
+   close round V, increment V, and answer every pull that is parked under the closed round.
+3. Then the pull for i: if the pull condition holds, answer it. Otherwise park it: under i with `lazy`, under V with
+   `soft`.
+4. A model that applies updates at the close: the bucket sums the kept updates of the round in worker order, divides the
+   sum by their number (empty updates included) and applies the rule once. If all are empty, it applies nothing.
+5. A model that applies updates on arrival: the bucket applies the rule once per push. It divides a change by the number
+   of live workers; it does not divide a gradient.
+6. Too late: under a model that applies at the close, the bucket drops an update for i < V, counts it, and answers at
+   once.
+7. A repeat of a parked push stays parked. A repeat of an answered push is answered again. No update is applied twice.
+8. No round closes while there is no live member. No round after a joiner's limit closes.
+9. An update is in the worker's memory until its push is answered. The bucket copies an update that it keeps longer.
+   If the gate reapplies last updates, the bucket keeps each worker's last update. Where that worker skips an update, on
+   arrival or at the close, the last one is applied instead, with the staleness that it has by then. A worker that has
+   just joined or restarted has no last update; then nothing is applied.
+10. An answer refers to the parameters without a copy. If they change again in the same `handle`, the bucket first
+    replaces them in the answer by a copy.
+11. After a change of model a worker may be further ahead than the new model allows. `soft` then parks its next pull
+    under the first round whose close satisfies the pull condition.
 """
 
 from __future__ import annotations
@@ -38,11 +43,11 @@ from syncline.nodes.server.shard_terms import ShardTerms
 from syncline.nodes.server.update_writer import bucket_codec, encoded_bytes
 from syncline.sync import Release
 
-_LAZY, _SOFT, _PARAMS = Release.LAZY, Release.SOFT, Wants.PARAMS  # enums are slow to look up, and every message asks
+_LAZY, _SOFT, _PARAMS = Release.LAZY, Release.SOFT, Wants.PARAMS  # enum members are slow to look up on every message
 
 
 class HeldBucket:
-    """Parameters, version, V, who pushed what, and the parking lot. To its sync model it is the `State`."""
+    """Parameters, version, V, the pushes of each round and the parked pulls. Sync models see it as their `State`."""
 
     def __init__(self, name: Bucket, params: Values, terms: ShardTerms) -> None:
         self.name = name
@@ -57,26 +62,26 @@ class HeldBucket:
         self._terms = terms
         self._pushed: dict[int, set[Who]] = {}
         self._seen: dict[int, Push] = {}
-        """The last push of each worker that was judged, to know a repeat."""
+        """The last push of each worker, to recognise a repeat."""
         self._late: dict[int, Push] = {}
-        """The last one of each worker that was too late."""
+        """The last push of each worker that was too late."""
         self._pulled: dict[int, tuple[int, int]] = {}
-        """(incarnation, progress) of each worker's last pull without a push that was answered."""
+        """(incarnation, progress) of each worker's last answered pull without a push."""
         self._kept = KeptUpdates()
         self._last = LastUpdates()
         self._lot = ParkedPulls()
         self._paces = Paces()
         self._round_applied = -1
         self._unruly = -1
-        """Up to this iteration a worker may be further ahead than the model allows, by grace of an earlier one."""
+        """Up to this iteration a worker may be further ahead than the model allows, because an earlier model let it."""
         self._judged: ParkedRequest | None = None
         self._lent_to: list[Effect] | None = None
-        """The effects of the `handle` in which the parameters were last sent."""
+        """The effect list of the `handle` in which an answer last referred to the parameters."""
         self.teller = teller(terms.reply, terms.layout, name, terms.draw, terms.keeps)
         self._set_first_bound()
         self._count_missing()
 
-    # What the sync model sees, beside v, bound and missing.
+    # What the sync model sees, in addition to v, bound and missing.
 
     @property
     def members(self) -> Mapping[int, Member]:
@@ -115,7 +120,7 @@ class HeldBucket:
     # Push and pull.
 
     def push(self, arrived: ParkedRequest, push: Push, now: float, out: list[Effect]) -> bool | None:
-        """Judge a member's push; True: taken, False: too late, None: a repeat."""
+        """Handle a member's push; returns True if it was taken, False if it was too late, None if it is a repeat."""
         worker, i = arrived.source.number, push.progress
         seen = self._seen.get(worker)
         if seen is not None and seen.incarnation == push.incarnation and i <= seen.progress:
@@ -136,7 +141,7 @@ class HeldBucket:
         return True
 
     def pull(self, arrived: ParkedRequest, pull: Pull, now: float, out: list[Effect]) -> None:
-        """Judge a member's pull without a push: a joiner's first, or anybody's last."""
+        """Handle a member's pull without a push: a joiner's first pull, or the final one of any worker."""
         source = arrived.source
         seen = self._seen.get(source.number)
         long_ago = seen is not None and seen.incarnation == pull.incarnation and pull.progress < seen.progress
@@ -164,7 +169,7 @@ class HeldBucket:
                 self.missing -= 1
 
     def _or_last(self, who: Who, push: Push, payload: Payload | None) -> tuple[Payload | None, int]:
-        """A copy of this update, or the last one if that is to be applied again; and the version it was read at."""
+        """A copy of this update, or the last one if it is to be reapplied; and the version it was computed from."""
         if payload is not None:
             return self._last.keep(who, payload, push.read, anew=self._terms.at_close), push.read
         last = self._last.of(who) if push.skipped is Skipped.AGAIN else None
@@ -210,7 +215,7 @@ class HeldBucket:
     def _tell(
         self, teller: ReplyWriter, parked: ParkedRequest, late: bool, mean: tuple[float, ...], out: list[Effect]
     ) -> None:
-        """Answer with what has changed since what the worker holds."""
+        """Answer with the change since the last reply that the worker has."""
         message, to = parked.message, parked.source
         holds = message.holds if type(message) is Push else None
         payload, serial = teller.tell(to.number, message.incarnation, holds, self.params, self.version)
@@ -220,7 +225,7 @@ class HeldBucket:
     # Rounds.
 
     def advance(self, now: float, out: list[Effect]) -> None:
-        """Close rounds while the push condition holds, and answer what was parked under them."""
+        """Close rounds while the push condition holds, and answer the pulls that are parked under them."""
         terms = self._terms
         while (
             (self.missing == 0 or self.v in self._pushed)
@@ -239,7 +244,7 @@ class HeldBucket:
                 self._answer(parked, now, out)
 
     def _apply_round(self, i: int, out: list[Effect]) -> None:
-        """Apply what is kept of round i as one update."""
+        """Apply the kept updates of round i as one update."""
         kept = self._kept.take(i)
         updates = [each.payload for each in kept if each.payload is not None]
         if updates:
@@ -252,12 +257,12 @@ class HeldBucket:
         self, updates: list[Payload], share: Values, staleness: int, lr: float | None, out: list[Effect]
     ) -> None:
         if self._lent_to is out:
-            self._call_in(out)
+            self._copy_lent(out)
         self.optimised.apply(updates, share, staleness, lr)
         self.version += 1
 
-    def _call_in(self, out: list[Effect]) -> None:
-        """Give the answers of this `handle` a copy of the parameters, which are about to change."""
+    def _copy_lent(self, out: list[Effect]) -> None:
+        """Replace the parameters in the answers of this `handle` by a copy, because they are about to change."""
         copy = self.params.copy()
         for place, effect in enumerate(out):
             if type(effect) is Send and effect.payload is self.params:
@@ -277,7 +282,7 @@ class HeldBucket:
     # Changes of the membership and of the model.
 
     def remove(self, worker: int, out: list[Effect]) -> None:
-        """A member is gone: own what is kept of it, answer what is parked."""
+        """Remove a member: copy its kept updates, and answer its parked pull with `Gone`."""
         self._kept.own_all(worker)
         self._last.forget(worker)
         if self.teller is not None:
@@ -289,12 +294,12 @@ class HeldBucket:
             out.append(Send(parked.source, gone))
 
     def members_changed(self, now: float, out: list[Effect]) -> None:
-        """Count anew who is missing; nobody waits for the dead."""
+        """Count the missing pushes again and close rounds that waited only for removed members."""
         self._count_missing()
         self.advance(now, out)
 
     def model_changed(self, now: float, out: list[Effect]) -> None:
-        """Settle what the old model kept, then close, then judge each parked pull once by the new model."""
+        """Apply kept updates if the new model keeps none, close rounds, then check parked pulls by the new model."""
         if not self._terms.at_close:
             for i in self._kept.rounds():
                 self._apply_round(i, out)
@@ -310,9 +315,9 @@ class HeldBucket:
                 self._lot.park(parked, self._release_round(parked))
 
     def _release_round(self, parked: ParkedRequest) -> int:
-        """Under which round a pull is parked that came by no push, or that outlives a change of model.
+        """The round to park a pull under if it came without a push, or if the sync model changed since.
 
-        `lazy`: its own. `soft`: the first whose close satisfies its condition.
+        `lazy`: its own round. `soft`: the first round whose close satisfies the pull condition.
         """
         last = max(parked.message.progress, self.v)
         if self._terms.release is _LAZY:
@@ -334,13 +339,13 @@ class HeldBucket:
     # Moves.
 
     def known(self) -> BucketState:
-        """All that goes along with the arrays when the bucket moves."""
+        """The state that moves together with the arrays."""
         counts = (self.version, self.v, self.bound, self._round_applied, self._unruly)
         workers = (self._pushed, self._seen, self._late, self._pulled)
         return BucketState(*counts, *workers, self._kept, self._last, self._lot, self._paces)
 
     def go_on_from(self, known: BucketState) -> None:
-        """Know what the last holder knew."""
+        """Continue from the state of the previous holder."""
         self.version, self.v, self.bound, self._round_applied, self._unruly = known[:5]
         self._pushed, self._seen, self._late, self._pulled = known[5:9]
         self._kept, self._last, self._lot, self._paces = known[9:]

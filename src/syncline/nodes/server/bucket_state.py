@@ -1,4 +1,4 @@
-"""What a bucket knows of its workers and rounds, beside its arrays."""
+"""The state of a bucket without its arrays: what it knows about workers and rounds."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from syncline.nodes.server.parked_pulls import ParkedPulls
 
 
 class BucketState(NamedTuple):
-    """All of it, as the bucket itself has it: nothing is copied."""
+    """The bucket's own objects, not copies. bucket.py and the message `Handover` explain the fields."""
 
     version: int
     v: int
     bound: int
     applied: int
-    """The last round that was applied at its close."""
+    """The last round whose updates were applied when it closed."""
     unruly: int
     pushed: dict[int, set[Who]]
     seen: dict[int, Push]

@@ -1,10 +1,10 @@
-"""The coordinator of the server strategy: membership, and which server holds what.
+"""The coordinator of the server strategy: membership, and which server holds which buckets.
 
-1. The servers of a view are those that hold something in it. They are the ones that report (membership.py).
-2. A server that is admitted or dismissed changes the placement, in a view of its own. The next change of the placement
-   waits until every server of the old view and of the new one has said that it is settled; members come and go all the
-   while. The number of a server that was dismissed is never used again; as long as it is there it is sent views, so
-   that it can tell who is `Gone`.
+1. The servers of a view are those that hold at least one bucket in it. These servers send reports (membership.py).
+2. Admitting or dismissing a server changes the placement, in a separate view. The next change of the placement waits
+   until every server of the old view and of the new view has sent `Settled`. Members can join and leave meanwhile. The
+   number of a dismissed server is never used again. A dismissed server that still runs receives every view, so that it
+   can answer removed workers with `Gone`.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from syncline.messages import Holders, NodeId, Settled, View, server_id
 from syncline.nodes.membership import Membership
 
 Replace = Callable[[Holders, Collection[int]], Holders]
-"""Which buckets each of these servers is to hold, given who holds which now."""
+"""Computes the next placement from the current one and the numbers of the servers that shall hold the model."""
 
 
 class Coordinator(Membership):
-    """Membership and placement. A node."""
+    """The node that manages membership and placement."""
 
     def __init__(self, view: View, replace: Replace | None = None) -> None:
-        """`replace`: None, if servers neither come nor go."""
+        """`replace`: None if servers cannot join or leave this run."""
         super().__init__(view)
         self._holders = view.holders
         self._replace = replace
         self._servers = {number for number, held in enumerate(view.holders) if held}
         self._wanted = set(self._servers)
-        """The servers that are to hold the model, as far as was asked for."""
+        """The servers that shall hold the model, after all requested changes."""
         self._ever = set(self._servers)
-        """The numbers that servers have had."""
+        """All server numbers that were ever used."""
         self._unsettled: set[int] = set()
         self._movers: frozenset[int] = frozenset()
         self.moved = view.view
-        """The view that brought the present placement."""
+        """The number of the view that introduced the current placement."""
 
     @property
     def servers(self) -> frozenset[int]:
-        """The servers that hold the model, or are to hold it once what moves now has moved."""
+        """The servers that hold the model, or will hold it after all requested moves."""
         return frozenset(self._wanted)
 
     @property
     def moving(self) -> bool:
-        """Is a change of the placement under way?"""
+        """Whether a change of the placement is in progress."""
         return bool(self._unsettled)
 
     @property
     def movers(self) -> frozenset[int]:
-        """The servers that give or take in the change that is under way."""
+        """The servers that take part in the move that is in progress."""
         return self._movers if self._unsettled else frozenset()
 
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -73,7 +73,7 @@ class Coordinator(Membership):
 
     def _admit(self, server: int) -> list[Effect]:
         if server in self._ever:
-            raise UsageError("server", f"{server} was there already; the next new server is {max(self._ever) + 1}")
+            raise UsageError("server", f"number {server} was used before; use {max(self._ever) + 1} for the new server")
         effects = self._want(self._wanted | {server})
         self._ever.add(server)
         return effects
@@ -81,15 +81,15 @@ class Coordinator(Membership):
     def _dismiss(self, server: int) -> list[Effect]:
         if server not in self._wanted:
             there = ", ".join(map(str, sorted(self._wanted)))
-            raise UsageError("server", f"there is no server {server} to remove; there are {there}")
+            raise UsageError("server", f"there is no server {server} to remove; this run has {there}")
         if self._wanted == {server}:
-            raise UsageError("server", f"{server} is the last one, and somebody must hold the model; add another first")
+            raise UsageError("server", f"{server} is the only server left; add another server before you remove it")
         return self._want(self._wanted - {server})
 
     def _want(self, servers: set[int]) -> list[Effect]:
         if self._replace is None:
-            raise UsageError("server", "this run's servers neither come nor go")
-        self._replace(self._holders, servers)  # a placement that cannot do with so many says so now
+            raise UsageError("server", "servers cannot be added to this run or removed from it")
+        self._replace(self._holders, servers)  # raises now if the placement cannot work with this many servers
         self._wanted = servers
         return self._move_on()
 
@@ -99,7 +99,7 @@ class Coordinator(Membership):
         return self._move_on()
 
     def _move_on(self) -> list[Effect]:
-        """Begin the next change of the placement, if one is wanted and none is under way."""
+        """Begin the next change of the placement, if one is wanted and none is in progress."""
         if self._unsettled or self._wanted == self._servers or self._replace is None:
             return []
         self._topology = self._holders = self._replace(self._holders, self._wanted)

@@ -1,12 +1,13 @@
-"""A bucket, or a piece of one, as it travels to the server that holds it next.
+"""The handover of a bucket, or of a piece of one, to the server that holds it next.
 
-1. Everything goes along: parameters, version, V, the rule's memory, kept and last updates, who has pushed, known
-   repeats, parked pulls, the bound and the paces of a model that adapts. A piece gets all of it, cut to its range.
-2. Kept updates are copied: the memory of their workers is free from here on as far as the old holder is concerned.
-3. So does what the codec of replies has kept of the last mean; which replies workers hold is forgotten
+1. The handover contains the complete state: parameters, version, V, the rule's memory, kept and last updates, the
+   pushes of each round, the last push of each worker (to recognise repeats), parked pulls, and the bound and paces of
+   an adaptive model. A piece gets all of it, cut to its range.
+2. The handover copies kept updates. After that, the old holder does not need the workers' memory.
+3. The handover contains the reply codec's residual of the last mean. It does not contain which replies workers have
    (reply_codec.py).
-4. A parked pull goes without its update, which was taken: as far as a model asks how significant it is, it is not.
-5. The step that a worker is in the middle of is not measured: the clocks of two servers are two clocks.
+4. A parked pull travels without its update, which was already taken. A model that asks for its significance gets 0.
+5. The step that a worker is currently in is not measured, because the clocks of two servers differ.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from syncline.spec import write
 
 
 def in_force(terms: ShardTerms) -> str:
-    """The sync model and the release as a text, to see whether two servers have the same."""
+    """The sync model and the release as text, to compare those of two servers."""
     return f"{write(terms.model)} {terms.release}"
 
 
 def pack(bucket: HeldBucket, piece: Bucket, terms: ShardTerms) -> tuple[Handover, Payload]:
-    """All that is known of this piece of the bucket."""
+    """The handover of this piece of the bucket."""
     where = terms.within(bucket.name, piece)
     known, kept = bucket.known(), bucket.known().kept.everything()
     residual = {} if bucket.teller is None else bucket.teller.residual
@@ -69,19 +70,19 @@ def pack(bucket: HeldBucket, piece: Bucket, terms: ShardTerms) -> tuple[Handover
         tuple(LastUpdate(worker, each.incarnation, each.read) for worker, each in last),
         tuple(residual),
     )
-    return message, _joined(arrays)
+    return message, _concatenated(arrays)
 
 
 def _cut(bucket: HeldBucket, payload: Payload, piece: Bucket, where: slice) -> Payload:
-    """A kept update: as it is, or a piece of its values, since what a codec has written cannot be cut."""
+    """A kept update, cut to this piece. To cut it, it is decoded first, since encoded bytes cannot be cut."""
     if piece == bucket.name:
         return payload
     return decoded(bucket.codec, payload, np.empty_like(bucket.params))[where]
 
 
 def unpack(message: Handover, payload: Payload, terms: ShardTerms) -> HeldBucket:
-    """The bucket as its new holder has it, before anything is judged there."""
-    arrays = iter(parted(payload, message.arrays))
+    """The bucket at its new holder, before the new holder checks any request."""
+    arrays = iter(split_arrays(payload, message.arrays))
     bucket = HeldBucket(message.bucket, next(arrays), terms)
     for name in message.memory:
         bucket.optimised.remember(name, next(arrays))
@@ -94,7 +95,7 @@ def unpack(message: Handover, payload: Payload, terms: ShardTerms) -> HeldBucket
 
 
 def _known(message: Handover, updates: Iterator[Payload], terms: ShardTerms) -> BucketState:
-    """What the last holder knew; `updates`: kept and last ones, the bucket's own from here on."""
+    """The state of the previous holder. `updates`: the kept and last updates, which the bucket owns from now on."""
     kept, last, lot, paces = KeptUpdates(), LastUpdates(), ParkedPulls(), Paces()
     for each in message.kept:
         update = WaitingUpdate(None if each.empty else next(updates), each.lr, each.read, owned=True)
@@ -115,7 +116,7 @@ def _known(message: Handover, updates: Iterator[Payload], terms: ShardTerms) -> 
     return BucketState(*counts, pushed, seen, late, pulled, kept, last, lot, paces)
 
 
-def _joined(arrays: Iterable[Payload]) -> Payload:
+def _concatenated(arrays: Iterable[Payload]) -> Payload:
     parts = []
     for array in arrays:
         flat = np.ascontiguousarray(array).view(np.uint8)
@@ -123,8 +124,8 @@ def _joined(arrays: Iterable[Payload]) -> Payload:
     return np.concatenate(parts)
 
 
-def parted(payload: Payload, arrays: Sequence[tuple[str, int]]) -> list[Payload]:
-    """Copies of the arrays: what came in is not ours to keep."""
+def split_arrays(payload: Payload, arrays: Sequence[tuple[str, int]]) -> list[Payload]:
+    """The arrays in a payload, as copies, because the node does not own the payload."""
     found, start = [], 0
     for kind, count in arrays:
         stop = start + count * np.dtype(kind).itemsize

@@ -1,6 +1,6 @@
-"""Updates that are not applied yet, or may be applied again.
+"""Updates that are not applied yet, or that may be applied again.
 
-Those that wait for the close of their round stay encoded, and stay the worker's memory as long as may be.
+An update that waits for the close of its round stays encoded. It stays in the worker's memory as long as possible.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class WaitingUpdate(msgspec.Struct, eq=False, gc=False):
     owned: bool = False
 
     def own(self) -> None:
-        """Copy the update: from now on its worker may write the memory again."""
+        """Copy the update, so that its worker may write to its memory again."""
         if self.payload is not None and not self.owned:
             self.payload, self.owned = self.payload.copy(), True
 
 
 class KeptUpdates:
-    """By round, and within a round by worker."""
+    """The updates that wait for the close of their round, by round and by worker."""
 
     __slots__ = ("by_round",)
 
@@ -42,33 +42,33 @@ class KeptUpdates:
         there[who] = update
 
     def own(self, i: int, who: Who) -> None:
-        """The push of this update is about to be answered."""
+        """Copy this update, because its push is about to be answered."""
         there = self.by_round.get(i)
         if there is not None and who in there:
             there[who].own()
 
     def own_all(self, worker: int) -> None:
-        """This worker is gone, and its memory with it."""
+        """Copy all updates of this worker, because it was removed and its memory is no longer valid."""
         for each in self.by_round.values():
             for who, kept in each.items():
                 if who[0] == worker:
                     kept.own()
 
     def everything(self) -> list[tuple[int, Who, WaitingUpdate]]:
-        """(round, who, update) of all that is kept."""
+        """(round, who, update) for each kept update."""
         return [(i, who, kept) for i, there in self.by_round.items() for who, kept in there.items()]
 
     def rounds(self) -> list[int]:
         return sorted(self.by_round)
 
     def take(self, i: int) -> list[WaitingUpdate]:
-        """Take out a round, in worker order."""
+        """Remove and return the updates of a round, in worker order."""
         kept = self.by_round.pop(i, None)
         return [kept[who] for who in sorted(kept)] if kept else []
 
 
 class Last(msgspec.Struct, gc=False):
-    """A worker's last update of a bucket, in memory of the shard's own."""
+    """A worker's last update of a bucket, in the shard's own memory."""
 
     incarnation: int
     payload: Payload
@@ -76,7 +76,7 @@ class Last(msgspec.Struct, gc=False):
 
 
 class LastUpdates:
-    """By worker: what is applied again where a gate skips an update (`on_skip=reapply`)."""
+    """The last update of each worker, applied again where a gate skips an update (`on_skip=reapply`)."""
 
     __slots__ = ("_of",)
 
@@ -84,7 +84,7 @@ class LastUpdates:
         self._of: dict[int, Last] = {}
 
     def keep(self, who: Who, payload: Payload, read: int, anew: bool) -> Payload:
-        """Copy an update; the copy. `anew`: not into the memory of the one before, which somebody may still read."""
+        """Copy an update and return the copy. `anew`: do not reuse the previous copy, which may still be in use."""
         last = self._of.get(who[0])
         if anew or last is None or last.payload.shape != payload.shape or last.payload.dtype != payload.dtype:
             self._of[who[0]] = last = Last(who[1], payload.copy(), read)
@@ -94,7 +94,7 @@ class LastUpdates:
         return last.payload
 
     def of(self, who: Who) -> Last | None:
-        """None: this incarnation has sent none."""
+        """The last update; None if this incarnation has sent none."""
         last = self._of.get(who[0])
         return last if last is not None and last.incarnation == who[1] else None
 

@@ -1,6 +1,6 @@
 """The meter of the server strategy.
 
-A pull is delayed if its shard does not answer it at once; a worker waits while any of its pulls is parked.
+A pull is delayed if its shard does not answer it at once. A worker waits while any of its pulls is parked.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _Pull = tuple[int, int, Bucket]
 
 @dataclass(slots=True)
 class _Waiting:
-    """The parked pulls of one worker: how many, and since when there is one."""
+    """The parked pulls of one worker: how many there are, and since when there is at least one."""
 
     count: int = 0
     since: float = 0.0
 
 
 class PullMeter(Meter):
-    """Delayed pulls, and the time in which workers wait for them."""
+    """Counts delayed pulls and sums the seconds that workers wait for them."""
 
     observes = "server"
 
@@ -36,10 +36,10 @@ class PullMeter(Meter):
         self._last_delayed: dict[tuple[int, int], tuple[int, int]] = {}
         self._waiting: dict[tuple[int, int], _Waiting] = {}
         self._cut = False
-        """A bucket has moved, so that a pull may be answered piece by piece."""
+        """Whether a bucket has moved, so that a pull may be answered piece by piece."""
 
     def handled(self, me: NodeId, event: Event, effects: Iterable[Effect], now: float) -> None:
-        """Note which pulls a shard has parked and released by handling this event."""
+        """Record which pulls the shard parked and answered when it handled this event."""
         asked: Push | Pull | None = None
         asker, parked = -1, self._parked
         if type(event) is Received:
@@ -60,7 +60,7 @@ class PullMeter(Meter):
             self._park(me.number, asker, asked, now)
 
     def close(self, now: float) -> None:
-        """The run is over: who still waits has waited until now."""
+        """End the run: count the time until `now` for workers that still wait."""
         for (worker, _), waiting in self._waiting.items():
             if waiting.count and now > waiting.since:
                 self.waited(worker, waiting.since, now)
@@ -69,7 +69,7 @@ class PullMeter(Meter):
 
     def _park(self, server: int, worker: int, asked: Push | Pull, now: float) -> None:
         if type(asked) is Push and asked.wants is Wants.NOTHING:
-            return  # the last words of a worker that leaves are no pull
+            return  # a worker that leaves does not wait for this answer
         incarnation = asked.incarnation
         key = (worker, incarnation, asked.bucket)
         if key in self._parked or (self._cut and self._parked_whole(key) is not None):
@@ -96,7 +96,7 @@ class PullMeter(Meter):
                 self.waited(key[0], waiting.since, now)
 
     def _parked_whole(self, key: _Pull) -> _Pull | None:
-        """The parked pull that this one is a piece of."""
+        """The parked pull whose bucket contains this one's; None if there is none."""
         worker, incarnation, piece = key
         for other in self._parked:
             whole = other[2]
@@ -105,7 +105,7 @@ class PullMeter(Meter):
         return None
 
     def _take_piece(self, key: _Pull) -> _Waiting | None:
-        """Park what is left of a pull by itself, if a piece of it is answered."""
+        """Remove an answered piece from its parked pull and keep the rest parked."""
         other = self._parked_whole(key)
         if other is None:
             return None

@@ -1,4 +1,4 @@
-"""How fast each worker steps, a step being the time from an answer to the next push."""
+"""The pace of each worker: the duration of its steps. A step lasts from an answer to the next push."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Container, Iterable
 
 STEPS = 8
-"""Over how many of its last steps a worker's pace is measured."""
+"""The number of last steps that a worker's pace is averaged over."""
 
 
 class Paces:
-    """The last steps of each worker, for models that adapt their bound."""
+    """The durations of each worker's last steps in seconds, for models that adapt their bound."""
 
     __slots__ = ("_answered_at", "_steps")
 
@@ -19,7 +19,7 @@ class Paces:
         self._steps: dict[int, deque[float]] = {}
 
     def answered(self, worker: int, now: float) -> None:
-        """The first answer counts: one that is repeated does not shorten the step."""
+        """Begin a step. A repeated answer does not begin it again."""
         self._answered_at.setdefault(worker, now)
 
     def pushed(self, worker: int, now: float) -> None:
@@ -32,13 +32,13 @@ class Paces:
         self._steps.pop(worker, None)
 
     def steps(self) -> dict[int, deque[float]]:
-        """The last steps of each worker; what it is in the middle of is not among them."""
+        """The last complete steps of each worker."""
         return self._steps
 
     def recall(self, worker: int, steps: Iterable[float]) -> None:
-        """Go on from steps that were measured elsewhere."""
+        """Continue from steps that another server measured."""
         self._steps[worker] = deque(steps, maxlen=STEPS)
 
     def means(self, members: Container[int]) -> list[float]:
-        """The mean seconds of a step, for each of these workers that has made one."""
+        """The mean step duration in seconds of each of these workers that has completed a step."""
         return [sum(steps) / len(steps) for worker, steps in self._steps.items() if worker in members]

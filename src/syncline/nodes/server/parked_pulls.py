@@ -1,4 +1,4 @@
-"""The parking lot of a bucket: pulls that are not answered yet, each under the round whose close releases it."""
+"""The parked pulls of a bucket. Each is parked under a round and is answered when that round closes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from syncline.messages import NodeId, Pull, Push
 
 
 class ParkedRequest(Protocol):
-    """A push or pull as it came in (`Received`); the payload stays the worker's memory until it is answered."""
+    """A push or pull as it arrived (`Received`); its payload is in the worker's memory until it is answered."""
 
     @property
     def source(self) -> NodeId: ...
@@ -22,7 +22,7 @@ class ParkedRequest(Protocol):
 
 
 class ParkedPulls:
-    """At most one pull per worker: it sends no other before this one is answered."""
+    """At most one pull per worker: a worker sends no other pull of the bucket before this one is answered."""
 
     __slots__ = ("_of", "_under")
 
@@ -42,7 +42,7 @@ class ParkedPulls:
         return parked is not None and parked.message.progress == progress
 
     def release(self, closed: int) -> list[ParkedRequest]:
-        """Take out what is parked under the round that has closed, in order of arrival."""
+        """Remove and return the pulls that are parked under the closed round, in order of arrival."""
         of, released = self._of, []
         for each in self._under.pop(closed, ()):
             worker = each.source.number
@@ -52,11 +52,11 @@ class ParkedPulls:
         return released
 
     def withdraw(self, worker: int) -> ParkedRequest | None:
-        """Take out the pull of a worker that is gone."""
+        """Remove and return the pull of a worker that is not a member any more."""
         return self._of.pop(worker, None)
 
     def everything(self) -> list[tuple[int, ParkedRequest]]:
-        """(the round it is parked under, the pull) of each, those of a round in order of arrival."""
+        """(round it is parked under, pull) for each pull; within a round in order of arrival."""
         return [
             (under, each)
             for under, parked in self._under.items()
@@ -65,7 +65,7 @@ class ParkedPulls:
         ]
 
     def empty(self) -> list[ParkedRequest]:
-        """Take out everything, in worker order."""
+        """Remove and return all pulls, in worker order."""
         everything = [self._of[worker] for worker in sorted(self._of)]
         self._of.clear()
         self._under.clear()

@@ -1,14 +1,15 @@
-"""Parameters as changes: a shard sends what has changed since what a worker is known to hold.
+"""Replies as changes: a shard sends the difference between the parameters and the values that a worker has.
 
-1. Replies to one worker about one bucket are numbered. A push says which of them the worker holds; if that is not the
-   last one that was sent, or there was none, the parameters go whole.
-2. What was lost in writing a change is part of the next one, since that is counted from what the worker really has:
-   both sides add the same bytes to the same values.
-3. Workers that hold the same get the same: a change between two versions is written once for all of them.
-4. In mode `gradients` a reply is the mean of one round, the same for all; what was lost of it is added to the next,
-   also if the bucket moves in between.
-5. A bucket that has moved here, or was cut, starts anew: what workers hold is not known, so the parameters go whole
-   once. Its numbers start above those that workers have from elsewhere.
+1. The shard numbers its replies to one worker about one bucket. A push carries the number of the last reply that the
+   worker has. If that is not the last reply that the shard sent, or if there was none, the shard sends the complete
+   parameters.
+2. The next change includes what a lossy codec left out of this one, because the shard computes it from the values that
+   the worker really has: both sides add the same decoded bytes to the same values.
+3. Workers that have the same values get the same reply: the shard encodes a change between two versions once for all.
+4. In mode `gradients` a reply is the mean of one round, the same for all workers. The shard adds what the codec left
+   out of it to the next mean, even if the bucket moves in between.
+5. After a bucket has moved here or was cut, the shard does not know the workers' values. It sends the complete
+   parameters once. Its reply numbers start above those that the workers have from the previous holder.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from syncline.nodes.server.update_writer import bucket_codec, is_plain
 
 
 class _Known(NamedTuple):
-    """What a worker holds if it has the reply with this number."""
+    """The values that a worker has if its last reply has this number."""
 
     incarnation: int
     serial: int
@@ -34,10 +35,10 @@ class _Known(NamedTuple):
 
 
 class ReplyWriter:
-    """One bucket's replies, on its server."""
+    """Writes the replies of one bucket, on its server."""
 
     def __init__(self, codec: Codec, bucket: Bucket, draw: Draw, keeps: bool) -> None:
-        """`keeps`: what is sent are parameters; else the mean of a round."""
+        """`keeps`: replies are parameters; otherwise they are the mean of a round."""
         self._codec = codec
         self._bucket = bucket
         self._draw = draw
@@ -47,16 +48,19 @@ class ReplyWriter:
         self._version = -1
         self._whole: Values | None = None
         self._changes: dict[int, tuple[Values, Payload, Values]] = {}
-        """To the present version, by what is held (which is kept alive): what is sent, and what is held then."""
+        """Changes to the current version, by the id of the worker's values.
+
+        Each entry has those values (so that the id stays valid), the payload to send, and the worker's values after it.
+        """
 
     def all_hold(self, members: Iterable[Member], params: Values) -> None:
-        """These workers hold the parameters as they are, without a message."""
+        """Record that these workers already have the current parameters, without a message."""
         values = params.copy()
         self._known = {member.worker: _Known(member.incarnation, 0, values) for member in members}
 
     @property
     def residual(self) -> Memory:
-        """What was lost of the last mean and is to be part of the next: all that must move along with the bucket."""
+        """What the codec left out of the last mean; it must move with the bucket. Empty if replies are parameters."""
         return {} if self._keeps else self._memory
 
     def forget(self, worker: int) -> None:
@@ -65,7 +69,10 @@ class ReplyWriter:
     def tell(
         self, worker: int, incarnation: int, holds: int | None, params: Values, version: int
     ) -> tuple[Payload, int]:
-        """What this worker is sent, and the number of the reply; `holds`: of the one it has; None: it wants all."""
+        """The payload for this worker and the number of the reply.
+
+        `holds`: the number of the last reply that the worker has; None: it asks for the complete parameters.
+        """
         if version != self._version:
             self._version, self._whole = version, None
             self._changes.clear()
@@ -111,16 +118,16 @@ class ReplyWriter:
 
 
 def teller(codec: Codec | None, layout: Layout | None, bucket: Bucket, draw: Draw, keeps: bool) -> ReplyWriter | None:
-    """Of this bucket; None if its parameters go whole."""
+    """The reply writer of this bucket; None if the server sends its parameters complete."""
     chosen = None if codec is None else bucket_codec(codec, layout, bucket)
     return None if chosen is None or is_plain(chosen) else ReplyWriter(chosen, bucket, draw, keeps)
 
 
 class ReplyReader:
-    """All replies to one worker."""
+    """Reads all replies to one worker."""
 
     def __init__(self, codec: Codec, layout: Layout, keeps: bool, first: Mapping[Bucket, Values]) -> None:
-        """`first`: what it holds before the first reply, if that came without a message."""
+        """`first`: the values that the worker has before the first reply, if it got them without a message."""
         self._codec = codec
         self._layout = layout
         self._keeps = keeps
@@ -129,18 +136,18 @@ class ReplyReader:
         self._codecs: dict[Bucket, Codec] = {}
 
     def codec_of(self, bucket: Bucket) -> Codec:
-        """What writes the replies about this bucket."""
+        """The codec that encodes the replies about this bucket."""
         found = self._codecs.get(bucket)
         if found is None:
             found = self._codecs[bucket] = bucket_codec(self._codec, self._layout, bucket)
         return found
 
     def holds(self, bucket: Bucket) -> int:
-        """The number of the last reply about this bucket."""
+        """The number of the last reply about this bucket; 0 if there was none."""
         return self._serials.get(bucket, 0)
 
     def hear(self, answer: Params, payload: Payload) -> Values:
-        """The parameters, or the round's mean, that this reply brings."""
+        """The parameters, or the mean of the round, from this reply."""
         bucket = answer.bucket
         self._serials[bucket] = answer.serial
         if payload.dtype != np.uint8:

@@ -1,4 +1,4 @@
-"""The parameters of a bucket and what their rule remembers: updates are summed, divided and applied, block by block."""
+"""Applies updates to the parameters of a bucket: sums them, divides the sum and applies the rule, block by block."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from syncline.nodes.server.shard_terms import BLOCK, WHOLE, ShardTerms
 from syncline.nodes.server.update_writer import decoded
 from syncline.rules import Memory
 
-_add, _divide, _sum = np.add, np.divide, np.add.reduce  # a name in numpy is slow to look up
+_add, _divide, _sum = np.add, np.divide, np.add.reduce  # attributes of numpy are slow to look up
 
 
 class Block(NamedTuple):
-    """What is worked on at a time."""
+    """A piece of the bucket that the rule is applied to at once."""
 
     where: slice
-    """Of the bucket's arrays."""
+    """The block's place in the bucket's arrays."""
     params: Values
     memory: Memory
     out: Values
-    """Where its updates are summed."""
+    """The array for the sum of the updates."""
     work: Values
-    """What the rule works in."""
+    """Scratch memory for the rule."""
 
 
 class RuleApplication:
-    """Parameters, memory, and the mean that the rule reports."""
+    """The parameters of a bucket, the rule's memory, and the mean of the statistic that the rule reports."""
 
     __slots__ = ("_blocks", "_codec", "_scratch", "_single", "_terms", "mean", "memory", "params")
 
@@ -37,7 +37,7 @@ class RuleApplication:
         self.params = params
         self.memory = terms.rule.start(params)
         self.mean = 0.0
-        """Of what the rule reports, if a gate asks for it."""
+        """The mean of the statistic that the rule reports, if a gate needs it."""
         self._codec = codec
         self._terms = terms
         self._scratch = np.empty_like(params)
@@ -52,22 +52,22 @@ class RuleApplication:
         return Block(where, self.params[where], memory, self._scratch[:size], self._terms.work[:size])
 
     def decoded(self, payload: Payload) -> Values:
-        """The values of an update, to be read at once."""
+        """The values of an update, valid until the next call."""
         return decoded(self._codec, payload, self._scratch)
 
     def remember(self, name: str, values: Values) -> None:
-        """Go on with what the rule remembered elsewhere by this name."""
+        """Restore the array of this name in the rule's memory."""
         self.memory[name][:] = values
         self.measure()
 
     def measure(self) -> None:
-        """Take the mean that the rule reports from its memory, as every update does in passing."""
+        """Compute the mean of the reported statistic from the rule's memory. `apply` does so after every update."""
         name = self._terms.reports
         if name:
             self.mean = sum(float(_sum(each.memory[name])) for each in self._blocks) / self.params.size
 
     def apply(self, updates: list[Payload], share: Values, staleness: int, lr: float | None) -> None:
-        """Sum the updates, divide, and apply the rule once."""
+        """Sum the updates, divide the sum by `share`, and apply the rule once."""
         terms, total = self._terms, 0.0
         whole = None if terms.plain else self._summed_whole(updates, share)
         if whole is self.params:
@@ -88,7 +88,7 @@ class RuleApplication:
             self.mean = total / self.params.size
 
     def _summed(self, block: Block, updates: list[Payload], share: Values) -> Values:
-        """The updates of one block, which are the values themselves."""
+        """The combined updates of one block, where payloads are the plain values."""
         out = block.out if self._terms.keeps else block.params
         update: Values = updates[0]
         for payload in updates[1:]:
@@ -96,7 +96,7 @@ class RuleApplication:
         return update if share is WHOLE else _divide(update, share, out)
 
     def _summed_whole(self, updates: list[Payload], share: Values) -> Values:
-        """The updates of the bucket, as a codec has written them: no piece of one can be read by itself."""
+        """The combined updates of the whole bucket, where they are encoded: a piece of a payload cannot be decoded."""
         out = self._scratch if self._terms.keeps else self.params
         update = decoded(self._codec, updates[0], out)
         if len(updates) > 1:

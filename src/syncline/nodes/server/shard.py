@@ -1,17 +1,20 @@
-"""The shard: the buckets of one server, behind one door.
+"""The shard: all buckets of one server. It checks every request before it passes it to the bucket.
 
-1. A message with a newer view than the shard's waits for that view; an older one is judged by the shard's own.
-2. A push or pull from a non-member (unknown, removed, or of another incarnation) is answered `Gone`; if its bucket is
-   held elsewhere, that names none.
-3. One for a bucket that is held elsewhere, or is cut, is answered `Moved`; one for a bucket that is to come waits.
-4. The rest is the bucket's law (bucket.py). Each bucket synchronises by itself.
-5. A new view: those who are gone are removed, what is held elsewhere from now on is handed over, then the push
-   conditions are evaluated again at once.
-6. A view with a joiner whose first iteration is not named: once all that the shard is to hold is there, it reports its
-   largest V, and closes no later round until a view names it.
-7. A bucket that was handed over is judged by the members and the model that are in force here: who is gone is answered
-   `Gone`, another model is a change of model. Then what has waited for it is judged.
-8. Once all is there that a view with another placement gives to it, the shard tells the coordinator that it is settled.
+1. A message with a newer view than the shard's waits for that view. A message with an older view is checked by the
+   shard's own view.
+2. The shard answers a push or pull from a non-member (unknown, removed, or of another incarnation) with `Gone`. If
+   another server holds its bucket, that `Gone` names no bucket.
+3. The shard answers a request for a bucket that another server holds, or that was cut, with `Moved`. A request for a
+   bucket that another server will hand over to this one waits for the handover.
+4. All other requests follow the bucket's rules (bucket.py). Each bucket is synchronised by itself.
+5. On a new view the shard removes the members that are gone, hands over the buckets that other servers hold from now
+   on, and then evaluates the push conditions again.
+6. A view can have a joiner without a first iteration. Once the shard holds all its buckets, it reports its largest V,
+   and closes no round after that until a view sets the joiner's first iteration.
+7. When a bucket is handed over to the shard, the members and the model in force here apply to it. The shard answers
+   parked pulls of non-members with `Gone`, and treats a different model as a change of model. Then it handles the
+   requests that waited for the bucket.
+8. Once the shard holds all buckets that a view with a new placement gives it, it sends `Settled` to the coordinator.
 """
 
 from __future__ import annotations
@@ -42,17 +45,17 @@ from syncline.messages import (
 from syncline.nodes.bucket_map import bucket_map_of
 from syncline.nodes.protocol import Counts
 from syncline.nodes.server.bucket import HeldBucket
-from syncline.nodes.server.handover import in_force, pack, parted, unpack
+from syncline.nodes.server.handover import in_force, pack, split_arrays, unpack
 from syncline.nodes.server.shard_terms import ShardTerms
 from syncline.nodes.server.update_writer import bucket_codec, check_written
 
-_NOTHING, _TAKEN = Skipped.NOTHING, Wants.TAKEN  # a member of an enum is slow to look up
+_NOTHING, _TAKEN = Skipped.NOTHING, Wants.TAKEN  # enum members are slow to look up
 
 
 class Tally:
-    """Updates taken and dropped, each counted once per (worker, iteration); dropped, if it was in any bucket.
+    """Counts updates that were taken and dropped, each once per (worker, iteration).
 
-    Updates and fetches that a gate has skipped are counted bucket by bucket.
+    An update counts as dropped if any bucket dropped it. Updates and fetches that a gate skips are counted per bucket.
     """
 
     def __init__(self) -> None:
@@ -82,21 +85,21 @@ class Tally:
 
 
 def _of_one_update(last: Push | None, push: Push) -> bool:
-    """Are these of the same incarnation and iteration of a worker?"""
+    """Whether two pushes of a worker have the same incarnation and iteration."""
     return last is not None and (last.incarnation, last.progress) == (push.incarnation, push.progress)
 
 
 class Shard:
-    """One server's part of the model; a node."""
+    """The node of one server: it holds a part of the model."""
 
     def __init__(self, number: int, pieces: Mapping[Bucket, Values], terms: ShardTerms, view: View) -> None:
-        """`pieces` are written in place; `terms` is this shard's own."""
+        """`pieces`: the first parameters, which the shard updates in place. `terms`: not shared with other shards."""
         self.number = number
         self.terms = terms
         self.tally = Tally()
         self._deferred: list[Received] = []
         self._due: dict[Bucket, list[Received]] = {}
-        """What is to come from other servers, and the requests that wait for it."""
+        """The buckets that other servers will hand over, each with the requests that wait for it."""
         self._settled = True
         self._set_members(view)
         self._holders = view.holders
@@ -124,7 +127,7 @@ class Shard:
         return Change(self.terms.model, self.terms.release)
 
     def all_hold(self, members: Iterable[Member]) -> None:
-        """These workers hold the first parameters without a message."""
+        """Record that these workers have the first parameters without a message."""
         for bucket in self.buckets.values():
             if bucket.teller is not None:
                 bucket.teller.all_hold(members, bucket.params)
@@ -141,13 +144,13 @@ class Shard:
                 self._take_over(event, message, now, out)
                 self._settle(out)
             else:
-                raise PeerError(f"server {self.number} got {message} from {event.source}")
+                raise PeerError(f"server {self.number} does not accept this message from {event.source}: {message}")
         elif type(event) is Change:
             self.terms.change(event.model, event.release)
             for bucket in self.buckets.values():
                 bucket.model_changed(now, out)
         else:
-            raise PeerError(f"server {self.number} cannot handle {event}")
+            raise PeerError(f"server {self.number} does not accept this event: {event}")
         return out
 
     def _request(self, event: Received, message: Push | Pull, now: float, out: list[Effect]) -> None:
@@ -176,7 +179,10 @@ class Shard:
                 self.tally.skip(message)
 
     def _gone(self, message: Push | Pull) -> Gone:
-        """Whoever does not hold a bucket cannot answer for it: its new holder may still read the update."""
+        """The answer to a non-member. It names the bucket only if this shard holds it or will hold it.
+
+        Otherwise the new holder may still be reading the update, so the worker must not take it as answered.
+        """
         if message.bucket in self.buckets or message.bucket in self._due:
             return Gone(self.terms.view, message.incarnation, message.progress, message.bucket)
         return Gone(self.terms.view, message.incarnation)
@@ -214,7 +220,7 @@ class Shard:
         self._settle(out)
 
     def _judge(self, event: Received, now: float, out: list[Effect]) -> None:
-        """A request that has waited: what is wrong with it is its sender's fault."""
+        """Handle a request that has waited; an error closes the connection to its sender."""
         try:
             self._request(event, event.message, now, out)  # type: ignore[arg-type]
         except PeerError as error:
@@ -234,7 +240,7 @@ class Shard:
     # Moves.
 
     def _hand_over(self, view: View, out: list[Effect]) -> None:
-        """Send away what others hold from now on, and cut what they hold a part of."""
+        """Send the buckets that other servers hold from now on, and cut those of which they hold a part."""
         self._holders, self._settled = view.holders, False
         cut, me = bucket_map_of(view.holders), server_id(self.number)
         for name in [name for name in self.buckets if cut.holder.get(name) != me]:
@@ -253,7 +259,7 @@ class Shard:
             self._deferred.append(event)
             return
         if message.bucket not in self._due or event.payload is None:
-            raise PeerError(f"server {self.number} got {message.bucket} from {event.source}, which it does not await")
+            raise PeerError(f"{event.source} handed over {message.bucket}, which server {self.number} does not expect")
         if self.terms.checks:
             self._check_arrays(message, event.payload)
         bucket = self.buckets[message.bucket] = unpack(message, event.payload, self.terms)
@@ -272,9 +278,9 @@ class Shard:
             self._heed_joiners(out)
 
     def _check_arrays(self, message: Handover, payload: Payload) -> None:
-        """Raise PeerError unless what codecs have written in a handover is what they write."""
+        """Raise PeerError if a handover contains bytes that the bucket's codec cannot have written."""
         codec = bucket_codec(self.terms.codec, self.terms.layout, message.bucket)
-        for array in parted(payload, message.arrays):
+        for array in split_arrays(payload, message.arrays):
             if array.dtype == np.uint8:
                 check_written(codec, array, message.bucket.size)
 

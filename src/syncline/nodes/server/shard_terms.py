@@ -1,4 +1,4 @@
-"""What the buckets of one shard have in common: the parts in force, and who lives."""
+"""The state that all buckets of one shard share: the parts in force and the live members."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from syncline.rules import Rule, reported
 from syncline.sync import Adaptive, Release, SyncModel, applies_at_close
 
 WHOLE = np.array(1, np.float32)
-"""Not divided."""
+"""The divisor of updates that are not divided."""
 
 BLOCK = 1 << 15
-"""Values that are worked on at a time: what a rule reads and writes of them stays in a core's cache."""
+"""The number of values in a block. The arrays that a rule reads and writes for one block fit in a core's cache."""
 
 
 @dataclass(slots=True)
 class ShardTerms:
-    """Shared by reference, changed by the shard alone."""
+    """Shared by reference with the buckets; only the shard changes it."""
 
     model: SyncModel
     rule: Rule
@@ -34,51 +34,51 @@ class ShardTerms:
     release: Release = Release.LAZY
     view: int = 0
     members: dict[int, Member] = field(default_factory=dict)
-    """The live members whose first iteration is named, by worker number."""
+    """The live members that have a first iteration, by worker number."""
     present: frozenset[Who] = frozenset()
     """The same members, as (worker, incarnation)."""
     last_first: int = 0
-    """The first iteration in which all of them take part."""
+    """The first iteration in which all of these members take part."""
     share: Values = field(default_factory=lambda: WHOLE)
-    """By how much an update is divided on arrival: a change by the number of those members, a gradient not at all."""
+    """The divisor of an update applied on arrival: the number of these members for a change, 1 for a gradient."""
     within: Within = within
-    """Where a piece of a bucket lies in its arrays."""
+    """Gives the place of a piece in the arrays of its bucket."""
     layout: Layout | None = None
-    """Of the model, for codecs that choose by table."""
+    """The layout of the model, for codecs that choose by table."""
     reply: Codec | None = None
-    """How parameters are written, as changes; None: whole."""
+    """The codec for replies, which are then sent as changes; None: the parameters are sent complete."""
     limit: float = inf
-    """No round later than this one closes, for the sake of a joiner whose first iteration is not yet named."""
+    """No round after this one closes, while a joiner has no first iteration."""
 
     adaptive: Adaptive | None = None
-    """The model, if it adapts its bound."""
+    """The model, if it adapts its bound; otherwise None."""
 
     work: Values = field(default_factory=lambda: np.empty(BLOCK, np.float32))
-    """What the rule works in: a block at a time, so one is enough."""
+    """Scratch memory for the rule. All blocks share it, because the rule is applied to one block at a time."""
 
     keeps: bool = True
-    """The rule's: what it writes are parameters."""
+    """Whether the rule's output is parameters (not the mean of a round)."""
 
     plain: bool = False
-    """The codec's payloads are the values themselves, so that a piece of one is the payload of a piece."""
+    """Whether the codec's payloads are the plain values, so that a slice of a payload is the payload of that piece."""
 
     gate: Gate = Always()
-    """The workers' own: what it needs of a shard."""
+    """The workers' gate, because some gates need the shard's help."""
 
     reports: str = ""
-    """Of which array of the rule's memory the mean goes along with answers; nothing: none."""
+    """The array in the rule's memory whose mean is sent with every answer; empty: none."""
 
     gated: bool = False
-    """There is a gate, so that what it skips is counted."""
+    """Whether there is a gate, so that skipped updates and fetches are counted."""
 
     reapplies: bool = False
-    """The gate has the last update applied again where it skips one."""
+    """Whether a worker's last update is applied again where the gate skips one."""
 
     at_close: bool = False
-    """The model keeps a round's updates and applies them together."""
+    """Whether the model keeps the updates of a round and applies them together when it closes."""
 
     checks: bool = False
-    """Updates come from other processes: what a codec has written is checked before it is read."""
+    """Whether to check encoded updates before decoding them, because they come from other processes."""
 
     def __post_init__(self) -> None:
         self.keeps = self.rule.keeps
@@ -89,7 +89,7 @@ class ShardTerms:
         self.change(self.model, self.release)
 
     def adopt(self, view: View) -> None:
-        """Put another membership in force."""
+        """Take over the members of a new view."""
         self.view = view.view
         self.members = {member.worker: member for member in view.members if member.first is not None}
         self.present = frozenset((member.worker, member.incarnation) for member in self.members.values())
@@ -97,7 +97,7 @@ class ShardTerms:
         self.share = WHOLE if self.rule.of_gradients else np.array(len(self.members), np.float32)
 
     def change(self, model: SyncModel, release: Release | None) -> None:
-        """Put another model in force, and another release unless it is None."""
+        """Change the sync model, and the release unless it is None."""
         self.model = model
         self.release = release or self.release
         self.adaptive = model if isinstance(model, Adaptive) else None

@@ -1,24 +1,27 @@
-"""The worker of the server strategy: one message up and one down, bucket by bucket.
+"""The worker of the server strategy. For each bucket and iteration it sends one push and receives one answer.
 
-1. A finished bucket leaves at once: gate, codec, `Push`. A gate skips bytes, never permission: a skipped push goes
-   empty and its update is added to the next one, or the last one is applied again (worker_gate.py); a skipped fetch
-   asks for `Taken`.
-2. One answer per push is delivered; repeats, and answers to an earlier incarnation, are not.
-3. When every bucket is answered the iteration is whole. The next is i + 1; if a bucket was too late, it is the least V
-   that the buckets reported, but at least i + 1.
-4. A joiner asks the coordinator, waits for the view that names its first iteration f, and starts by pulling f - 1.
-5. A worker leaves only after all its pushes are answered. If it is asked to in the middle of an update, or holds
-   something back, the buckets that it has not pushed yet go with what was held back of them, or empty: nothing is lost,
-   and nobody waits for them.
-6. A worker that learns that it is no member any more fails, and sends nothing further.
-7. With `patience`, an unanswered push is sent again; its shard takes it once.
-8. A view with another placement: from then on everything is named as that view cuts it. A push or pull that is under
-   way stands for each piece of its bucket that is not answered: whoever holds a piece answers for it, the old holder
-   for all of them, or it says `Moved`, and what is not answered is sent on, piece by piece.
-9. The application may go on in buckets of an earlier view: an update of one is an update of each of its pieces.
-10. A server may answer for a bucket that it holds, or held in a view in which it was asked or after it. An answer with
-   a newer view waits for that view. Anything else breaks the protocol.
-11. Where an answer will bring no parameters (a skipped fetch), the application's own change is added to what it holds.
+1. The worker sends a finished bucket at once: gate, codec, `Push`. A gate saves bytes; the push itself is always sent.
+   The push of a skipped update is empty. The worker adds the update to the next one, or the server applies the last one
+   again (worker_gate.py). For a skipped fetch the push asks for `Taken`.
+2. The worker delivers one answer per push. It ignores repeated answers and answers to an earlier incarnation.
+3. When every bucket is answered, iteration i is complete. The next iteration is i + 1. If a bucket was too late, it is
+   the smallest V that the buckets reported, but at least i + 1.
+4. A joiner sends a request to the coordinator, waits for the view that sets its first iteration f, and starts by
+   pulling f - 1.
+5. A worker leaves only after all its pushes are answered. If it has pushed only some buckets of the iteration, or holds
+   updates back, it first pushes the remaining buckets, with what it held back or empty. So no update is lost, and no
+   other worker waits for these pushes.
+6. A worker that learns that it is not a member any more fails and sends nothing more.
+7. With `patience`, the worker sends an unanswered push again. The shard takes it only once.
+8. After a view with a new placement, the worker names all buckets as that view cuts them. A push or pull in flight then
+   stands for every unanswered piece of its bucket. The holder of a piece may answer for that piece, and the old holder
+   for all pieces. If the old holder answers `Moved`, the worker sends the unanswered pieces to their new holders.
+9. The application may continue to use the buckets of an earlier view. An update of such a bucket is an update of each
+   of its pieces.
+10. A server may answer for a bucket that it holds now, or held in the view of the request or in a later one. An answer
+    with a newer view waits for that view. Any other answer breaks the protocol.
+11. If an answer will carry no parameters (a skipped fetch), the worker adds the application's own change to the
+    application's values.
 """
 
 from __future__ import annotations
@@ -74,16 +77,16 @@ from syncline.nodes.server.update_writer import Writers, check_written, encoded_
 from syncline.nodes.server.worker_gate import WorkerGate
 from syncline.nodes.server.worker_parts import WorkerParts
 
-JOINING, RUNNING, LEAVING, GONE = Phase  # a member of an enum is slow to look up, and every message asks
+JOINING, RUNNING, LEAVING, GONE = Phase  # enum members are slow to look up on every message
 _PARAMS, _NOTHING = Wants.PARAMS, Skipped.NOTHING
 _REPLACE, _ADD, _ZERO = How
 
 MOST_EARLY = 1 << 10
-"""How many answers with a newer view may wait for it, beside one for each bucket."""
+"""How many answers with a newer view may wait for that view, in addition to one for each bucket."""
 
 
 class Worker:
-    """One member of the server strategy; a node."""
+    """The node of one worker."""
 
     __slots__ = (
         "_awaited",
@@ -111,42 +114,42 @@ class Worker:
         "progress",
     )
     _left: int
-    """Values of the present iteration that are not answered yet."""
+    """The number of values that are not answered yet in the current iteration."""
     _least_v: int | None
-    """The least V that the buckets of the present iteration have reported, so far."""
+    """The smallest V that the answers of the current iteration have reported so far."""
     _was_late: bool
 
     def __init__(self, number: int, incarnation: int, parts: WorkerParts, view: View) -> None:
-        """`view`: the one that counts when the worker starts; it joins unless it is named there."""
+        """`view`: the current view when the worker starts. A worker that is not a member in it must join."""
         self.number = number
         self.incarnation = incarnation
         self.progress = 0
         self.earlier = 0
-        """The iterations of a run that this one goes on with: what the codec draws goes on too."""
+        """The number of iterations of an earlier run that this run continues; the codec's random draws continue too."""
         self.phase = JOINING
         self.closed = 0
         self._parts = parts
         self._began_with = view.holders
-        """The placement whose buckets the application hands its updates in."""
+        """The placement in whose buckets the application hands in its updates."""
         self._past: list[tuple[int, BucketMap]] = []
-        """Earlier placements that may still be answered by, each with the view that replaced it."""
+        """Earlier placements whose holders may still answer, each with the number of the view that replaced it."""
         self._gating: WorkerGate | None = None
         if type(parts.gate) is not Always:
             self._gating = WorkerGate(number, parts.gate, parts.layout, parts.draw, parts.weight)
         self._writers = None if is_plain(parts.codec) else Writers(parts.codec, parts.layout, parts.within)
-        """What writes the updates; None: they are sent as they are."""
+        """Encodes the updates; None: they are sent as plain values."""
         self._hearer = (
             None
             if parts.reply is None
             else ReplyReader(parts.reply, parts.layout, not parts.of_means, parts.first or {})
         )
         self._awaited: dict[Bucket, Send] = {}
-        """What each bucket waits for; after a cut, the message may still name the bucket that it is a piece of."""
+        """The unanswered request of each bucket. After a cut, the request may still name the whole earlier bucket."""
         self._deferred: list[Received] = []
         self._read: dict[Bucket, int] = {}
         self._lr: float | None = None
         self._sent: set[Bucket] = set()
-        """The buckets of the present iteration that are pushed, or pulled."""
+        """The buckets that the worker has pushed or pulled in the current iteration."""
         self._view = view.view
         self._cut = bucket_map_of(view.holders)
         self._holder = self._cut.holder
@@ -172,17 +175,17 @@ class Worker:
 
     @property
     def is_waiting(self) -> bool:
-        """Is there a push or pull that is not answered yet?"""
+        """Whether a push or pull is not answered yet."""
         return bool(self._awaited)
 
     @property
     def holds_back(self) -> bool:
-        """Is there an update that its gate has not let go?"""
+        """Whether the gate holds an update back."""
         return self._gating is not None and bool(self._gating.held)
 
     @property
     def buckets(self) -> tuple[Bucket, ...]:
-        """In which the application hands its updates in: last ones first, a bucket of each server in turn."""
+        """The buckets in which the application hands in its updates: last ones first, alternating between servers."""
         rows = zip_longest(*(held[::-1] for held in self._began_with))
         return tuple(bucket for row in rows for bucket in row if bucket is not None)
 
@@ -201,7 +204,7 @@ class Worker:
         return Counts()
 
     def awaits(self, answer: Params) -> bool:
-        """Is this the answer that one of its buckets waits for? Then the parameters may go where they belong."""
+        """Whether a bucket waits for this answer; then its parameters may be received in place."""
         name = answer.bucket
         awaited = [self._awaited.get(piece) for piece in ((name,) if name in self._holder else self._pieces(name))]
         return answer.incarnation == self.incarnation and any(
@@ -210,31 +213,34 @@ class Worker:
         )
 
     def _pieces(self, name: Bucket) -> list[Bucket]:
-        """What an answer under this name is about: its pieces, or, if its view is a later one, what it is cut from."""
+        """The current buckets that an answer for this bucket is about.
+
+        They are its pieces, or, if the answer is from a later view, the bucket that it is a piece of.
+        """
         around = self._cut.around(name)
         return self._cut.inside(name) or ([] if around is None else [around])
 
-    # Who may say what.
+    # Which messages are allowed.
 
     def place_of(self, source: NodeId, message: Message, size: int) -> Bucket | None:
         if type(message) is not Params:
-            raise PeerError(f"{type(message).__name__} with a payload")
+            raise PeerError(f"{type(message).__name__} must not have a payload")
         bucket, written, full = message.bucket, message.size, message.bucket.size * VALUE_BYTES
         early, awaited = message.view > self._view, self.awaits(message)
         if not (awaited if early else self._may_answer(source, bucket)):
-            raise PeerError(f"Params of {bucket}, which it does not hold, or was not asked for")
+            raise PeerError(f"Params of {bucket}, which the sender does not hold or was not asked for")
         if size != (written or full) or written > full:
-            raise PeerError(f"Params of {bucket} with a payload of {size:,} bytes")
+            raise PeerError(f"Params of {bucket} with a payload of the wrong size: {size:,} bytes")
         return bucket if awaited and not early and not written else None
 
     def _may_answer(self, source: NodeId, bucket: Bucket) -> bool:
-        """Does this server hold the bucket, or did it when it could be asked by that name?"""
+        """Whether this server holds the bucket, or held it in a view that a request in flight may come from."""
         if self._holder.get(bucket) == source:
             return True
         return any(cut.holder.get(bucket) == source for _, cut in self._past)
 
     def waits_for(self, server: NodeId) -> bool:
-        """May an answer come from this server: was it asked, or has it held since then what was asked for?"""
+        """Whether this server may answer: a request was sent to it, or it has held the requested bucket since then."""
         for piece, send in self._awaited.items():
             since: int = send.message.view
             if send.to == server or any(u > since and cut.holder_of(piece) == server for u, cut in self._past):
@@ -252,9 +258,9 @@ class Worker:
             case Timer(("resend", progress)):
                 self._resend(progress, out)
             case _:
-                raise PeerError(f"worker {self.number} cannot handle {event}")
+                raise PeerError(f"worker {self.number} does not accept this event: {event}")
 
-    # Up.
+    # Sending.
 
     def _push(self, ready: Ready, out: list[Effect]) -> None:
         bucket, update = ready.bucket, ready.payload
@@ -263,7 +269,7 @@ class Worker:
             self._push_pieces(ready, out)
             return
         if self.phase is not RUNNING or bucket in self._awaited:
-            raise PeerError(f"worker {self.number}: an update of {bucket} before the last one was answered")
+            raise PeerError(f"worker {self.number}: a new update of {bucket} before the previous one was answered")
         if parts.finite and update is not None and not is_finite(update):
             table = parts.layout.first_not_finite(bucket, update)
             assert table is not None
@@ -284,7 +290,7 @@ class Worker:
             self._send_written(push, update, out)
 
     def _send_written(self, push: Push, update: Values | None, out: list[Effect]) -> None:
-        """Send a push whose update is written by a codec, or whose answer will be a change."""
+        """Send a push whose update is encoded by a codec, or whose answer will be a change."""
         bucket, payload = push.bucket, update
         if update is not None and self._writers is not None:
             keys = (self.number, self.earlier + push.progress, bucket.start)
@@ -293,20 +299,20 @@ class Worker:
         self._send(bucket, replace(push, size=encoded_bytes(payload), holds=holds), payload, out)
 
     def _check_reply(self, answer: Params, payload: Payload) -> None:
-        """Raise PeerError unless these bytes, which came in, are a reply about this bucket."""
+        """Raise PeerError unless the received bytes are a valid reply about this bucket."""
         codec = Dense() if self._hearer is None else self._hearer.codec_of(answer.bucket)
         check_written(codec, payload, answer.bucket.size)
 
     @property
     def memories(self) -> dict[Bucket, Memory]:
-        """What the codec keeps of each bucket for the next update; what is written there counts."""
+        """The codec's memory of each bucket; the caller may write to it."""
         return {} if self._writers is None else self._writers.memories(self._holder)
 
     def _push_pieces(self, ready: Ready, out: list[Effect]) -> None:
-        """An update of a bucket that is cut by now."""
+        """Push an update of a bucket that a later view has cut, piece by piece."""
         pieces = self._cut.inside(ready.bucket)
         if not pieces:
-            raise PeerError(f"worker {self.number}: {ready.bucket} is no bucket of view {self._view}")
+            raise PeerError(f"worker {self.number}: {ready.bucket} is not a bucket of view {self._view}")
         for piece in pieces:
             self._push(self._piece_ready(ready, piece), out)
 
@@ -333,7 +339,7 @@ class Worker:
             out.extend(dict.fromkeys(again))
             out.append(SetTimer(("resend", progress), self._parts.patience))
 
-    # Down.
+    # Receiving.
 
     def _receive(self, event: Received, out: list[Effect]) -> None:
         kind = type(event.message)
@@ -342,7 +348,7 @@ class Worker:
             return
         answer: Answer = event.message  # type: ignore[assignment]
         if kind is not Params and kind not in ANSWERS:
-            raise PeerError(f"worker {self.number} got {answer} from {event.source}")
+            raise PeerError(f"worker {self.number} does not accept this message from {event.source}: {answer}")
         if answer.incarnation != self.incarnation:
             return
         if kind is Gone:
@@ -358,14 +364,14 @@ class Worker:
             self._defer(event)
             return
         if awaited.to is not event.source and not self._may_answer(event.source, answer.bucket):
-            raise PeerError(f"{kind.__name__} of {answer.bucket}, which it does not hold")
+            raise PeerError(f"{kind.__name__} of {answer.bucket}, which {event.source} does not hold")
         if kind is Moved:
             self._send_on(event, answer, [answer.bucket], out)  # type: ignore[arg-type]
         else:
             self._answered(answer, event.payload, out)  # type: ignore[arg-type]
 
     def _receive_cut(self, event: Received, answer: Params | Taken | Moved, out: list[Effect]) -> None:
-        """An answer for a bucket that is not awaited under this name: a repeat, or one of another cut."""
+        """Handle an answer for a bucket without a request of that name: a repeat, or a bucket of another placement."""
         bucket = answer.bucket
         if bucket in self._holder:
             return
@@ -373,7 +379,7 @@ class Worker:
             self._defer(event)
             return
         if not self._may_answer(event.source, bucket):
-            raise PeerError(f"{type(answer).__name__} of {bucket}, which it does not hold")
+            raise PeerError(f"{type(answer).__name__} of {bucket}, which {event.source} does not hold")
         pieces = [
             piece
             for piece in self._cut.inside(bucket)
@@ -395,15 +401,15 @@ class Worker:
         self._deliver(message, payload, out)
 
     def _values_of(self, answer: Params, payload: Payload) -> Payload:
-        """The parameters, or the round's mean, that this payload is."""
+        """The parameters, or the mean of the round, in this payload."""
         if self._parts.checks and answer.size:
             self._check_reply(answer, payload)
         return payload if self._hearer is None else self._hearer.hear(answer, payload)
 
     def _defer(self, event: Received) -> None:
-        """Keep this for the view that it names."""
+        """Keep an answer until the view that it names arrives."""
         if len(self._deferred) > len(self._holder) + MOST_EARLY:
-            raise PeerError("too many answers with a view that nobody else knows of")
+            raise PeerError(f"too many answers with a view that worker {self.number} has not received")
         self._deferred.append(event)
 
     def _deliver(self, message: Params | Taken, payload: Payload | None, out: list[Effect]) -> None:
@@ -440,15 +446,15 @@ class Worker:
         self._was_late = False
 
     def _send_on(self, event: Received, moved: Moved, pieces: list[Bucket], out: list[Effect]) -> None:
-        """Send what waits for an answer of this server to those who hold it now."""
+        """Send the requests that this server did not answer to the servers that hold the buckets now."""
         for piece in pieces:
             awaited = self._awaited[piece]
             request: Push | Pull = awaited.message  # type: ignore[assignment]
             if awaited.to != event.source or request.bucket != moved.bucket or moved.view < request.view:
-                continue  # it was sent on already
+                continue  # the worker already sent it to the new holder
             if moved.view == request.view:
                 raise PeerError(
-                    f"worker {self.number}: {event.source} disowns {piece}, which view {moved.view} gives to it"
+                    f"worker {self.number}: {event.source} does not accept {piece}, which it holds in view {moved.view}"
                 )
             payload = awaited.payload
             request = replace(request, view=self._view)
@@ -461,7 +467,7 @@ class Worker:
     def _cut_request(
         self, request: Push | Pull, payload: Payload | None, piece: Bucket
     ) -> tuple[Push | Pull, Payload | None]:
-        """A piece of what was sent; what a codec has written cannot be cut, so its values are."""
+        """A request cut to this piece. An encoded payload is decoded first, since encoded bytes cannot be cut."""
         if payload is None or type(request) is not Push:
             return replace(request, bucket=piece), payload
         if request.size and self._writers is not None:
@@ -471,7 +477,7 @@ class Worker:
     # Membership.
 
     def _member(self, view: View) -> Member | None:
-        """This incarnation as the view names it."""
+        """This incarnation's entry in the view; None if it is not a member."""
         for member in view.members:
             if member.worker == self.number and member.incarnation == self.incarnation:
                 return member
@@ -500,10 +506,10 @@ class Worker:
                 out.append(Reject(event.source, str(error)))
 
     def _check_follows(self, view: View) -> None:
-        """A move may cut buckets, but join none, and lose none."""
+        """Raise PeerError if the view joins buckets or leaves some out; a move may only cut them."""
         after = bucket_map_of(view.holders)
         if after is not self._cut and not after.follows(self._cut):
-            raise PeerError("a view in which servers hold other buckets than pieces of the present ones")
+            raise PeerError(f"view {view.view} has buckets that are not pieces of those in view {self._view}")
 
     def _set_view(self, view: View) -> None:
         before, self._cut = self._cut, bucket_map_of(view.holders)
@@ -516,7 +522,7 @@ class Worker:
             self._rename()
 
     def _rename(self) -> None:
-        """Name everything as the new view cuts it."""
+        """Rename all buckets as the new view cuts them."""
         inside = self._cut.inside
         self._awaited = {piece: send for name, send in self._awaited.items() for piece in inside(name)}
         self._read = {piece: version for name, version in self._read.items() for piece in inside(name)}

@@ -1,8 +1,9 @@
-"""A worker's gate at work: what it is offered, what it holds back, and what it has heard.
+"""A worker's gate with its state: the updates that it holds back and the statistics that servers reported.
 
-1. What the gate knows of the whole model is taken when an iteration begins, and stays: answers that come while it runs
-   change nothing, so that all buckets of an iteration are judged alike.
-2. An update that is held back is added to those before it; once sent, it counts as read at the oldest version in it.
+1. The gate gets one summary of the whole model per iteration, made when the iteration begins. Answers that arrive
+   during the iteration do not change it, so that the gate decides about all buckets from the same information.
+2. The gate adds an update that it holds back to those it already holds. When the worker sends the sum, its version is
+   that of the oldest update in it.
 """
 
 from __future__ import annotations
@@ -52,24 +53,24 @@ class WorkerGate:
         self._reapplies = getattr(gate, "on_skip", "") == REAPPLY
         self._measures = bool(getattr(gate, "measures", False))
         self._tables: dict[Bucket, int] = {}
-        """Where the table begins in which a bucket begins."""
+        """For each bucket, the start of the table in which the bucket starts."""
         self._fetched: dict[Bucket, int] = {}
-        """The iteration after which a bucket was last fetched."""
+        """The iteration after which each bucket was last fetched."""
         self._heard: dict[Bucket, float] = {}
-        """What the rule has reported of a bucket."""
+        """The mean of the rule's statistic that the server last reported for each bucket."""
         self._sizes: dict[Bucket, float] = {}
-        """The root mean square of a bucket's last update."""
+        """The root mean square of each bucket's last update."""
         self._sent = 0
-        """Bytes of updates, and"""
+        """The bytes of all updates sent so far."""
         self._paid = 0
-        """of fetches, so far."""
+        """The bytes of all fetches so far."""
         self._begun = -1
         self._turn = 0
         self._outlook: Outlook | None = None
         self.held: dict[Bucket, tuple[Values, int]] = {}
-        """What was not sent yet, and the version that the oldest of it was read at."""
+        """For each bucket, the sum of updates held back and the version that the oldest was computed from."""
 
-    # What the gate is asked.
+    # The gate's decisions.
 
     def offer(self, i: int, ready: Ready) -> Offer:
         if i != self._begun:
@@ -81,11 +82,11 @@ class WorkerGate:
         return Offer(self._worker, i, ready.bucket, age, ready.payload, before, ready.params, self._draw, self._look)
 
     def fetches(self, i: int, ready: Ready) -> bool:
-        """Will this update be answered by parameters?"""
+        """Whether the answer to this update will carry parameters."""
         return self._gate.fetches(self.offer(i, ready))
 
     def judge(self, i: int, ready: Ready, read: int) -> tuple[Values | None, int, Skipped, bool]:
-        """What is sent, the version it was read at, what became of it if nothing is, and whether to fetch."""
+        """The update to send, the version it was computed from, why it is skipped if it is, and whether to fetch."""
         offer = self.offer(i, ready)
         sends, fetches = self._gate.sends(offer), self._gate.fetches(offer)
         bucket, update = ready.bucket, ready.payload
@@ -118,7 +119,7 @@ class WorkerGate:
         weight = self._weigh(bucket) if self._measures else (0, 0)
         return Standing(self._tables[bucket], self._heard.get(bucket), self._sizes.get(bucket), age, *weight)
 
-    # What is held back.
+    # Updates that are held back.
 
     def _hold(self, bucket: Bucket, update: Values | None, read: int) -> None:
         held = self.held.get(bucket)
@@ -128,7 +129,7 @@ class WorkerGate:
             np.add(held[0], update, held[0])
 
     def release(self, bucket: Bucket, update: Values | None, read: int) -> tuple[Values | None, int]:
-        """The update with all that was held back before it, and the version it was read at."""
+        """The sum of this update and those held back before it, and the version that the oldest was computed from."""
         held = self.held.pop(bucket, None)
         if held is None:
             return update, read
@@ -136,7 +137,7 @@ class WorkerGate:
             np.add(held[0], update, held[0])
         return held
 
-    # What comes back.
+    # Answers.
 
     def answered(self, answer: Params | Taken) -> None:
         bucket = answer.bucket
@@ -145,18 +146,18 @@ class WorkerGate:
         if answer.statistics:
             mean = answer.statistics[0]
             if not (isfinite(mean) and mean >= 0):
-                raise PeerError(f"an answer about {bucket} with the mean {mean}")
+                raise PeerError(f"an answer for {bucket} with an invalid mean: {mean}")
             self._heard[bucket] = mean
 
-    # Other names.
+    # New placements.
 
     def name(self, buckets: Iterable[Bucket]) -> None:
-        """The buckets of the model."""
+        """Set the buckets of the model."""
         self._tables = {bucket: self._layout.table_at(bucket.start).start for bucket in buckets}
         self._outlook = None
 
     def rename(self, inside: Callable[[Bucket], Iterable[Bucket]], within: Within) -> None:
-        """Name everything as a new view cuts it."""
+        """Rename all buckets as a new view cuts them."""
         self._fetched = {piece: i for name, i in self._fetched.items() for piece in inside(name)}
         self._heard = {piece: mean for name, mean in self._heard.items() for piece in inside(name)}
         self._sizes = {piece: size for name, size in self._sizes.items() for piece in inside(name)}

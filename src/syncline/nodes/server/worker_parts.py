@@ -1,4 +1,4 @@
-"""What all workers of a run have in common."""
+"""The settings that all workers of a run share."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from syncline.nodes.server.update_writer import bucket_codec
 
 @dataclass(frozen=True, slots=True)
 class WorkerParts:
-    """What all workers of a run have in common."""
+    """The parts and options that all workers of a run share."""
 
     layout: Layout
     draw: Draw
     codec: Codec = Dense()
     gate: Gate = Always()
     finite: bool = True
-    """Refuse to send NaN and infinity."""
+    """Whether the worker refuses to send NaN and infinity."""
     patience: float | None = None
-    """Seconds after which an unanswered push is sent again; None: never, the lane is reliable."""
+    """Seconds after which an unanswered push is sent again; None: never, because no messages are lost."""
     within: Within = within
-    """Where a piece of a bucket lies in its update."""
+    """Gives the place of a piece in the update of its bucket."""
     reply: Codec | None = None
-    """How parameters are written, as changes; None: whole."""
+    """The codec for replies, which are then sent as changes; None: the parameters are sent complete."""
     of_means: bool = False
-    """Answers are the mean of a round, not parameters."""
+    """Whether answers are the mean of a round, not parameters."""
     of_changes: bool = False
-    """Updates are changes of the parameters: where no parameters come back, the application keeps its own change."""
+    """Whether updates are changes of the parameters. If an answer has none, the worker keeps its own change."""
     checks: bool = False
-    """Replies come from other processes: what a codec has written is checked before it is read."""
+    """Whether to check encoded replies before decoding them, because they come from other processes."""
     first: Mapping[Bucket, Values] | None = None
-    """What all hold at the start without a message."""
+    """The parameters that all workers have at the start without a message."""
     weigh: Weigh | None = None
-    """How many bytes a bucket takes on the wire; None: as its codecs say."""
+    """Gives the number of bytes that a bucket takes on the wire; None: use the sizes of the codecs."""
 
     def weight(self, bucket: Bucket) -> tuple[int, int]:
-        """The bytes of a bucket's update and of its parameters on the wire, at most."""
+        """The largest number of bytes on the wire of a bucket's update and of its parameters."""
         if self.weigh is not None:
             return self.weigh(bucket)
         pushed, pulled = (bucket_codec(each, self.layout, bucket) for each in (self.codec, self.reply or Dense()))
