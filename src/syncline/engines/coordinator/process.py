@@ -59,7 +59,7 @@ from syncline.engines.net.control import (
     Withdraw,
 )
 from syncline.engines.net.event_loop import BACKLOG, EventLoop
-from syncline.engines.net.frames import DECLARATION, STRANGER, Frame
+from syncline.engines.net.frames import DECLARATION, FIRST_HEADER, Frame
 from syncline.engines.net.refusals import RefusalLog
 from syncline.engines.net.wiring import RUN, Wiring, listen
 from syncline.engines.process import run
@@ -279,7 +279,7 @@ class CoordinatorProcess:
             self._operators.add(wire)
         else:
             self._launchers.enter(wire, hello)
-        self._loop.known(wire, DECLARATION if role == "worker" else STRANGER)
+        self._loop.known(wire, DECLARATION if role == "worker" else FIRST_HEADER)
         if role != "server" or not hello.run:
             self.out(wire, Welcome(self._wiring.run, number, incarnation, self.expected))
         if role == "server":
@@ -323,7 +323,7 @@ class CoordinatorProcess:
         for number, _ in self._liveness.stopped(self._servers, now):
             self._server_frozen(number)
         for wire in self._liveness.silent([*self._peers, *self._launchers.all], now):
-            self._loop.lose(wire, "its host acknowledges nothing any more")
+            self._loop.lose(wire, "its host no longer acknowledges data")
         for number in self.returning.overdue(now):
             self._will_not_return(number)
         self.departures.settled()

@@ -39,7 +39,7 @@ from syncline.engines.net.control import (
     Withdraw,
 )
 from syncline.engines.net.event_loop import EventLoop
-from syncline.engines.net.frames import HANDOVER, STRANGER, Frame
+from syncline.engines.net.frames import FIRST_HEADER, HANDOVER, Frame
 from syncline.engines.net.lanes import call_node
 from syncline.engines.net.refusals import RefusalLog
 from syncline.engines.net.shared_memory import LaneMemory, map_segment
@@ -200,13 +200,13 @@ class ServerProcess:
             raise PeerError(reason)
         held = self._models[message.model]
         if message.role == "server":
-            self._loop.known(wire, STRANGER)
+            self._loop.known(wire, FIRST_HEADER)
             self._takers[wire] = (held, message.number)
             return
         size, shared = held.layout.size, bool(wire.fds)
         memory = map_segment(wire.fds[0], size) if shared else LaneMemory(size)
         peer = WorkerPeer(worker_id(message.number), message.incarnation, wire, memory, shared)
-        self._loop.known(wire, STRANGER)
+        self._loop.known(wire, FIRST_HEADER)
         self._peers[wire] = (held, peer)
         held.enter(peer)
 
@@ -242,7 +242,7 @@ class ServerProcess:
 
     def _call(self, held: HeldModel, number: int) -> Connection:
         """Open a connection to another server."""
-        wire, shaken = call_node(f"server {number}", held.places[number], self._wiring)
+        wire, tls = call_node(f"server {number}", held.places[number], self._wiring)
         wire.trust(HANDOVER)
         self._givers[wire] = (held, number)
         held.givers[number] = wire
@@ -250,7 +250,7 @@ class ServerProcess:
             self._wiring.run, "server", self.number, pid=os.getpid(), host=host(), model=held.name, word=held.word
         )
         self._out(wire, hello)
-        self._loop.call(wire, shaken)
+        self._loop.call(wire, tls)
         return wire
 
     def _call_all(self, held: HeldModel) -> None:
