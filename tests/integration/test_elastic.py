@@ -307,7 +307,7 @@ def test_a_worker_that_dies_during_a_move_costs_nobody_anything(tmp_path: Path) 
 def test_the_last_server_cannot_leave(tmp_path: Path) -> None:
     with training(tmp_path, COUNTING, 2, "--sync", "asp", "--rule", "sgd:1") as run:
         run.kill(run.server(0), signal.SIGTERM)
-        run.hears("server 0: cannot leave: it is the last one, and somebody must hold the model")
+        run.hears("server 0: cannot leave: it is the last server, and one server must hold the model")
         end(run)
     counted(run, 2)
 
@@ -328,7 +328,7 @@ def test_a_server_gets_no_part_between_different_sync_models(tmp_path: Path) -> 
         with more_servers(run) as more:
             assert more.ends() == 1, more.story()
             assert "different sync models" in more.err
-        run.hears("server 2: holds nothing: its range would come from servers with different sync models")
+        run.hears("server 2: holds nothing: the servers that would give it a part have different sync models")
         let_go(run, 1)  # its part goes on under the model of whoever takes it
         end(run)
     counted(run, 2)

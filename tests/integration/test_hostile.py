@@ -185,7 +185,7 @@ def test_nobody_takes_the_place_of_a_worker_that_is_there(run: Victim) -> None:
             caller.say(Pull(0, 0, 0, BUCKET))
             assert caller.hangs_up()
             caller.close()
-    assert reasons(tell(run.unix, recorded(hello_of(run, 0)).whole)) == ["worker 0 is there already"]
+    assert reasons(tell(run.unix, recorded(hello_of(run, 0)).whole)) == ["worker 0 is already connected"]
 
 
 def test_nobody_is_a_server_who_does_not_know_what_servers_know(run: Victim) -> None:
@@ -194,10 +194,11 @@ def test_nobody_is_a_server_who_does_not_know_what_servers_know(run: Victim) -> 
         for number in (0, 1, 2):
             for word in ("", "guessed", "0" * 32):
                 said = tell(where, recorded(Hello(run.run, "server", number, word=word)).whole, recorded(Take(9)).whole)
-                assert "does not know what servers know" in reasons(said)[0]
+                assert "did not send the secret of this model's servers" in reasons(said)[0]
     for number in (0, 1, 2, 7):
-        assert "no room" in reasons(tell(run.unix, recorded(Hello(run.run, "server", number)).whole))[0]
-        assert "no room" in reasons(tell(run.unix, recorded(Hello(run.run, "server", number, again=True)).whole))[0]
+        assert "was not expected" in reasons(tell(run.unix, recorded(Hello(run.run, "server", number)).whole))[0]
+        again = Hello(run.run, "server", number, again=True)
+        assert "was not expected" in reasons(tell(run.unix, recorded(again).whole))[0]
 
 
 LAST: dict[str, Frame | None] = {

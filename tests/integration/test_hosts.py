@@ -168,7 +168,7 @@ def test_a_server_that_a_worker_cannot_reach_gets_nothing(hosts: tuple[Host, Hos
     more = Running(there, *words[: words.index("-n")], "-n", 0, "--servers", 1)
     assert more.end() == 1, more.text
     assert "cannot reach it" in more.text
-    assert "the servers are on another host" in run.line_with("server 2: holds nothing")
+    assert "server 2 is on another host" in run.line_with("server 2: holds nothing")
     (tmp_path / "go").touch()
     assert run.end() == 0, run.text
 
@@ -230,7 +230,7 @@ def test_a_host_that_vanishes_is_found_though_something_was_sent_to_it(
     local = [pid for pid in processes_of(tmp_path / "program.py") if "SYNCLINE_WORKER=1" in environment_of(pid)]
     os.kill(local[0], signal.SIGKILL)
 
-    assert "acknowledges nothing" in run.line_with("worker 2")
+    assert "no longer acknowledges data" in run.line_with("worker 2")
     (tmp_path / "go").touch()
     assert run.end() == 0, run.text
     assert "w1 ended by signal 9" in run.text

@@ -94,7 +94,7 @@ def test_a_server_that_is_stopped_ends_the_run(tmp_path: Path) -> None:
         run.hears("under way", 2)
         run.kill(run.server(0), signal.SIGSTOP)
         assert run.ends() == 1, run.story()
-        assert "server0 is stopped for more than 1 s" in run.err
+        assert "server0 has been stopped for more than 1 s" in run.err
 
 
 GRANDCHILD = """

@@ -275,7 +275,7 @@ session.close()
             if not lane:
                 other.hears(r"\] in")
             else:
-                other.hears("--lane: shm: the servers belong to another user of this host")
+                other.hears("--lane: shm is not possible: server 0 belongs to another user of this host")
                 assert other.ends() != 0, other.story()
             run.touch("stop")
             other.ends()
@@ -325,7 +325,7 @@ def test_a_joiner_finds_out_that_the_head_host_has_vanished(tmp_path: Path) -> N
         until((tmp_path / "joined").exists, "the joiner's first step")
         here.link("down")
         (tmp_path / "pulled").touch()
-        until(lambda: "its host acknowledges nothing" in (tmp_path / "joiner").read_text(), "the joiner's end")
+        until(lambda: "its host no longer acknowledges data" in (tmp_path / "joiner").read_text(), "the joiner's end")
         assert joiner.wait(PATIENCE) == 1
         assert (tmp_path / "impatient1").exists()
 

@@ -185,7 +185,7 @@ def test_a_run_is_changed_by_its_name(lane: str, tmp_path: Path) -> None:
         there = tell(name, "--model", "another", "--sync", "asp", directory=tmp_path)
         assert (there.returncode, there.stderr) == (
             2,
-            "syncline: --model: there is no model 'another'; there are model\n",
+            "syncline: --model: this run has no model 'another'; it has model\n",
         )
         back = tell(f"@{full_name(run)}", "--sync", "bsp", "--sync", "bsp", "--release", "lazy", directory=tmp_path)
         assert back.returncode == 0, back
@@ -322,9 +322,8 @@ def test_an_address_at_which_nobody_is_taken_in(tmp_path: Path) -> None:
         run.hears("under way")
         address = f"127.0.0.1:{port_of(run)}"
         told = tell(address, "--sync", "ssp:2", directory=tmp_path)
-        assert (told.returncode, told.stderr) == (1, "syncline: this run takes nobody in; start it with --listen\n"), (
-            told
-        )
+        problem = "syncline: this run does not let processes join; start it with --listen\n"
+        assert (told.returncode, told.stderr) == (1, problem), told
         run.touch("stop")
         assert run.ends() == 0, run.story()
 
@@ -425,7 +424,7 @@ def test_a_session_of_one() -> None:
         session.change(sync="drop:2")
     with pytest.raises(UsageError, match="sync: names 2 models for 1 servers"):
         session.change(sync=[Asp(), Asp()])
-    with pytest.raises(UsageError, match="name: there is no model 'another'; there are model"):
+    with pytest.raises(UsageError, match="name: this run has no model 'another'; it has model"):
         session.change(sync="bsp", name="another")
     step()
     session.close()

@@ -75,7 +75,7 @@ def test_where_nobody_has_spoken_nothing_is_said(meeting: Meeting) -> None:
 
 def test_nobody_speaks_twice(meeting: Meeting) -> None:
     meeting.say(0)
-    with pytest.raises(PeerError, match="a second word"):
+    with pytest.raises(PeerError, match="a second value before the all-gather was complete"):
         meeting.say(0)
     meeting.gather.end_if_all({0})
     meeting.say(0)
@@ -85,7 +85,7 @@ def test_different_calls_are_named_to_all(meeting: Meeting) -> None:
     meeting.say(0, "mean")
     meeting.say(1, "barrier")
     meeting.gather.end_if_all({0, 1})
-    refused = Refused("workers wait for each other in different calls: barrier, mean", usage=True)
+    refused = Refused("the workers wait for each other in different calls: barrier, mean", usage=True)
     assert meeting.heard() == [[refused], [refused], []]
     assert not meeting.gather.said
 
@@ -95,5 +95,6 @@ def test_all_together_may_say_so_much(meeting: Meeting) -> None:
     meeting.say(0, data=half)
     meeting.say(1, data=half + b"x")
     meeting.gather.end_if_all({0, 1})
-    refused = Refused(f"mean: {MOST_BYTES + 1:,} bytes together; at most {MOST_BYTES:,}", usage=True)
+    problem = f"mean: the workers sent {MOST_BYTES + 1:,} bytes together; the limit is {MOST_BYTES:,}"
+    refused = Refused(problem, usage=True)
     assert meeting.heard() == [[refused], [refused], []]

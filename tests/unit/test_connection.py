@@ -25,7 +25,7 @@ from syncline.engines.net.addresses import listen_unix
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import Declare, Declared, Ended, Go, Hello, Seed
 from syncline.engines.net.event_loop import EventLoop
-from syncline.engines.net.frames import HEADER, PREFIX, STRANGER, Frame, pack
+from syncline.engines.net.frames import FIRST_HEADER, HEADER, PREFIX, Frame, pack
 from syncline.engines.net.keys import client_context, make_key_file, server_context
 from syncline.errors import PeerError
 from syncline.layout import Bucket
@@ -242,7 +242,7 @@ def listening(*, trusted: bool = False) -> Iterator[tuple[socket.socket, Connect
 @pytest.mark.parametrize(
     ("header", "payload", "trusted"),
     [
-        (STRANGER + 1, 0, False),
+        (FIRST_HEADER + 1, 0, False),
         (HEADER + 1, 0, True),
         (2**32 - 1, 0, True),
         (1, PAYLOAD + 1, True),
@@ -278,7 +278,7 @@ def test_room_is_made_for_what_has_arrived_and_given_back() -> None:
     with listening(trusted=True) as (ours, wire):
         ours.sendall(PREFIX.pack(HEADER, 0))
         assert list(wire.receive(nowhere)) == []
-        assert len(wire._room) == wires._ROOM
+        assert len(wire._buffer) == wires._BUFFER_BYTES
     with listening(trusted=True) as (ours, wire):
         sender = Connection(ours)
         sender.send(declare)
@@ -286,10 +286,10 @@ def test_room_is_made_for_what_has_arrived_and_given_back() -> None:
         while not got:
             sender.flush()
             got = list(wire.receive(nowhere))
-            rooms.append(len(wire._room))
+            rooms.append(len(wire._buffer))
         assert got == [(declare, None)]
-        assert wires._ROOM < max(rooms) <= len(frame)
-        assert rooms[-1] == wires._ROOM
+        assert wires._BUFFER_BYTES < max(rooms) <= len(frame)
+        assert rooms[-1] == wires._BUFFER_BYTES
 
 
 @pytest.mark.parametrize("payload", [1, 3, 5, 1 << 20])
@@ -310,7 +310,7 @@ def test_a_payload_that_nobody_wants() -> None:
 def test_an_empty_header() -> None:
     with listening() as (ours, wire):
         ours.sendall(PREFIX.pack(0, 0))
-        with pytest.raises(PeerError, match="no message"):
+        with pytest.raises(PeerError, match="not a valid message"):
             list(wire.receive(nowhere))
 
 
@@ -362,7 +362,7 @@ def test_whoever_sends_without_end_is_read_for_a_share() -> None:
         while sum(sizes) < 20_000:
             sizes.append(len(list(wire.receive(nowhere))))
         sender.join()
-        most = wires._ROOM // len(pack(Go())) + wires._SHARE_FRAMES
+        most = wires._BUFFER_BYTES // len(pack(Go())) + wires._SHARE_FRAMES
         assert max(sizes) <= most
 
 
@@ -514,7 +514,7 @@ def test_a_stranger_has_so_long_and_no_longer(office: tuple[Listener, str], monk
         slow.sendall(bytes([byte]))
         owner.reactor.turn(0.01)
     owner.turn_until(lambda: len(owner.lost) == 2)
-    assert set(owner.lost) == {"said nothing for 0.2 s"}
+    assert set(owner.lost) == {"it did not identify itself within 0.2 s"}
     assert owner.got == []
     silent.close()
     slow.close()
@@ -532,7 +532,7 @@ def test_whoever_has_said_hello_may_be_silent(office: tuple[Listener, str], monk
 
 
 def test_many_strangers_do_not_keep_others_out(office: tuple[Listener, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reactors, "STRANGERS", 8)
+    monkeypatch.setattr(reactors, "MOST_UNAUTHENTICATED", 8)
     owner, where = office
     crowd = [knock(where) for _ in range(20)]
     owner.turn_until(lambda: len(owner.lost) == 12)

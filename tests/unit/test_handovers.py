@@ -61,12 +61,12 @@ def test_what_is_awaited_is_taken_once(inbox: HandoverInbox, handover: tuple[Han
     inbox.check(0, message, size)
     inbox.arrived(message)
     assert not inbox.awaits(0)
-    with pytest.raises(PeerError, match="not awaited"):
+    with pytest.raises(PeerError, match="not expected"):
         inbox.check(0, message, size)
 
 
 def test_it_comes_from_whoever_held_it(inbox: HandoverInbox, handover: tuple[Handover, int]) -> None:
-    with pytest.raises(PeerError, match="not awaited from it"):
+    with pytest.raises(PeerError, match="not expected from it"):
         inbox.check(2, *handover)
 
 
@@ -136,7 +136,7 @@ def test_a_payload_of_another_size_is_refused(inbox: HandoverInbox, handover: tu
 
 
 def test_a_view_that_joins_buckets_is_refused() -> None:
-    with pytest.raises(PeerError, match="joins what was apart"):
+    with pytest.raises(PeerError, match="joins buckets that were separate"):
         HandoverInbox(1, AFTER, MEMORY).adopt(View(4, MEMBERS, ((), (WHOLE,))))
 
 

@@ -76,10 +76,10 @@ def test_if_one_is_not_reached_nobody_is(place: NodeAddress) -> None:
 
 
 def test_another_user_is_told_why_memory_cannot_be_shared(place: NodeAddress, stranger: None) -> None:
-    with pytest.raises(UsageError, match="--lane: shm: the servers belong to another user"):
+    with pytest.raises(UsageError, match="--lane: shm is not possible: server 0 belongs to another user"):
         open_lane(0, place, Wiring(lane="shm"))
 
 
 def test_a_server_without_an_address_is_named(place: NodeAddress, stranger: None) -> None:
-    with pytest.raises(RunError, match=r"another user.*server 0 listens on no address.*--listen"):
+    with pytest.raises(RunError, match=r"another user.*server 0 has no TCP address.*--listen"):
         open_lane(0, NodeAddress(place.host, place.unix, ""), Wiring())

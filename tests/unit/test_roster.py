@@ -58,11 +58,11 @@ def test_whoever_belongs_here_may_speak(roster: Roster, hello: Hello) -> None:
     ("hello", "why"),
     [
         (worker(0, protocol=PROTOCOL + 1), f"you speak {PROTOCOL + 1}"),
-        (Hello("other", "worker", 0), "this is another run"),
-        (Hello("", "launcher"), "this is another run"),
-        (Hello("", "worker", 0), "ask for none"),
-        (Hello("", "server", 5), "ask for none"),
-        (Hello("run", "cook"), "'cook' has no part in a run"),
+        (Hello("other", "worker", 0), "another run listens at this address"),
+        (Hello("", "launcher"), "another run listens at this address"),
+        (Hello("", "worker", 0), "cannot choose its number"),
+        (Hello("", "server", 5), "cannot choose its number"),
+        (Hello("run", "cook"), "'cook' is not a role"),
     ],
     ids=str,
 )
@@ -158,11 +158,11 @@ def test_further_connections_belong_to_the_same_process(roster: Roster, peer: Ma
 @pytest.mark.parametrize(
     ("hello", "why"),
     [
-        (worker(0), "worker 0 is there already"),
-        (worker(1, again=True), "worker 1 is gone"),
-        (worker(0, again=True, incarnation=1), "worker 0 is gone"),
-        (worker(0, again=True, pid=99), "worker 0 is another process"),
-        (worker(0, again=True, host="another"), "worker 0 is another process"),
+        (worker(0), "worker 0 is already connected"),
+        (worker(1, again=True), "worker 1 is no longer connected in incarnation 0"),
+        (worker(0, again=True, incarnation=1), "worker 0 is no longer connected in incarnation 1"),
+        (worker(0, again=True, pid=99), "worker 0 is connected from a different process"),
+        (worker(0, again=True, host="another"), "worker 0 is connected from a different process"),
     ],
 )
 def test_a_worker_that_cannot_be_is_refused(roster: Roster, peer: Make, hello: Hello, why: str) -> None:

@@ -110,7 +110,7 @@ def test_what_is_no_segment(tmp_path: Path) -> None:
 def test_a_descriptor_that_is_closed() -> None:
     fd = new_segment(VALUES)
     os.close(fd)
-    with pytest.raises(PeerError, match="no segment"):
+    with pytest.raises(PeerError, match="not a memory segment"):
         map_segment(fd, VALUES)
 
 

@@ -249,7 +249,7 @@ def test_if_a_server_cannot_read_the_model_all_go_back() -> None:
 def test_only_those_who_are_trusted_may_name_a_class_of_their_own() -> None:
     desk, far = Desk(Model(0)), Wire("far away", is_near=False)
     desk.ask("own_parts.Patient", wire=far)
-    assert "only this user on this host may name a class of its own" in far.sent[0].problem
+    assert "only this user on this host may name a user-defined class" in far.sent[0].problem
     desk.ask("asp", wire=far)
     assert desk.told(0) == [("asp", "lazy")]
 
@@ -258,7 +258,8 @@ def test_a_worker_can_change_what_it_trains_and_nothing_else() -> None:
     model, stranger = Model(0), Model(0).workers[0]
     desk = Desk(model)
     desk.changes.ask(stranger.wire, ChangeRequest(4, ("asp",)), stranger)
-    assert stranger.wire.sent == [ChangeReply(4, "", "worker0 takes no part in 'model', so it cannot change it")]  # type: ignore[attr-defined]
+    problem = "worker0 is not a member of model 'model', so it cannot change it"
+    assert stranger.wire.sent == [ChangeReply(4, "", problem)]  # type: ignore[attr-defined]
     member = model.workers[0]
     desk.changes.ask(member.wire, ChangeRequest(4, ("asp",)), member)
     desk.confirm(0)
@@ -269,8 +270,8 @@ def test_a_worker_can_change_what_it_trains_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("state", "problem"),
     [
-        ({"begun": False}, "nothing is trained yet"),
-        ({"running": False}, "nothing is trained yet"),
+        ({"begun": False}, "training has not started yet"),
+        ({"running": False}, "training has not started yet"),
         ({"ended": True}, "this run is over"),
     ],
 )
@@ -287,7 +288,7 @@ def test_too_early_and_too_late(state: dict[str, bool], problem: str) -> None:
 def test_models_by_name() -> None:
     desk = Desk(Model(0, name="d"), Model(0, name="g"))
     desk.ask("asp", models=("e",))
-    assert desk.replies() == [ChangeReply(1, "model", "there is no model 'e'; there are d, g")]
+    assert desk.replies() == [ChangeReply(1, "model", "this run has no model 'e'; it has d, g")]
     desk.ask("asp", models=("g",))
     assert (desk.told(0, "d"), desk.told(0, "g")) == ([], [("asp", "lazy")])
     desk.confirm(0, model="g")
@@ -302,7 +303,7 @@ def test_several_models_are_refused_while_a_server_is_coming() -> None:
     model.changes.unsettled = True
     desk = Desk(model)
     desk.ask("asp", "bsp")
-    assert desk.replies()[0].problem.startswith("a server is coming or going")
+    assert desk.replies()[0].problem.startswith("a server is joining or leaving")
     desk.ask("asp", "asp")
     assert desk.told(0) == desk.told(1) == [("asp", "lazy")]
 

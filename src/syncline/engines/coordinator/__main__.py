@@ -1,4 +1,4 @@
-"""`python -m syncline.engines.coordinator`: the process itself (process.py)."""
+"""`python -m syncline.engines.coordinator` runs the coordinator process (process.py)."""
 
 import sys
 

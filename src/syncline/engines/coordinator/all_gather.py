@@ -1,6 +1,6 @@
-"""A meeting: every worker says something, and hears what all have said. Barriers, means and votes are made of it.
+"""An all-gather: every worker sends a value and receives the values of all. Barriers, means and votes use it.
 
-Nobody waits for whoever is gone or has left; whoever joins is waited for as soon as it is a member.
+The workers do not wait for one that has died or left. They wait for a joiner as soon as it is a member.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from syncline.engines.net.frames import Frame
 from syncline.errors import PeerError
 
 MOST_BYTES = 16 << 20
-"""What all together may say."""
+"""The limit for the values of all workers together."""
 
 
 class AllGather:
-    """Those who have spoken wait for the others; each can speak once."""
+    """Collects one value from each worker, and answers when all values are there."""
 
     def __init__(self, out: Callable[[Connection, Frame], None]) -> None:
         self._out = out
@@ -26,14 +26,14 @@ class AllGather:
 
     def say(self, peer: Participant, share: Share) -> None:
         if peer.id.number in self.said:
-            raise PeerError("a second word before the others had theirs")
+            raise PeerError("it sent a second value before the all-gather was complete")
         self.said[peer.id.number] = (peer, share)
 
     def leave(self, number: int) -> None:
         self.said.pop(number, None)
 
     def end_if_all(self, needed: Collection[int]) -> None:
-        """If nobody is missing, tell everyone what was said."""
+        """If the values of all `needed` workers are there, send all values to every worker."""
         if not self.said or not set(self.said).issuperset(needed):
             return
         said, self.said = [self.said[number] for number in sorted(self.said)], {}
@@ -44,8 +44,9 @@ class AllGather:
     def _answer(self, shares: list[Share]) -> Gathered | Refused:
         kinds = sorted({share.kind for share in shares})
         if len(kinds) > 1:
-            return Refused(f"workers wait for each other in different calls: {', '.join(kinds)}", usage=True)
+            return Refused(f"the workers wait for each other in different calls: {', '.join(kinds)}", usage=True)
         size = sum(len(share.data) for share in shares)
         if size > MOST_BYTES:
-            return Refused(f"{kinds[0]}: {size:,} bytes together; at most {MOST_BYTES:,}", usage=True)
+            problem = f"{kinds[0]}: the workers sent {size:,} bytes together; the limit is {MOST_BYTES:,}"
+            return Refused(problem, usage=True)
         return Gathered(kinds[0], tuple(share.data for share in shares))

@@ -1,11 +1,11 @@
-"""How large buckets are where nobody has said it. The coordinator decides it once, when a model begins.
+"""The default bucket size. The coordinator chooses it once, when a model begins.
 
-1. On one host a bucket costs its messages and nothing else, so few and large ones are fastest, however small the model:
-   in shared memory larger ones than over TCP.
-2. Between hosts a bucket travels while the next one is computed, added up, or on its way back. That takes several of
-   them on every server; but not ones that are smaller than what a message costs.
-3. Where a codec makes few bytes of a bucket, its way is short and the work on it is what costs: fewer are better.
-4. A run that listens for other hosts is one between hosts, also while none has joined.
+1. On one host a bucket costs only its messages, so few large buckets are fastest, even for a small model. They are
+   larger in shared memory than over TCP.
+2. Between hosts one bucket is transmitted while others are computed, applied or returned. That needs several buckets on
+   every server, but none so small that the cost per message dominates.
+3. If a codec compresses buckets, transmission is short and the work per bucket dominates, so fewer buckets are better.
+4. A run that listens for other hosts counts as a run between hosts, even while none has joined.
 """
 
 from __future__ import annotations
@@ -21,30 +21,33 @@ from syncline.layout import VALUE_BYTES
 DENSE = str(Dense())
 
 SHARED = 4 << 20
-"""Bytes of a bucket in shared memory."""
+"""Bytes per bucket in shared memory."""
 
 LOOPBACK = 2 << 20
-"""Over TCP on one host."""
+"""Bytes per bucket over TCP on one host."""
 
 LARGEST = 1 << 20
-"""Between hosts, however large the model."""
+"""The most bytes per bucket between hosts."""
 
 SMALLEST = 64 << 10
-"""The same, however small."""
+"""The fewest bytes per bucket between hosts."""
 
 PER_SERVER = 8
-"""Between hosts, so many buckets or more on each server."""
+"""Between hosts, each server gets at least this many buckets, unless they would be too small."""
 
 
 def fitting(wiring: Wiring, values: int, said: Iterable[Mapping[str, str]] = ()) -> dict[str, str]:
-    """The settings of a run with this wiring, on servers that hold so many values each; `said`: the strongest first."""
+    """Default settings for this wiring, for servers that hold `values` each.
+
+    `said`: the user's settings, the source that takes precedence first.
+    """
     if wiring.listen and not is_loopback(Address(wiring.listen, 0)):
         return between_hosts(values, said)
     return _words(LOOPBACK if wiring.lane == "tcp" else SHARED)
 
 
 def between_hosts(values: int, said: Iterable[Mapping[str, str]] = ()) -> dict[str, str]:
-    """The same of a run between hosts."""
+    """Default settings for a run between hosts."""
     words = ChainMap(*map(dict, said))
     if any(words.get(key, DENSE) != DENSE for key in ("codec", "reply_codec")):
         return _words(LARGEST)

@@ -1,7 +1,7 @@
-"""Which runs a worker can join while they are under way, and what to do where it cannot.
+"""Check whether a worker can join a run that is already training. A restarted worker is a joiner too.
 
-In mode `gradients` it cannot: every worker's optimizer runs on the round's mean with the same state, and no server has
-that state. A worker that is started again is one that joins.
+A worker cannot join in mode `gradients`: every worker's optimizer runs on the mean gradient with the same state, and no
+server has that state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RESTART_REMEDY = "use --sync ssp:3 or asp, --mode changes, or a rule (--rule sgd
 
 
 def check_joiner(worker: int, strategy: Strategy) -> None:
-    """`UsageError`: this worker cannot join a run of this strategy."""
+    """Raise `UsageError` if this worker cannot join a run with this strategy."""
     if not strategy.takes_joiners:
         raise UsageError("strategy", f"worker {worker} cannot join: {_takes_nobody(strategy)}")
     if strategy.mode is Mode.GRADIENTS:
@@ -30,12 +30,12 @@ def check_joiner(worker: int, strategy: Strategy) -> None:
 
 
 def check_restarts(strategy: Strategy) -> None:
-    """`UsageError`: a worker that dies could not come back to a run of this strategy."""
+    """Raise `UsageError` if a restarted worker could not rejoin a run with this strategy."""
     if not strategy.takes_joiners:
         raise UsageError("--restarts", f"{_takes_nobody(strategy)}; leave --restarts out")
     if strategy.mode is Mode.GRADIENTS:
-        raise UsageError("--restarts", f"{REASON}, so one that is started again could not go on; {RESTART_REMEDY}")
+        raise UsageError("--restarts", f"{REASON}, so a restarted worker could not continue; {RESTART_REMEDY}")
 
 
 def _takes_nobody(strategy: Strategy) -> str:
-    return f"strategy {strategy.name()!r} takes no workers into a run that is under way"
+    return f"strategy {strategy.name()!r} does not let workers join a run that is already training"

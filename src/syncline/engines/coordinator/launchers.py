@@ -1,4 +1,7 @@
-"""The launchers of a run, as the coordinator knows them: what they are told, and what the first one has started."""
+"""The launchers of a run: what the coordinator tells them, and the process groups that the run's own launcher started.
+
+The run's own launcher has the role "launcher". A launcher that joined from elsewhere has the role "agent".
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from syncline.engines.process import outlive_parent
 
 
 class Launchers:
-    """The launcher, and those of other hosts whose workers have joined; `expected`: so many workers are its own."""
+    """The run's own launcher, which starts `expected` workers, and the launchers that have joined."""
 
     def __init__(self, out: Callable[[Connection, Frame], None], expected: int) -> None:
         self._out = out
@@ -23,7 +26,7 @@ class Launchers:
         self.launcher: Connection | None = None
         self.all: dict[Connection, Hello] = {}
         self.groups: set[int] = set()
-        """The process groups that the launcher has started."""
+        """The process groups that the run's own launcher has started."""
 
     def enter(self, wire: Connection, hello: Hello) -> None:
         self.all[wire] = hello
@@ -36,7 +39,7 @@ class Launchers:
             self._out(self.launcher, message)
 
     def tell(self, peer: Participant, what: str, usage: bool = False) -> None:
-        """Have launchers say what has become of a worker or server."""
+        """Let all launchers print what has happened to a worker or server."""
         ours = peer.id.number < self._expected
         for agent in self.all:
             mine = ours == (agent is self.launcher)
@@ -44,19 +47,19 @@ class Launchers:
             self._out(agent, Seen(*who, what, usage and mine, of=peer.hello.pid))
 
     def notice(self, text: str) -> None:
-        """Have all launchers say this."""
+        """Let all launchers print this line."""
         for agent in self.all:
             self._out(agent, Notice(text))
 
     def tell_name(self, peer: Participant) -> None:
-        """The launcher of a worker or server that joins learns which number it was given."""
+        """Tell the launcher of a worker or server that joins which number it got."""
         joined = Seen(peer.id.role, peer.id.number, peer.incarnation, "joined", pid=peer.hello.pid)
         for agent, hello in self.all.items():
             if agent is not self.launcher and hello.host == peer.hello.host:
                 self._out(agent, joined)
 
     def kill_groups(self) -> None:
-        """The launcher is gone: nobody else is left to end what it has started."""
+        """Kill the process groups that the launcher has started, because the launcher itself is gone."""
         for group in self.groups:
             with suppress(OSError):
                 if os.getpgid(group) == group:

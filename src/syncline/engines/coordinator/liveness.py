@@ -1,4 +1,4 @@
-"""Who is stopped, and whose host acknowledges nothing any more: found without asking the processes themselves."""
+"""Find the processes that are stopped, and the hosts that no longer acknowledge data, without asking them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from syncline.engines.process_state import Stopped, host
 
 
 class Liveness:
-    """Watches the processes of this host, and hears of those of others; `patience`: seconds one may be stopped."""
+    """Checks the processes of this host; launchers report those of other hosts. `patience`: seconds of stop allowed."""
 
     def __init__(self, patience: float) -> None:
         self.patience = patience
@@ -21,24 +21,24 @@ class Liveness:
         self._silence = TcpLiveness()
 
     def is_here(self, entry: RosterEntry, pid: int) -> bool:
-        """Is it this process of this host?"""
+        """Is this entry the process `pid` of this host?"""
         return (entry.hello.host, entry.hello.pid) == (self._host, pid)
 
     def stopped(self, entries: Mapping[int, RosterEntry], now: float) -> Iterator[tuple[int, RosterEntry]]:
-        """Which of these are processes of this host that are stopped for too long."""
+        """The processes of this host that have been stopped for too long."""
         for number, entry in list(entries.items()):
             if entry.hello.host == self._host and self._stopped.seconds(entry.hello.pid, now) > self.patience:
                 yield number, entry
 
     def reported(self, entries: Mapping[int, RosterEntry], frozen: Frozen) -> Iterator[tuple[int, RosterEntry]]:
-        """Which of these a launcher elsewhere means; those of this host are watched from here."""
+        """The processes that a launcher on another host reports as stopped; those of this host we check ourselves."""
         if frozen.host != self._host and frozen.seconds > self.patience:
             for number, entry in list(entries.items()):
                 if (entry.hello.host, entry.hello.pid) == (frozen.host, frozen.pid):
                     yield number, entry
 
     def silent(self, wires: Iterable[Connection], now: float) -> Iterator[Connection]:
-        """The connections at whose other end nobody acknowledges anything."""
+        """The connections whose peer's host no longer acknowledges data."""
         return (wire for wire in wires if self._silence.gone(wire, now))
 
     def forget(self, wire: Connection) -> None:

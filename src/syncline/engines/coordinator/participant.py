@@ -1,4 +1,4 @@
-"""Who is connected to the coordinator, and what a model needs of the run that it belongs to."""
+"""A connection to the coordinator, and what a model needs from its run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class Participant:
-    """A connection of a server or worker; it is about one model at most."""
+    """A connection of a server or worker, for one model at most."""
 
     id: NodeId
     hello: Hello
@@ -27,38 +27,38 @@ class Participant:
     incarnation: int = 0
     trained: TrainedModel | None = None
     left: float | None = None
-    """When it left, if it has: it may still read the final parameters."""
+    """When the worker left, if it has; it may still read the final parameters."""
 
     @property
     def place(self) -> NodeAddress:
-        """Where others find it."""
+        """Where other processes can connect to it."""
         return NodeAddress(self.hello.host, self.hello.unix, self.hello.tcp)
 
 
 class RunContext(Protocol):
-    """What a trained needs of the run that it belongs to."""
+    """What a trained model needs from the run that it belongs to."""
 
     expected: int
     """How many workers start the run."""
     count: int
     """How many servers the run was started with."""
     layers: Mapping[str, Mapping[str, str]]
-    """The user's settings by where they were said, the strongest first."""
+    """The user's settings by their source, the one that takes precedence first."""
     departures: ServerDepartures
-    """What becomes of servers that come and go."""
+    """The servers that join and leave."""
     returning: ReturningWorkers
-    """The workers that were lost and may come back."""
+    """The workers that died and may be restarted."""
 
     def absent(self) -> Collection[int]:
-        """The workers that nobody need wait for at the beginning."""
+        """The workers that a model does not wait for before it begins."""
         ...
 
     def epochs(self) -> tuple[int, ...]:
-        """The furthest epoch that a worker has begun, sampler by sampler."""
+        """The latest epoch that any worker has begun, for each sampler."""
         ...
 
     def fitting(self, values: int, said: Iterable[Mapping[str, str]]) -> dict[str, str]:
-        """The settings that fit the lane to servers that hold so many values each, beside what was said."""
+        """Default settings that suit the lane, for servers that hold `values` each; `said`: the user's settings."""
         ...
 
     def out(self, wire: Connection, message: Frame) -> None:
@@ -66,25 +66,25 @@ class RunContext(Protocol):
         ...
 
     def tell(self, peer: Participant, what: str, usage: bool = False) -> None:
-        """Have launchers say what has become of a worker."""
+        """Let the launchers print what has happened to a worker or server."""
         ...
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
-        """Do something after so many seconds."""
+        """Call `action` after this many seconds."""
         ...
 
     def count_out(self, number: int) -> None:
-        """Do not wait for this worker at the beginning."""
+        """Do not wait for this worker before a model begins."""
         ...
 
     def ended(self) -> None:
-        """Nobody trains this model any more."""
+        """The training of a model has ended."""
         ...
 
     def abort(self, reason: str) -> None:
-        """The run cannot go on."""
+        """The run has failed."""
         ...
 
     def first_servers(self) -> Collection[int]:
-        """The servers that the run was started with, as far as they stay."""
+        """The servers that the run was started with, without those that have left or are leaving."""
         ...

@@ -1,17 +1,19 @@
-"""The coordinator process: whoever takes part in a run is known here, and it watches who lives.
+"""The coordinator process: it knows who takes part in a run, and notices when a process dies.
 
     python -m syncline.engines.coordinator WORKERS SERVERS SETTINGS
 
-1. A connection is about one model at most (trained_model.py); whoever trains several opens several.
-2. A worker whose connection ends without a word is lost at once: the kernel ends it when the process dies. So is one
-   whose process has ended, by its launcher's word; one whose host acknowledges nothing any more; and one that is
-   stopped (SIGSTOP) for longer than the patience. One that computes, however long, is not. A worker that the launcher
-   starts again comes back under its number (returning_workers.py).
-3. A server that is lost or stopped ends the run, unless nobody needs it any more; so does the loss of the launcher, and
-   then everything is killed that the launcher has started.
-4. Told to stop, it lets those who have joined finish, and those who still read; then it stops the servers.
-5. A server that joins is given a number, and a part of every model (trained_model.py). One that is asked to leave is
-   let go once it holds nothing of any model; the last one cannot. A server that holds nothing may go without a word.
+1. A connection is for one model at most (trained_model.py); a process that trains several models opens several.
+2. A worker counts as dead when its connection ends before it has left (the kernel closes the connection when the
+   process dies), when its launcher reports that its process has ended, when its host no longer acknowledges data, or
+   when it has been stopped (SIGSTOP) for longer than the patience. A worker that computes for a long time does not. A
+   worker that the launcher restarts keeps its number (returning_workers.py).
+3. The death or stop of a server ends the run, unless the run no longer needs that server. So does the death of the
+   launcher; the coordinator then kills everything that the launcher has started.
+4. When the coordinator is told to stop, it waits for the workers that have joined and for those that still read the
+   final parameters. Then it stops the servers.
+5. A server that joins gets a number, and a part of every model (trained_model.py). A server that is asked to leave may
+   exit once it holds no part of any model; the last server cannot leave. A server that holds nothing may exit at any
+   time.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ from syncline.engines.net.control import (
     Withdraw,
 )
 from syncline.engines.net.event_loop import BACKLOG, EventLoop
-from syncline.engines.net.frames import DECLARATION, STRANGER, Frame
+from syncline.engines.net.frames import DECLARATION, FIRST_HEADER, Frame
 from syncline.engines.net.refusals import RefusalLog
 from syncline.engines.net.wiring import RUN, Wiring, listen
 from syncline.engines.process import run
@@ -68,17 +70,17 @@ from syncline.errors import PeerError
 from syncline.messages import Report, Settled
 
 TICK = 0.5
-"""Seconds between two looks at who is stopped or silent."""
+"""Seconds between two checks for processes that are stopped and hosts that do not answer."""
 
 GRACE = 5.0
-"""Seconds that servers have to end."""
+"""Seconds in which the servers must exit."""
 
 
 class CoordinatorProcess:
-    """Everyone who takes part, and the models that they train."""
+    """The processes that take part, and the models that they train."""
 
     def __init__(self, workers: int, servers: int, layers: Mapping[str, Mapping[str, str]], wiring: Wiring) -> None:
-        """`layers`: the user's settings by where they were said, the strongest first."""
+        """`layers`: the user's settings by their source, the one that takes precedence first."""
         self.over = False
         self.expected = workers
         self.count = servers
@@ -98,14 +100,14 @@ class CoordinatorProcess:
         self._aborted: str | None = None
         self._servers_told = False
         self._until = inf
-        """When servers that were told to end are no longer waited for."""
+        """When the coordinator stops waiting for the servers to exit."""
         self._all_gather = AllGather(self.out)
         self._epochs: dict[int, int] = {}
-        """The furthest epoch that a worker has begun, by the number of the sampler."""
+        """The latest epoch that any worker has begun, by the number of the sampler."""
         self._liveness = Liveness(patience(os.environ))
         self.returning = ReturningWorkers(int(os.environ.get("SYNCLINE_RESTARTS", "0")) > 0, workers)
         self._never: set[int] = set()
-        """Those who will not be there when a model begins."""
+        """The workers that will not take part when a model begins."""
 
     def run(self) -> int:
         port = int(os.environ.get("SYNCLINE_PORT", "0"))
@@ -118,12 +120,12 @@ class CoordinatorProcess:
                 look = monotonic() + TICK
                 self._watch()
                 self._stop_if_idle()
-        self._last_words()
+        self._flush_launcher()
         self._loop.close()
         return 0
 
-    def _last_words(self) -> None:
-        """Let the launcher hear all that was said to it, if it listens."""
+    def _flush_launcher(self) -> None:
+        """Wait until all messages to the launcher are sent, if it reads them in time."""
         until = monotonic() + GRACE
         launcher = self._launchers.launcher
         while launcher is not None and launcher.waiting and monotonic() < until:
@@ -132,7 +134,7 @@ class CoordinatorProcess:
     # Frames.
 
     def sink(self, wire: Connection, message: Frame, size: int) -> memoryview:
-        raise PeerError(f"{type(message).__name__} with a payload; the coordinator takes none")
+        raise PeerError(f"it sent {type(message).__name__} with a payload, which the coordinator does not accept")
 
     def frame(self, wire: Connection, message: Frame, payload: memoryview | None) -> None:
         if wire is self._launchers.launcher:
@@ -180,13 +182,13 @@ class CoordinatorProcess:
         elif isinstance(message, Seen):
             self._process_ended(message)
         else:
-            raise PeerError(f"{type(message).__name__} from the launcher")
+            raise PeerError(f"it sent {type(message).__name__}, which a launcher may not send")
 
     def _from_agent(self, message: Frame) -> None:
         if isinstance(message, Started):
-            return  # its processes are its own affair
+            return  # a launcher that joined ends its processes itself
         if not isinstance(message, Frozen):
-            raise PeerError(f"{type(message).__name__} from an agent")
+            raise PeerError(f"it sent {type(message).__name__}, which a launcher that joined may not send")
         for _, entry in self._liveness.reported(self._workers, message):
             self._frozen(entry)
         for number, _ in self._liveness.reported(self._servers, message):
@@ -194,7 +196,7 @@ class CoordinatorProcess:
 
     def _from_operator(self, wire: Connection, message: Frame) -> None:
         if not isinstance(message, ChangeRequest):
-            raise PeerError(f"{type(message).__name__} from an operator")
+            raise PeerError(f"it sent {type(message).__name__}, which an operator may not send")
         self._sync_changes.ask(wire, message)
 
     def _from_server(self, peer: Participant, message: Frame) -> None:
@@ -203,14 +205,14 @@ class CoordinatorProcess:
         elif isinstance(message, TermsTaken):
             self._sync_changes.applied(peer, message)
         elif isinstance(message, Withdraw):
-            if not self._stopping and not self._models.over:  # else it will be let go
+            if not self._stopping and not self._models.over:  # else it will be stopped anyway
                 self.departures.withdraw(peer.id.number)
         elif isinstance(message, Figures):
             self._launchers.tell_launcher(message)
         elif isinstance(message, Abort):
             self.abort(message.reason)
         else:
-            raise PeerError(f"{type(message).__name__} from a server")
+            raise PeerError(f"it sent {type(message).__name__}, which a server may not send")
 
     def _from_worker(self, peer: Participant, message: Frame) -> None:
         if isinstance(message, Declare):
@@ -230,28 +232,28 @@ class CoordinatorProcess:
             self._epochs[message.sampler] = max(message.epoch, self._epochs.get(message.sampler, 0))
         elif isinstance(message, Pulse):
             launcher = self._launchers.launcher
-            if launcher is not None and not launcher.backlog:  # one that is not read is not worth keeping
+            if launcher is not None and not launcher.backlog:  # do not queue progress that is not read
                 self.out(launcher, replace(message, worker=peer.id.number))
         else:
-            raise PeerError(f"{type(message).__name__} from a worker")
+            raise PeerError(f"it sent {type(message).__name__}, which a worker may not send")
 
     def out(self, wire: Connection, message: Frame) -> None:
         if wire.fileno() < 0:
             return
         if wire.backlog > BACKLOG:
-            wire.cut()  # it does not read; it is found gone at the next look
+            wire.cut()  # the peer does not read; the event loop will find the connection closed
             return
         try:
             wire.send(message)
         except OSError:
-            return  # it is gone; its end is read as such
+            return  # the peer is gone; the event loop will read the end of the connection
         self._loop.write(wire)
 
-    # Who comes.
+    # Processes that connect.
 
     def _greet(self, wire: Connection, message: Frame) -> None:
         if not isinstance(message, Hello):
-            raise PeerError("the first frame must say who this is")
+            raise PeerError("its first frame was not Hello")
         try:
             self._roster.check(message, wire.is_near)
             self._admit(wire, message)
@@ -265,7 +267,7 @@ class CoordinatorProcess:
         if over is not None and (role in ("worker", "agent") or not hello.run):
             raise Refusal(over)
         if role == "launcher" and self._launchers.launcher is not None:
-            raise Refusal("there is a launcher already")
+            raise Refusal("this run already has a launcher")
         number, incarnation = -1, 0
         if role == "server":
             peer = self._roster.admit_server(wire, hello)
@@ -279,7 +281,7 @@ class CoordinatorProcess:
             self._operators.add(wire)
         else:
             self._launchers.enter(wire, hello)
-        self._loop.known(wire, DECLARATION if role == "worker" else STRANGER)
+        self._loop.known(wire, DECLARATION if role == "worker" else FIRST_HEADER)
         if role != "server" or not hello.run:
             self.out(wire, Welcome(self._wiring.run, number, incarnation, self.expected))
         if role == "server":
@@ -310,11 +312,11 @@ class CoordinatorProcess:
         self._models.begin_if_ready()
 
     def _meet(self) -> None:
-        """Let those hear each other who have something to say, once nobody is missing."""
+        """Complete the all-gather if every member has sent its value."""
         if self._all_gather.said:
             self._all_gather.end_if_all(self._roster.participants())
 
-    # Life and death.
+    # Processes that die or stop.
 
     def _watch(self) -> None:
         now = monotonic()
@@ -323,14 +325,14 @@ class CoordinatorProcess:
         for number, _ in self._liveness.stopped(self._servers, now):
             self._server_frozen(number)
         for wire in self._liveness.silent([*self._peers, *self._launchers.all], now):
-            self._loop.lose(wire, "its host acknowledges nothing any more")
+            self._loop.lose(wire, "its host no longer acknowledges data")
         for number in self.returning.overdue(now):
             self._will_not_return(number)
         self.departures.settled()
         self._meet()
 
     def _frozen(self, entry: RosterEntry) -> None:
-        """A worker is stopped: it is lost as a member, and learns so when it wakes up."""
+        """A worker has been stopped for too long: remove it as a member. It learns of that when it continues."""
         what = f"stopped for more than {self._liveness.patience:g} s"
         for peer in list(entry.peers):
             if peer.trained is None or not peer.trained.begun or peer.left is not None:
@@ -341,23 +343,23 @@ class CoordinatorProcess:
 
     def _server_frozen(self, number: int) -> None:
         if self._aborted is None and self.departures.needs(number):
-            self.abort(f"server{number} is stopped for more than {self._liveness.patience:g} s")
+            self.abort(f"server{number} has been stopped for more than {self._liveness.patience:g} s")
 
     def _process_ended(self, seen: Seen) -> None:
-        """A process that the launcher has started is over, whoever may still hold its connections."""
+        """A process that the launcher started has ended, even if another process still holds its connections."""
         self._launchers.groups.discard(seen.pid)
         self.returning.word(seen.number, seen.again)
         entry = self._workers.get(seen.number)
         if entry is not None and self._liveness.is_here(entry, seen.pid):
             for peer in list(entry.peers):
                 self._loop.lose(peer.wire, f"its process {seen.what}")
-        elif seen.number not in self._roster.ever and not seen.again:  # it never came
+        elif seen.number not in self._roster.ever and not seen.again:  # it never connected
             self.count_out(seen.number)
         if self.returning.allowed and not seen.again:
             self._will_not_return(seen.number)
 
     def _will_not_return(self, number: int) -> None:
-        """Nobody need wait for this worker any more, if it is gone."""
+        """Stop waiting for this worker, if it is gone."""
         if number not in self._workers and number not in self._never:
             self.count_out(number)
         self._models.end_if_empty()
@@ -389,12 +391,12 @@ class CoordinatorProcess:
         elif not self._models.over or self._roster.has_readers(monotonic()):
             self.abort(f"{peer.id} is gone: {what}")
         elif not entry.peers:
-            self.tell(peer, f"{what}, when all was done")
+            self.tell(peer, f"{what}, after the training had ended")
 
-    # How it ends.
+    # The end of the run.
 
     def _stop_if_idle(self) -> None:
-        """Stop the servers once nobody needs them, and go when they are gone."""
+        """Stop the servers once no worker needs them, and exit when they have exited."""
         if not self._stopping:
             return
         if self._servers_told:
@@ -409,7 +411,7 @@ class CoordinatorProcess:
             self.over = not self._servers
 
     def ended(self) -> None:
-        """A model has ended; if it was the last, the launcher need not fear for the servers any more."""
+        """A model has ended. If it was the last, tell the launcher: a server that exits is then no failure."""
         if self._models.over:
             self._launchers.tell_launcher(Ended())
 

@@ -1,9 +1,9 @@
-"""The servers of one model that come and go while it is trained.
+"""The servers of one model that join and leave during training.
 
-1. A server that comes later is told what is trained, then everyone else is told where it is; once all who are there
-   have reached it, it is admitted. Whoever cannot reach it is reason enough to refuse it.
-2. Servers come and go only while something is trained: not before all have started, nor after all have left.
-3. Whoever is to leave before another is there that could take over waits for that one.
+1. The coordinator first sends a joining server the description of the model, then its address to all workers and
+   servers. Once all of them have connected to it, it is admitted. If one of them cannot connect, it is refused.
+2. Servers join and leave only during training: not before all workers have started, nor after all have left.
+3. A server that is to leave while no other server can take over its part waits until another one has joined.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from syncline.strategies.settings import strategy_in
 
 
 class ServerChanges:
-    """Those that are on their way in, and out."""
+    """The servers that are joining and leaving."""
 
     def __init__(self, run: RunContext, servers: dict[int, Participant], workers: Mapping[int, Participant]) -> None:
-        """`servers`, `workers`: all who are there, as their trained knows them."""
+        """`servers`, `workers`: the current ones, shared with the `TrainedModel`."""
         self._run = run
         self._servers = servers
         self._workers = workers
         self._node: ViewMaker | None = None
         self._leaving: set[int] = set()
-        """The servers that are to be dismissed as soon as may be."""
+        """The servers that are to be dismissed as soon as possible."""
         self._arriving: dict[int, set[Participant]] = {}
-        """The servers that know what is trained, and who has not reached each of them yet."""
+        """The servers that know the model and are not admitted yet, each with those that have not connected to it."""
 
     def begin(
         self, begun: Begin, node: ViewMaker, handle: Callable[[Event], None], may_move: Callable[[], bool]
     ) -> None:
-        """Something is trained, and `node` makes its views. `begun`: as servers are told, with their word."""
+        """The model begins, and `node` makes its views. `begun`: the message for servers, with their secret."""
         self._begun = begun
         self._strategy = strategy_in(begun.settings)
         self._handle = handle
@@ -47,24 +47,24 @@ class ServerChanges:
         self._node = node
 
     def places(self, view: View) -> tuple[NodeAddress, ...]:
-        """Where the servers of this view are."""
+        """The addresses of the servers of this view."""
         return tuple(
             self._servers[number].place if number in self._servers else NodeAddress("", "", "")
             for number in range(len(view.holders))
         )
 
-    # Who comes.
+    # Joining.
 
     def invite(self, number: int) -> None:
-        """Tell a server that has come later what is trained, unless it knows."""
+        """Send a joining server the description of the model, unless it has a part already."""
         if self._node is None or not self._node.view.members or self.holds(number):
             return
         if not self._strategy.moves_servers:
-            self._run.departures.refuse(number, f"strategy {self._strategy.name()!r} takes no further servers")
+            self._run.departures.refuse(number, f"strategy {self._strategy.name()!r} does not let servers join")
             return
         problem = self._cannot_move()
         if problem is None and len(self._begun.settings["sync"].split()) > 1:
-            problem = "its range would come from servers with different sync models"
+            problem = "the servers that would give it a part have different sync models"
         if problem is not None:
             self._run.departures.refuse(number, problem)
             return
@@ -73,7 +73,7 @@ class ServerChanges:
         self.mention(peer)
 
     def mention(self, peer: Participant) -> None:
-        """Whoever comes now also learns of the servers that have come, and hold nothing yet."""
+        """Tell a process that joins about the servers that are joining, and hold nothing yet."""
         assert self._node is not None
         for number, server in self._servers.items():
             if self._has_part(number) or server is peer or number not in {*self._arriving, *self._node.servers}:
@@ -83,10 +83,10 @@ class ServerChanges:
             self._run.out(peer.wire, Reach(number, server.place))
 
     def introduce(self, peer: Participant) -> None:
-        """A server knows what is trained: everybody else is told where it is."""
+        """A joining server knows the model: tell everyone else its address."""
         number = peer.id.number
         if self._node is None or self.holds(number) or number in self._arriving:
-            raise PeerError("Seated a second time")
+            raise PeerError("it sent Seated a second time")
         others = {each for each in (*self._servers.values(), *self._workers.values()) if each is not peer}
         self._arriving[number] = others
         for each in others:
@@ -94,10 +94,10 @@ class ServerChanges:
         self.arrange()
 
     def reached(self, peer: Participant, message: Reached) -> None:
-        """Somebody says whether it has a connection to a server that has come."""
+        """A worker or server says whether it has connected to a joining server."""
         waiting = self._arriving.get(message.server)
         if waiting is None or peer not in waiting:
-            return  # the server has gone again
+            return  # the server is gone again
         if message.problem:
             del self._arriving[message.server]
             self._run.departures.refuse(message.server, f"{peer.id} cannot reach it: {message.problem}")
@@ -106,13 +106,13 @@ class ServerChanges:
         self.arrange()
 
     def excuse(self, peer: Participant) -> None:
-        """Nobody need wait for this one, which is gone, to reach a server."""
+        """A process is gone: stop waiting for it to connect to joining servers."""
         for waiting in self._arriving.values():
             waiting.discard(peer)
         self.arrange()
 
     def arrange(self) -> None:
-        """Admit and dismiss whom it is time for."""
+        """Admit and dismiss the servers that are ready for it."""
         if self._node is None or not self._may_move():
             return
         for number in [number for number, waiting in self._arriving.items() if not waiting]:
@@ -125,7 +125,7 @@ class ServerChanges:
                 self._run.departures.refuse(number, error.problem)
         for number in sorted(self._leaving):
             if self._node.servers == {number}:
-                break  # until another is there
+                break  # until another server has joined
             self._leaving.discard(number)
             try:
                 if number in self._node.servers:
@@ -133,21 +133,21 @@ class ServerChanges:
             except UsageError as error:
                 self._run.departures.keep(number, error.problem)
 
-    # Who goes.
+    # Leaving.
 
     def check_leaving(self, number: int) -> None:
-        """`UsageError`: others cannot take over what this server holds."""
+        """Raise `UsageError` if the other servers cannot take over the part of this one."""
         if self._node is None or not self._node.view.members or not self.holds(number):
             return
         problem = self._cannot_move()
         if problem is not None:
             raise UsageError("server", problem)
         left = self._node.servers - {number} - self._leaving
-        if left:  # else it leaves when those that have come are admitted
+        if left:  # else it leaves when the joining servers have been admitted
             self._replace(self._node.view.holders, left)
 
     def leave(self, number: int) -> None:
-        """Have the others take over what this server holds."""
+        """Let the other servers take over the part of this one."""
         self._arriving.pop(number, None)
         if self._node is None:
             self._servers.pop(number, None)
@@ -156,13 +156,13 @@ class ServerChanges:
             self.arrange()
 
     def stay(self, number: int) -> bool:
-        """Do not dismiss this server after all; False: it was already."""
+        """Do not dismiss this server after all; return False if it has been dismissed already."""
         waits = number in self._leaving
         self._leaving.discard(number)
         return waits
 
     def closed(self, number: int) -> None:
-        """A server has gone that held nothing."""
+        """A server that held nothing is gone."""
         peer = self._servers.pop(number, None)
         self._arriving.pop(number, None)
         if peer is not None:
@@ -172,16 +172,16 @@ class ServerChanges:
 
     @property
     def holding(self) -> frozenset[int]:
-        """The servers that hold something, or will when what moves now has moved."""
+        """The servers that hold buckets, or will once the current handovers are complete."""
         return frozenset() if self._node is None else self._node.servers
 
     @property
     def unsettled(self) -> bool:
-        """Is a server coming or going?"""
+        """Is a server joining or leaving?"""
         return bool(self._arriving or self._leaving) or (self._node is not None and self._node.moving)
 
     def resettle(self, words: Mapping[str, str]) -> None:
-        """Servers that come later are told these settings."""
+        """Send these settings to servers that join later."""
         self._begun = replace(self._begun, settings={**self._begun.settings, **words})
 
     def _has_part(self, number: int) -> bool:
@@ -189,18 +189,18 @@ class ServerChanges:
         return number < len(holders) and bool(holders[number])
 
     def holds(self, number: int) -> bool:
-        """Does this server hold something, or is it about to?"""
+        """Does this server hold buckets, or is it about to?"""
         return self._node is not None and (number in self._node.servers or self._has_part(number))
 
     def is_free(self, number: int) -> bool:
-        """Does this server hold nothing, and is nothing on its way?"""
+        """Does this server hold nothing, and take part in no handover?"""
         return self._node is None or not (self.holds(number) or number in self._node.movers)
 
     def _replace(self, held: Holders, servers: Collection[int]) -> Holders:
         return self._strategy.replacing(layout_of(self._begun.tables), held, servers)
 
     def _cannot_move(self) -> str | None:
-        """Why buckets of this model cannot be handed over: a handover is one message, with all that waits in it."""
+        """Why buckets of this model cannot be handed over, or None: a handover with all its updates is one message."""
         assert self._node is not None
         strategy, view = self._strategy, self._node.view
         arrays = strategy.moved_arrays + len(view.members)
@@ -208,4 +208,4 @@ class ServerChanges:
         if arrays * largest * VALUE_BYTES <= PAYLOAD:
             return None
         size, workers = self._begun.settings["bucket"], len(view.members)
-        return f"a bucket of {size} is too large to move with the updates of {workers} workers; take smaller ones"
+        return f"a bucket of {size} is too large to move with the updates of {workers} workers; use a smaller --bucket"

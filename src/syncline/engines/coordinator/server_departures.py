@@ -1,6 +1,6 @@
-"""Which servers a run can spare: those that come later, and those that are asked to leave.
+"""Servers that join and leave, across all models of a run.
 
-A server that is asked to leave is let go once it holds nothing of any model; the last one cannot leave.
+A server that is asked to leave may exit once it holds no part of any model. The last server cannot leave.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from syncline.engines.net.control import Refused, Released
 from syncline.engines.net.frames import Frame
 from syncline.errors import UsageError
 
-LAST = "it is the last one, and somebody must hold the model"
+LAST = "it is the last server, and one server must hold the model"
 
 
 class ServerDepartures:
-    """The servers of a run, and what its models hold on each."""
+    """Decides which servers a run still needs, and tells the servers and launchers."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class ServerDepartures:
         out: Callable[[Connection, Frame], None],
         tell: Callable[[Participant, str], None],
     ) -> None:
-        """`count`: so many servers are there from the start."""
+        """`count`: how many servers the run starts with."""
         self._servers = servers
         self._models = models
         self._count = count
@@ -37,23 +37,23 @@ class ServerDepartures:
         self._tell = tell
 
     def needs(self, number: int) -> bool:
-        """Would something be lost with this server?"""
+        """Would the run lose data, or be unable to begin, without this server?"""
         models = self._models.values()
         if any(not trained.changes.is_free(number) for trained in models):
             return True
         return number < self._count and not any(trained.begun for trained in models)
 
-    # As models say.
+    # The models call these.
 
     def joined(self, number: int) -> None:
-        """This server, which has come later, gets its part."""
+        """A joining server gets its part."""
         entry = self._servers[number]
         if not entry.began:
             entry.began = True
             self._tell(entry.peers[0], "has joined; the others hand over its part")
 
     def refuse(self, number: int, reason: str) -> None:
-        """This server, which has come later, gets no part of a model."""
+        """A joining server gets no part of a model."""
         entry = self._servers.get(number)
         if entry is None or not entry.peers:
             return
@@ -69,7 +69,7 @@ class ServerDepartures:
             self._tell(entry.peers[0], f"cannot leave: {reason}")
 
     def settled(self) -> None:
-        """Something has moved: a server may be free to go."""
+        """Release the leaving servers that hold nothing any more."""
         for number, entry in self._servers.items():
             models = self._models.values()
             free = not any(not each.changes.is_free(number) or each.is_known_to_joiners(number) for each in models)
@@ -77,10 +77,10 @@ class ServerDepartures:
                 entry.released = True
                 self._out(entry.peers[0].wire, Released())
 
-    # As servers say.
+    # The coordinator calls these for servers.
 
     def withdraw(self, number: int) -> None:
-        """A server was asked to leave; the others take over its part, if they can."""
+        """A server was asked to leave: let the others take over its part, if they can."""
         entry = self._servers[number]
         if entry.leaving:
             return
@@ -100,7 +100,7 @@ class ServerDepartures:
         self.settled()
 
     def gone(self, entry: RosterEntry, peer: Participant, what: str) -> None:
-        """A connection of a server has ended that nobody needs."""
+        """A connection of a server that the run does not need has ended."""
         if peer.trained is not None:
             peer.trained.changes.closed(peer.id.number)
         if not entry.peers:
@@ -108,7 +108,7 @@ class ServerDepartures:
             self._retain()
 
     def _retain(self) -> None:
-        """A server has gone that others may have waited for, to leave."""
+        """A server is gone: keep the leaving servers that had waited for it to take over their part."""
         for number, entry in list(self._servers.items()):
             if entry.leaving and not entry.released and not self._others(number):
                 stays = [trained.changes.stay(number) for trained in self._models.values()]
@@ -116,5 +116,5 @@ class ServerDepartures:
                     self.keep(number, LAST)
 
     def _others(self, number: int) -> bool:
-        """Is there another server that stays?"""
+        """Is there another server that is not leaving?"""
         return any(not other.leaving for each, other in self._servers.items() if each != number)

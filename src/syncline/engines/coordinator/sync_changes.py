@@ -1,14 +1,15 @@
-"""Changes of the sync model while models are trained, as workers or operators ask for them.
+"""Change the sync model or the release during training, at the request of a worker or an operator.
 
-1. A change is checked first. What makes no sense is refused with the reason, and nothing has happened.
-2. Every server is told; each goes on under the new model from then on, without stopping anybody, and confirms it. When
-   all have, whoever asked is told, workers learn the settings that are in force, and launchers have something to say.
-3. Changes happen one after the other, so all servers see them in the same order.
-4. Servers and workers that come later are told the settings that are in force. A server that comes while a change is
-   under way is told like the others.
-5. If a server cannot read the new model (a class of one's own that is not installed there), all go back.
-6. Only processes of the launcher's, and this user's on this host, may name classes of their own: to read such a name is
-   to import it.
+1. The coordinator checks a request first. It refuses an invalid one with the reason, and nothing changes.
+2. The coordinator tells every server. Each server switches without interrupting the workers, and confirms. When all
+   have confirmed, the coordinator answers the request, sends the new settings to the workers, and lets the launchers
+   print a line.
+3. The coordinator makes one change at a time, so all servers see changes in the same order.
+4. Servers and workers that join later receive the current settings. A server that joins during a change is told like
+   the others.
+5. If a server cannot load the new model (a user-defined class that is not installed there), all servers change back.
+6. Only processes that the launcher started, and processes of this user on this host, may name user-defined classes:
+   the servers import what such a name refers to.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from syncline.engines.net.frames import Frame
 from syncline.errors import PeerError, RunError, SynclineError, UsageError
 from syncline.strategies.sync_change import check_change, names_own_class, written
 
-TOO_EARLY = "nothing is trained yet; ask again when the workers have begun"
+TOO_EARLY = "training has not started yet; ask again when it has"
 
 
 @dataclass(frozen=True)
 class _Terms:
-    """What is in force for one model."""
+    """The current settings of one model."""
 
     settings: Mapping[str, str]
     """`sync` and `release`."""
@@ -40,24 +41,24 @@ class _Terms:
 
 @dataclass(eq=False)
 class _Change:
-    """A change that somebody has asked for; of these, one is under way."""
+    """A requested change; one at a time is under way."""
 
     wire: Connection
     request: ChangeRequest
     worker: Participant | None
-    """Who asks; None: an operator."""
+    """The worker that asks; None: an operator."""
     before: dict[TrainedModel, _Terms] = field(default_factory=dict)
-    """What it replaces."""
+    """The settings before the change."""
     waiting: set[Participant] = field(default_factory=set)
     """The servers that have not confirmed it yet."""
     problem: str = ""
-    """Why a server could not."""
+    """Why a server could not change."""
     back: bool = False
-    """All go back to what was before."""
+    """All servers are changing back."""
 
     @property
     def trusted(self) -> bool:
-        """May it name classes of its own?"""
+        """May the request name a user-defined class?"""
         return self.wire.is_near if self.worker is None else bool(self.worker.hello.run)
 
 
@@ -70,37 +71,37 @@ class SyncChanges:
         out: Callable[[Connection, Frame], None],
         notice: Callable[[str], None],
     ) -> None:
-        """`notice`: have launchers say this."""
+        """`notice`: let the launchers print a line."""
         self._models = models
         self._out = out
         self._notice = notice
         self._asked: deque[_Change] = deque()
         self._number = 0
         self._told: dict[TrainedModel, Mapping[int, str]] = {}
-        """Which sync model each server was last told."""
+        """The sync model that each server was last told to use."""
 
     def ask(self, wire: Connection, request: ChangeRequest, worker: Participant | None = None) -> None:
-        """A worker, or else an operator, asks for a change."""
+        """Handle a request of a worker, or of an operator if `worker` is None."""
         if any(each.wire is wire for each in self._asked):
-            raise PeerError("a second change before the first was answered")
+            raise PeerError("it asked for a second change before the first was answered")
         self._asked.append(_Change(wire, request, worker))
         if len(self._asked) == 1:
             self._begin()
 
     def applied(self, peer: Participant, taken: TermsTaken) -> None:
-        """A server goes on under the new terms, or says why it cannot."""
+        """A server has changed, or says why it cannot."""
         if taken.number == self._number and self._asked:
             change = self._asked[0]
             change.problem = change.problem or (taken.problem and f"{peer.id}: {taken.problem}")
             self._settle(peer)
 
     def gone(self, peer: Participant) -> None:
-        """Nobody need wait for this server, which is gone."""
+        """Stop waiting for a server that is gone."""
         if self._asked:
             self._settle(peer)
 
     def _settle(self, peer: Participant) -> None:
-        """This server need not be waited for any more; if it was the last one, the change is done."""
+        """Stop waiting for this server; if it was the last one, the change is complete."""
         change = self._asked[0]
         if peer not in change.waiting:
             return
@@ -115,7 +116,7 @@ class SyncChanges:
     # One change.
 
     def _begin(self) -> None:
-        """Check the change whose turn it is, and tell the servers."""
+        """Check the next change, and tell the servers."""
         change, request = self._asked[0], self._asked[0].request
         try:
             chosen = self._chosen(request.models)
@@ -133,7 +134,7 @@ class SyncChanges:
             self._tell(change, trained, _Terms(settings, sync))
 
     def _tell(self, change: _Change, trained: TrainedModel, terms: _Terms) -> None:
-        """Tell every server of this model what it is to go on under."""
+        """Tell every server of this model its new settings."""
         trained.resettle(terms.settings)
         self._told[trained] = terms.sync
         for number, peer in trained.servers.items():
@@ -141,7 +142,7 @@ class SyncChanges:
             self._out(peer.wire, NewTerms(self._number, terms.sync[number], terms.settings["release"]))
 
     def _take_back(self, change: _Change) -> None:
-        """A server could not read the new model: all go back to what they had."""
+        """A server could not load the new model: tell all servers to change back."""
         self._number += 1
         change.back = True
         for trained, terms in change.before.items():
@@ -149,7 +150,7 @@ class SyncChanges:
             self._tell(change, trained, _Terms(terms.settings, {**others, **terms.sync}))
 
     def _finish(self, error: SynclineError | None) -> None:
-        """Answer whoever asked, and turn to the next change."""
+        """Answer the request, and begin the next change."""
         change = self._asked.popleft()
         option, problem = (error.option, error.problem) if isinstance(error, UsageError) else ("", str(error or ""))
         if error is None:
@@ -169,7 +170,7 @@ class SyncChanges:
             self._notice(f"{which}{now} from now on, as {who} asked")
 
     def _in_force(self, trained: TrainedModel) -> _Terms:
-        """A server that was told nothing has its model from the beginning, or, if it came later, that of all."""
+        """The current settings. A server that was told of no change has its initial model; a new one has the first."""
         words, told = trained.settings["sync"].split(), self._told.get(trained, {})
         sync = {each: told.get(each) or words[each if each < len(words) else 0] for each in trained.servers}
         return _Terms({key: trained.settings[key] for key in ("sync", "release")}, sync)
@@ -177,12 +178,12 @@ class SyncChanges:
     # Checks.
 
     def _chosen(self, names: Collection[str]) -> list[TrainedModel]:
-        """The models with these names; without names, all that are trained."""
+        """The models with these names; without names, all that are still trained."""
         if not any(each.begun for each in self._models.values()):
             raise RunError(TOO_EARLY)
         for name in names:
             if name not in self._models:
-                raise UsageError("model", f"there is no model {name!r}; there are {', '.join(self._models)}")
+                raise UsageError("model", f"this run has no model {name!r}; it has {', '.join(self._models)}")
         chosen = [each for name, each in self._models.items() if (name in names if names else not each.ended)]
         if not chosen or any(each.ended for each in chosen):
             raise RunError(OVER)
@@ -192,19 +193,19 @@ class SyncChanges:
         if not trained.running:
             raise RunError(TOO_EARLY)
         if change.worker is not None and not trained.is_member(change.worker):
-            raise RunError(f"{change.worker.id} takes no part in {trained.name!r}, so it cannot change it")
+            raise RunError(f"{change.worker.id} is not a member of model {trained.name!r}, so it cannot change it")
         sync, release = change.request.sync, change.request.release
         if not sync and not release:
-            raise UsageError("sync", "there is nothing to change")
+            raise UsageError("sync", "there is nothing to change; give a sync model, a release, or both")
         if not change.trusted and any(map(names_own_class, sync)):
-            raise UsageError("sync", "only this user on this host may name a class of its own; name a shipped model")
+            raise UsageError("sync", "only this user on this host may name a user-defined class; use a built-in model")
         check_change(sync, release, trained.strategy, trained.most_workers, len(trained.changes.holding))
         if len(set(sync)) > 1 and trained.changes.unsettled:
-            raise UsageError("sync", "a server is coming or going; name one model for all, or ask again when it has")
+            raise UsageError("sync", "a server is joining or leaving; give one model for all, or try again later")
 
 
 def _dealt(trained: TrainedModel, sync: Sequence[str]) -> dict[int, str]:
-    """Which of these models each server gets: the only one, or one each, for those that hold something, by number."""
+    """The sync model of each server: the only one, or one for each server that holds buckets, in order of number."""
     holding = sorted(trained.changes.holding)
     each = dict(zip(holding, sync, strict=True)) if len(sync) > 1 else {}
     return {number: each.get(number, sync[0]) for number in trained.servers}

@@ -1,13 +1,15 @@
-"""One model of a run as the coordinator sees it: who trains it, how it begins, and its views.
+"""One model of a run as the coordinator sees it: its workers and servers, how it begins and ends, and its views.
 
-1. It begins when every server has a connection for it and every worker that is expected has declared it, or is known
-   not to come.
-2. Servers are told first; once all of them know what is trained, workers are told where to find them.
-3. All start together: nobody goes before everyone holds the first parameters, which are the leader's. If the leader is
-   lost before that, the run is.
-4. When the last member has left nothing changes any more: all are told, and may read the final parameters. If something
-   moves just then, they are told when it has moved. While somebody may come back (returning_workers.py), it goes on.
-5. Servers come and go meanwhile (server_changes.py).
+1. A model begins when every server has a connection for it, and every expected worker has declared it or is known not
+   to take part.
+2. The coordinator describes the model to the servers first. Once all of them know it, the coordinator tells the workers
+   where the servers are.
+3. All workers start together: none starts before all have the initial parameters, which are the leader's. If the leader
+   dies before that, the run fails.
+4. When the last member has left, the model has ended. The coordinator tells all workers, which may still read the final
+   parameters; if a handover is in progress, it waits for its end first. While a worker may return
+   (returning_workers.py), the model does not end.
+5. Servers may join and leave during training (server_changes.py).
 """
 
 from __future__ import annotations
@@ -57,13 +59,13 @@ from syncline.strategies.settings import FITTED, contradiction, settle, strategy
 OVER = "this run is over"
 
 MOST_BUCKETS = 1 << 20
-"""A view with more would not fit into a frame."""
+"""The limit of buckets; a view with more would not fit into a frame."""
 
 WorkerMessage = Seated | JoinRequest | LeaveNotice | Listening | Report
-"""What a worker says of one model."""
+"""The messages of a worker about one model."""
 
 FAR = 1 << 62
-"""No round has such a number."""
+"""Larger than any round's number."""
 
 
 class TrainedModel:
@@ -80,18 +82,18 @@ class TrainedModel:
         self._declared: dict[int, Declare] = {}
         self._node: ViewMaker | None = None
         self.strategy: Strategy
-        """As it was settled when the model began."""
+        """Set when the model begins."""
         self._listening: dict[int, NodeAddress] = {}
-        """Where workers can be called, if workers talk to each other."""
+        """The addresses of the workers, if workers connect to each other."""
         self._begun: Begin | None = None
         self._wishes: dict[str, str] = {}
-        """What the leader's program asks for."""
+        """The settings that the leader's program asks for."""
         self._unready: set[Participant] = set()
-        """The servers that do not know yet what is trained."""
+        """The servers that have not confirmed the description of the model yet."""
         self._told: list[tuple[Participant, Begin]] = []
-        """Workers that are told as soon as all servers know."""
+        """The messages for workers that are sent as soon as all servers are ready."""
         self._standing: set[Participant] = set()
-        """Those who start together and do not hold the first parameters yet."""
+        """The workers that start together and do not have the initial parameters yet."""
         self._all_told = False
 
     @property
@@ -104,26 +106,26 @@ class TrainedModel:
 
     @property
     def running(self) -> bool:
-        """Have all started, and is somebody left?"""
+        """Have all workers started, and has the model not ended?"""
         return self._begun is not None and not self._standing and not self.ended
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Those that are in force."""
+        """The current settings."""
         return {} if self._begun is None else self._begun.settings
 
     @property
     def most_workers(self) -> int:
-        """How many workers there are, or should be."""
+        """The number of members, or of expected workers if that is larger."""
         return max(len(self.members), self._run.expected)
 
     def resettle(self, words: Mapping[str, str]) -> None:
-        """Put other words in force for these settings: whoever comes later is told them."""
+        """Change these settings; processes that join later are told the new ones."""
         assert self._begun is not None
         self._begun = replace(self._begun, settings={**self._begun.settings, **words})
         self.changes.resettle(words)
 
-    # What comes in.
+    # Messages.
 
     def from_server(self, peer: Participant, message: Report | Seated | Settled | Reached) -> None:
         if isinstance(message, Seated):
@@ -142,11 +144,11 @@ class TrainedModel:
 
     def _report(self, peer: Participant, message: Report) -> None:
         if not 0 <= message.largest < FAR:
-            raise PeerError(f"a report of {message.largest} rounds")
+            raise PeerError(f"it reported round {message.largest}, which is not possible")
         self._handle(Received(peer.id, message))
 
     def _introduce_workers(self) -> None:
-        """Tell all workers where the others are, once all who start together have said so."""
+        """Send all workers the addresses of the others, once all that start together have sent theirs."""
         if self._standing and self._listening.keys() >= {peer.id.number for peer in self._standing}:
             for peer in self._standing:
                 self._run.out(peer.wire, Peers(self._listening))
@@ -163,7 +165,7 @@ class TrainedModel:
             self._report(peer, message)
             return
         if message.incarnation != peer.incarnation:
-            raise PeerError(f"{type(message).__name__} of incarnation {message.incarnation}")
+            raise PeerError(f"it sent {type(message).__name__} with the wrong incarnation, {message.incarnation}")
         if self.ended and isinstance(message, JoinRequest):
             self.refuse(peer, OVER, usage=False)
             return
@@ -181,13 +183,13 @@ class TrainedModel:
             self.lose(peer, f"its connection ended{reason and ': ' + reason}")
 
     def lose(self, peer: Participant, what: str) -> None:
-        """This worker takes no further part."""
+        """Remove a member that is gone or stopped."""
         if self._node is None or not self.is_member(peer):
             return
         self._run.tell(peer, what)
         self._handle(Lost(peer.id.number, peer.incarnation))
         if peer in self._standing and self._begun is not None and peer.id.number == self._begun.leader:
-            self._run.abort(f"{peer.id}, whose parameters all start with, is gone before the others had them: {what}")
+            self._run.abort(f"{peer.id} is gone before the other workers had its initial parameters: {what}")
         self._sit(peer)
         self._introduce_workers()
 
@@ -196,15 +198,15 @@ class TrainedModel:
         return any((member.worker, member.incarnation) == who for member in self.members)
 
     def is_known_to_joiners(self, number: int) -> bool:
-        """May somebody still look for this server, who was told of a view and is no member yet?"""
+        """May a joiner, which got a view and is not a member yet, still try to connect to this server?"""
         return number in self.servers and any(
             peer.left is None and not self.is_member(peer) for peer in self.workers.values()
         )
 
-    # The beginning.
+    # Start.
 
     def declare(self, peer: Participant, declare: Declare) -> None:
-        """A worker says what it trains."""
+        """A worker declares its tables and the settings that it asks for."""
         if self.ended:
             self.refuse(peer, OVER, usage=False)
             return
@@ -244,7 +246,7 @@ class TrainedModel:
         self._run.count_out(peer.id.number)
 
     def begin_if_ready(self) -> None:
-        """Begin, if everyone is there who will come."""
+        """Begin if all expected processes are connected."""
         ready = [self.workers[number] for number in sorted(self._declared)]
         first = self._run.first_servers()
         there = self.servers or not self._run.count
@@ -293,26 +295,27 @@ class TrainedModel:
         self._tell_if_ready()
 
     def _check_wishes(self, peer: Participant, words: Mapping[str, str]) -> None:
-        """Refuse a worker whose program asks for something else than the leader's; who asks for nothing takes that."""
+        """Raise `UsageError` if a worker's program asks for other settings than the leader's; it may ask for none."""
         said = [key for layer in self._run.layers.values() for key in layer]
         wishes = self._declared[peer.id.number].wishes
         key = contradiction(wishes, words, said)
         if key is not None:
             others = (
-                f"worker {peer.id.number} asks for {wishes[key]}, and the run has {words.get(key, 'no such thing')}"
+                f"worker {peer.id.number} asks for {wishes[key]}, and the run has {words.get(key, 'no such setting')}"
             )
             raise UsageError(key, f"{others}; all workers must ask for the same")
 
     def _topology(self, job: Job) -> Topology:
-        """Who holds what, or talks to whom: servers that come after the start are admitted later."""
+        """Which server holds which buckets, or which workers are connected. Servers that join are admitted later."""
         strategy = self.strategy
         if job.layout.size > MOST_BUCKETS * strategy.bucket_values:
             size = strategy.bucket_values * VALUE_BYTES
-            raise UsageError("bucket", f"{size:,} bytes make more than {MOST_BUCKETS:,} of this model")
+            problem = f"{size:,} bytes is too small: this model would have more than {MOST_BUCKETS:,} buckets"
+            raise UsageError("bucket", problem)
         return strategy.topology(job, self._first())
 
     def _first(self) -> list[int]:
-        """The servers that hold something from the beginning."""
+        """The servers that hold a part of the model from the start."""
         return sorted(self._run.first_servers()) or sorted(self.servers)
 
     def _tell_if_ready(self) -> None:
@@ -333,19 +336,19 @@ class TrainedModel:
 
     def _handle(self, event: Event) -> None:
         if self._node is None:
-            raise PeerError("nothing has begun yet")
+            raise PeerError("it sent a training message before the model began")
         self._driver.tell(event, monotonic())
         self.end_if_empty()
 
     def end_if_empty(self) -> None:
-        """If nobody trains this any more, and nobody comes back, tell all that nothing changes any more."""
+        """If no member is left and no worker may return, end the model and tell all workers."""
         if self._node is None:
             return
         self.ended |= not self._node.view.members and not self._run.returning
         if self.ended and not self._all_told and not self._node.moving:
             self._all_told = True
             for peer in self.workers.values():
-                self._run.out(peer.wire, self._node.view)  # whoever has left was told of no view since
+                self._run.out(peer.wire, self._node.view)  # a worker that has left got no later views
                 self._run.out(peer.wire, Ended())
             self._run.ended()
 
@@ -359,7 +362,7 @@ class TrainedModel:
         self._run.later(timer.seconds, lambda: self._handle(Timer(timer.key)))
 
     def deliver(self, me: NodeId, deliver: Deliver) -> None:
-        raise SynclineError(f"the coordinator has no application to deliver {deliver} to")
+        raise SynclineError(f"the coordinator has no application, so it cannot deliver {deliver}")
 
     def reject(self, me: NodeId, reject: Reject) -> None:
         raise PeerError(f"{reject.peer} broke the protocol: {reject.reason}")

@@ -1,4 +1,4 @@
-"""The models of a run: a connection is about one of them, and every server has a connection for each."""
+"""The models of a run. A connection is for one of them, and every server has a connection for each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_MODELS = 64
 
 
 class TrainedModels:
-    """All that is trained, by name; `servers`: those that are there."""
+    """All models of a run, by name; `servers`: those that are connected."""
 
     def __init__(self, run: RunContext, servers: Mapping[int, RosterEntry]) -> None:
         self._run = run
@@ -23,7 +23,7 @@ class TrainedModels:
 
     @property
     def over(self) -> bool:
-        """Has everything ended that was ever trained here?"""
+        """Has the training of every model ended?"""
         return bool(self.all) and all(trained.ended for trained in self.all.values())
 
     @property
@@ -32,7 +32,7 @@ class TrainedModels:
 
     @property
     def trained(self) -> bool:
-        """Is somebody a member of one of them?"""
+        """Does any model have a member?"""
         return any(trained.members for trained in self.all.values())
 
     def begin_if_ready(self) -> None:
@@ -44,13 +44,13 @@ class TrainedModels:
             trained.end_if_empty()
 
     def declare(self, peer: Participant, declare: Declare, stopping: bool) -> None:
-        """A worker says what it trains; `stopping`: it is too late for that."""
+        """A worker declares the model that it trains; `stopping`: the run is ending, so it is refused."""
         if peer.trained is not None:
-            raise PeerError("a connection is about one model")
+            raise PeerError("it declared a second model on one connection")
         trained = self.all.get(declare.model)
         if trained is None:
             if len(self.all) == MOST_MODELS:
-                raise PeerError(f"more than {MOST_MODELS} models")
+                raise PeerError(f"it declared one model more than the limit of {MOST_MODELS}")
             trained = self.all[declare.model] = TrainedModel(declare.model, self._run)
         peer.trained = trained
         if stopping:
@@ -60,7 +60,7 @@ class TrainedModels:
         self.assign_servers()
 
     def assign_servers(self) -> None:
-        """Give every model a connection of each server; ask for another where there is none left."""
+        """Give every model a connection of each server; ask the server for another one if none is free."""
         for number, entry in list(self._servers.items()):
             if entry.leaving:
                 continue
@@ -76,7 +76,7 @@ class TrainedModels:
         self.begin_if_ready()
 
     def forget_if_empty(self, trained: TrainedModel) -> None:
-        """What nobody trains, and nobody has trained, is no model of this run."""
+        """Remove a model that has no workers and has never begun."""
         if not trained.begun and not trained.workers:
             self.all.pop(trained.name, None)
             for server in trained.servers.values():

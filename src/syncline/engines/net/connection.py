@@ -1,11 +1,11 @@
-"""One connection that carries frames: it never blocks, and it copies a payload only if the socket will not take it now.
+"""A non-blocking connection that carries frames.
 
-1. What is sent is given to the socket at once; the rest waits in order, copied, until the socket takes more.
-2. A header is read into a small buffer; a payload is read straight into the memory that its reader names.
-3. A frame that breaks the rules raises `PeerError`; the connection is then of no further use.
-4. The buffer grows with what has arrived, not with what is announced, and shrinks again.
-5. Whoever sends without end is read for a share at a time, so that others have their turn.
-6. At most one descriptor is kept, and only until the peer has said who it is.
+1. `send` writes to the socket at once. Bytes that the socket does not accept are copied and wait in order.
+2. A header is read into a small buffer. A payload is read directly into the memory that the reader provides.
+3. A frame that breaks the protocol raises `PeerError`; the connection cannot be used after that.
+4. The buffer grows with the bytes that have arrived, not with the announced length, and shrinks afterwards.
+5. One call of `receive` reads a limited amount, so that one fast sender does not block the other connections.
+6. A connection keeps at most one received file descriptor, and only until the peer has identified itself.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from syncline.engines.net.frames import HEADER, PREFIX, STRANGER, Frame, pack, unpack
+from syncline.engines.net.frames import FIRST_HEADER, HEADER, PREFIX, Frame, pack, unpack
 from syncline.errors import PeerError
 from syncline.messages import PAYLOAD, Message
 
 Sink = Callable[[Frame, int], memoryview]
-"""Where the payload of this message goes: memory of exactly so many bytes, or `PeerError`."""
+"""Returns memory of the given size in bytes for the payload of a message; raises `PeerError` if none is allowed."""
 
-_ROOM = 1 << 16
-_SIP = 1 << 13
-"""Bytes that are read at a time where headers are expected: what is payload among them has to be copied."""
+_BUFFER_BYTES = 1 << 16
+_HEADER_READ = 1 << 13
+"""Bytes per read where a header is expected. The payload bytes among them have to be copied, so this is small."""
 
 _SPARE = 32
-"""How many used copies are kept to be used again."""
+"""How many buffers are kept for reuse."""
 
 _SHARE_FRAMES, _SHARE_BYTES = 64, 16 << 20
 _AGAIN = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Connection:
-    """A stream socket that speaks in frames."""
+    """A stream socket that sends and receives frames."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self.sock = sock
         self.fds: list[int] = []
-        """The file descriptor that came along with the first frame, if one did; gone once the peer is known."""
+        """The file descriptor that the peer sent with its first frame, if any; closed once the peer is known."""
         self.backlog = 0
-        """How many bytes wait until the socket takes more."""
+        """How many bytes wait to be sent."""
         self.further: tuple[type[Message], ...] = ()
-        """Messages of a strategy's own that are understood here, beside those that every process understands."""
-        self._limit = STRANGER
+        """Message types of the strategy that are accepted here, in addition to those that every process accepts."""
+        self._limit = FIRST_HEADER
         self._takes_fds = sock.family == socket.AF_UNIX
         self._queue: deque[memoryview] = deque()
         self._spare: list[bytearray] = []
-        self._room = bytearray(_ROOM)
+        self._buffer = bytearray(_BUFFER_BYTES)
         self._start = 0
         self._stop = 0
         self._message: Frame | None = None
@@ -60,14 +60,14 @@ class Connection:
 
     @property
     def is_near(self) -> bool:
-        """Does it lead to a process of this host? Whoever is accepted there belongs to this user (event_loop.py)."""
+        """Is the peer on this host? Accepted peers on this host belong to the same user (event_loop.py)."""
         return self.sock.family == socket.AF_UNIX
 
     def fileno(self) -> int:
         return self.sock.fileno()
 
     def trust(self, limit: int = HEADER) -> None:
-        """The peer has said who it is: from now on headers up to `limit` are read, and no descriptors are taken."""
+        """The peer has identified itself: accept headers of up to `limit` bytes now, and no file descriptors."""
         self._limit = limit
         self._takes_fds = False
         self._close_fds()
@@ -79,7 +79,7 @@ class Connection:
         self.sock.close()
 
     def cut(self) -> None:
-        """End the connection; whoever watches the wire finds it ended."""
+        """Shut the connection down; the event loop then reads its end."""
         with suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
 
@@ -87,33 +87,37 @@ class Connection:
         while self.fds:
             os.close(self.fds.pop())
 
-    # Out.
+    # Sending.
 
     @property
     def waiting(self) -> bool:
-        """Is there something left that the socket has not taken?"""
+        """Do bytes wait to be sent?"""
         return bool(self._queue)
 
     def send(self, message: Frame, payload: memoryview | None = None, *, lasting: bool = False) -> None:
-        """Send a frame; `payload` may change as soon as this returns, unless it is `lasting`: that is not copied."""
+        """Send a frame.
+
+        `payload` may change as soon as this returns. A `lasting` payload is not copied, so it must not change until it
+        has been sent.
+        """
         parts = [memoryview(pack(message, payload.nbytes if payload is not None else 0))]
         if payload is not None:
             parts.append(payload.cast("B"))
         if not self._queue:
-            parts = self._give(parts)
+            parts = self._write(parts)
         for part in parts:
             self._queue.append(part if lasting else self._copy(part))
             self.backlog += part.nbytes
 
     def send_with(self, message: Frame, fd: int) -> None:
-        """Send the first frame of a connection on this host, and a descriptor along with it."""
+        """Send the first frame of a connection on this host together with a file descriptor."""
         socket.send_fds(self.sock, [pack(message)], [fd])
 
     def flush(self) -> None:
-        """Give the socket what it takes now."""
+        """Send as many of the waiting bytes as the socket accepts now."""
         while self._queue:
             before = self._queue[0].nbytes
-            left = self._give([self._queue[0]])
+            left = self._write([self._queue[0]])
             self.backlog -= before - (left[0].nbytes if left else 0)
             if left:
                 self._queue[0] = left[0]
@@ -121,7 +125,7 @@ class Connection:
             self._reuse(self._queue.popleft())
 
     def _copy(self, part: memoryview) -> memoryview:
-        """A copy in memory that was used before, if there is some: fresh memory costs more than the copy."""
+        """Copy into a reused buffer if one fits: new memory costs more than the copy itself."""
         size = part.nbytes
         fitting = self._spare and len(self._spare[-1]) >= size
         kept = memoryview(self._spare.pop() if fitting else bytearray(size))[:size]
@@ -130,11 +134,11 @@ class Connection:
 
     def _reuse(self, kept: memoryview) -> None:
         memory = kept.obj
-        if isinstance(memory, bytearray) and len(self._spare) < _SPARE and len(memory) >= _ROOM:
+        if isinstance(memory, bytearray) and len(self._spare) < _SPARE and len(memory) >= _BUFFER_BYTES:
             self._spare.append(memory)
 
-    def _give(self, parts: list[memoryview]) -> list[memoryview]:
-        """Give these to the socket; what is left of them."""
+    def _write(self, parts: list[memoryview]) -> list[memoryview]:
+        """Send these, and return what the socket did not accept."""
         while parts:
             try:
                 if len(parts) > 1 and not isinstance(self.sock, ssl.SSLSocket):
@@ -150,12 +154,12 @@ class Connection:
                 parts = [parts[0][sent:], *parts[1:]]
         return parts
 
-    # In.
+    # Receiving.
 
     def receive(self, sink: Sink) -> Iterator[tuple[Frame, memoryview | None]]:
-        """The frames that have arrived whole; ends when there is no more now, or when a share of it is read.
+        """Yield the frames that have arrived completely, up to the limit of one call.
 
-        `EOFError`: the peer is gone. What is left after a share is still in the socket, so a poll finds it.
+        Raises `EOFError` if the peer has closed. Bytes beyond the limit stay in the socket; the next poll reports them.
         """
         frames = size = 0
         while True:
@@ -170,7 +174,7 @@ class Connection:
             size += got
 
     def _holds_more(self) -> bool:
-        """Has TLS decrypted something that a poll of the socket would not find?"""
+        """Has TLS already decrypted bytes that a poll of the socket would not report?"""
         return isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
 
     def _next(self, sink: Sink) -> tuple[Frame, memoryview | None] | None:
@@ -180,7 +184,7 @@ class Connection:
             have = min(self._missing, self._stop - self._start)
             if have:
                 at = self._payload.nbytes - self._missing
-                self._payload[at : at + have] = memoryview(self._room)[self._start : self._start + have]
+                self._payload[at : at + have] = memoryview(self._buffer)[self._start : self._start + have]
                 self._start += have
                 self._missing -= have
             if self._missing:
@@ -192,48 +196,48 @@ class Connection:
         return message, payload if payload.nbytes else None
 
     def _begin(self, sink: Sink) -> bool:
-        """Take a header out of the buffer, if there is a whole one."""
+        """Decode a header from the buffer, if it is complete."""
         have = self._stop - self._start
         if have < PREFIX.size:
             return False
-        header, payload = PREFIX.unpack_from(self._room, self._start)
+        header, payload = PREFIX.unpack_from(self._buffer, self._start)
         if header > self._limit or payload > PAYLOAD:
-            raise PeerError(f"a frame with a header of {header:,} bytes and a payload of {payload:,}: too large")
+            raise PeerError(f"it sent a frame that is too large: header {header:,} bytes, payload {payload:,} bytes")
         whole = PREFIX.size + header
         if have < whole:
-            if whole > len(self._room) == have:
+            if whole > len(self._buffer) == have:
                 self._resize(min(whole, 2 * have))
             return False
         begin = self._start + PREFIX.size
-        message = unpack(memoryview(self._room)[begin : begin + header], self.further)
+        message = unpack(memoryview(self._buffer)[begin : begin + header], self.further)
         self._start += whole
         if payload:
             self._payload = sink(message, payload)
             if self._payload.nbytes != payload:
-                raise PeerError(f"{type(message).__name__} with a payload of {payload:,} bytes")
+                raise PeerError(f"it sent {type(message).__name__} with a payload of the wrong size, {payload:,} bytes")
         self._message = message
         self._missing = payload
         return True
 
     def _resize(self, size: int) -> None:
-        room = bytearray(size)
+        buffer = bytearray(size)
         have = self._stop - self._start
-        room[:have] = self._room[self._start : self._stop]
-        self._room, self._start, self._stop = room, 0, have
+        buffer[:have] = self._buffer[self._start : self._stop]
+        self._buffer, self._start, self._stop = buffer, 0, have
 
     def _fill(self) -> int:
-        """Read what is there: a payload to its place, anything else into the buffer; how many bytes, 0: none now."""
+        """Read a payload to its place, or anything else into the buffer; return the number of bytes, 0 for none."""
         direct = self._missing and self._start == self._stop
         if direct:
             into = self._payload[self._payload.nbytes - self._missing :]
         else:
             left = self._stop - self._start
-            if not left and len(self._room) > _ROOM:
-                self._resize(_ROOM)
+            if not left and len(self._buffer) > _BUFFER_BYTES:
+                self._resize(_BUFFER_BYTES)
             if self._start:
-                self._room[:left] = self._room[self._start : self._stop]
+                self._buffer[:left] = self._buffer[self._start : self._stop]
                 self._start, self._stop = 0, left
-            into = memoryview(self._room)[self._stop : self._stop + _SIP]
+            into = memoryview(self._buffer)[self._stop : self._stop + _HEADER_READ]
         got = self._read(into)
         if got is None:
             return 0
@@ -256,8 +260,8 @@ class Connection:
             return 0
 
     def _read_with_fds(self, into: memoryview) -> int:
-        """Read, and keep the first descriptor that comes; the kernel closes what does not fit, and we the rest."""
-        data, fds, _, _ = socket.recv_fds(self.sock, min(into.nbytes, STRANGER), 4)
+        """Read, and keep only the first descriptor; the kernel closes those that do not fit, and we close the rest."""
+        data, fds, _, _ = socket.recv_fds(self.sock, min(into.nbytes, FIRST_HEADER), 4)
         for fd in fds:
             if self.fds:
                 os.close(fd)

@@ -1,8 +1,8 @@
-"""The connections of one worker, each known by who is at the other end, on one event loop.
+"""The connections of one worker, by the node at the other end, on one event loop.
 
-1. One thread at a time may use them (background_thread.py says which).
-2. A connection that has ended is taken out before the reader is told.
-3. Nothing stops the reading: a worker and a server that both have much to send must not wait for each other.
+1. Only one thread at a time may use them (background_thread.py says which).
+2. A connection that has ended is removed before the reader is told.
+3. Reading never pauses: otherwise a worker and a server that both send much data would wait for each other.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ ENDED = "its connection ended"
 
 
 class ConnectionReader(Protocol):
-    """What is told of all that comes in."""
+    """Receives everything that arrives."""
 
     def sink(self, source: NodeId, message: Frame, size: int) -> memoryview:
-        """Where a payload of so many bytes goes, or `PeerError`."""
+        """Return memory for a payload of `size` bytes, or raise `PeerError`."""
         ...
 
     def take(self, source: NodeId, message: Frame, payload: memoryview | None) -> None:
-        """A frame is there, and its payload too if it carried one."""
+        """Handle a frame, with its payload if it has one."""
         ...
 
     def greet(self, wire: Connection, message: Frame) -> None:
-        """The first frame of a connection that was accepted; `PeerError`: it is closed."""
+        """Handle the first frame of an accepted connection; `PeerError` closes the connection."""
         ...
 
     def broke(self, source: NodeId, error: PeerError) -> None:
-        """A frame has broken the protocol."""
+        """A node has sent a frame that breaks the protocol."""
         ...
 
     def lost(self, id: NodeId, reason: str) -> None:
@@ -46,7 +46,7 @@ class ConnectionReader(Protocol):
 
 
 class Connections:
-    """Connections by who is at the other end."""
+    """Connections by the node at the other end."""
 
     def __init__(self, reader: ConnectionReader) -> None:
         self._reader = reader
@@ -58,7 +58,7 @@ class Connections:
         return id in self._by_id
 
     def add(self, id: NodeId, wire: Connection, further: tuple[type[Message], ...] = ()) -> None:
-        """A connection that this worker has opened; `further`: messages of the strategy's own."""
+        """Add a connection that this worker has opened; `further`: message types of the strategy."""
         self._name(id, wire, further)
         wire.trust()
         self.loop.add(wire)
@@ -67,19 +67,19 @@ class Connections:
         self,
         id: NodeId,
         wire: Connection,
-        shaken: ssl.SSLSocket | None,
+        tls: ssl.SSLSocket | None,
         hello: Frame,
         further: tuple[type[Message], ...] = (),
     ) -> None:
-        """The same, where the handshake of TLS is yet to come; `hello` is said first."""
+        """Add a connection whose TLS handshake is still to come, and send `hello` first."""
         self._name(id, wire, further)
         wire.trust()
         self.send(id, hello)
         if id in self:
-            self.loop.call(wire, shaken)
+            self.loop.call(wire, tls)
 
     def known(self, id: NodeId, wire: Connection, further: tuple[type[Message], ...] = (), limit: int = HEADER) -> None:
-        """A connection that was accepted, and whose peer has said who it is."""
+        """Add an accepted connection whose peer has identified itself."""
         self._name(id, wire, further)
         self.loop.known(wire, limit)
 
@@ -90,7 +90,7 @@ class Connections:
 
     @property
     def waiting(self) -> bool:
-        """Is there something that a socket has not taken yet?"""
+        """Do bytes wait to be sent on any connection?"""
         return self.loop.waiting
 
     def fileno(self) -> int:
@@ -98,7 +98,7 @@ class Connections:
         return self.loop.fileno()
 
     def send(self, to: NodeId, message: Frame, payload: memoryview | None = None, *, lasting: bool = True) -> None:
-        """Send a frame; a `lasting` payload stays as it is until it is answered, so it is not copied."""
+        """Send a frame; a `lasting` payload does not change until the peer has answered, so it is not copied."""
         wire = self._by_id[to]
         try:
             wire.send(message, payload, lasting=lasting)
@@ -111,25 +111,25 @@ class Connections:
                 self.loop.write(wire)
 
     def end(self, id: NodeId) -> None:
-        """Close a connection without a word to anybody."""
+        """Close a connection without telling the reader."""
         wire = self._by_id.get(id)
         if wire is not None:
             self._forget(wire)
             self.loop.drop(wire)
 
     def turn(self, seconds: float) -> None:
-        """Wait for at most so long, and read and write what can be."""
+        """Wait for at most this many seconds, then read and write what is possible."""
         self.loop.turn(seconds)
 
     def look(self, liveness: TcpLiveness, now: float) -> None:
-        """Is one of the hosts gone without a word?"""
+        """Close the connections to hosts that have died."""
         for wire in list(self._ids):
             if liveness.gone(wire, now):
-                self.loop.lose(wire, "its host acknowledges nothing")
+                self.loop.lose(wire, "its host no longer acknowledges data")
 
     def close(self) -> None:
         for wire in list(self._ids):
-            wire.cut()  # also where a process that was forked (a loader's) holds the socket too
+            wire.cut()  # a forked process (of a data loader) may hold the socket as well
         self._by_id.clear()
         self._ids.clear()
         self.loop.close()
@@ -139,12 +139,12 @@ class Connections:
         if id is not None and self._by_id.get(id) is wire:
             del self._by_id[id]
 
-    # As the loop's owner.
+    # The event loop calls these (`LoopOwner`).
 
     def sink(self, wire: Connection, message: Frame, size: int) -> memoryview:
         id = self._ids.get(wire)
         if id is None:
-            raise PeerError(f"{type(message).__name__} with a payload from an unknown peer")
+            raise PeerError(f"it sent {type(message).__name__} with a payload before it identified itself")
         return self._reader.sink(id, message, size)
 
     def frame(self, wire: Connection, message: Frame, payload: memoryview | None) -> None:

@@ -1,4 +1,4 @@
-"""What the processes of a run say to each other beside the protocol: who they are, what is trained, that it is over."""
+"""The control messages of a run: start, membership of processes, changes and end. Training messages: messages.py."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from syncline.layout import Bucket, Layout
 from syncline.messages import View
 
 PROTOCOL = 5
-"""Changes whenever frames of one version would be misread by another."""
+"""The protocol version; it changes whenever an older version would misread a frame."""
 
 MOST_SAMPLERS = 64
-"""Of so many samplers of a program the epochs are known to those who join."""
+"""How many samplers of a program a joiner learns the epoch of."""
 
 MOST_VALUES = 1 << 40
-"""No model is larger (4 TiB)."""
+"""The largest model, in values (4 TiB)."""
 
 Number = Annotated[int, msgspec.Meta(ge=-1, lt=1 << 16)]
-"""Which worker or server; -1: not known yet."""
+"""The number of a worker or server; -1: not known yet."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-"""So small that no sum of a few leaves the range that a frame can hold."""
+"""Limited so that a sum of several still fits into a frame."""
 
 Word = Annotated[str, msgspec.Meta(max_length=256)]
-"""A name, an address, or an identity."""
+"""A name, an address or an identifier."""
 
 Text = Annotated[str, msgspec.Meta(max_length=1024)]
-"""A part, as the command line writes it."""
+"""The text form of a part, as on the command line."""
 
 Length = Annotated[int, msgspec.Meta(ge=0, le=MOST_VALUES)]
-"""One side of a table."""
+"""One dimension of a table's shape."""
 
 
 class Control(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The base of them all."""
+    """The base class of all control messages."""
 
 
 class Hello(Control, frozen=True, tag="hello"):
-    """The first frame of every connection: who I am, and which run I mean."""
+    """The first frame of every connection: who I am, and which run I want to connect to."""
 
     run: Word
-    """The identity of the run; empty: I want to join whatever runs here."""
+    """The identifier of the run; empty: I join the run that listens here."""
     role: Word
     number: Number = -1
     incarnation: Count = 0
@@ -51,26 +51,26 @@ class Hello(Control, frozen=True, tag="hello"):
     pid: Count = 0
     host: Word = ""
     unix: Word = ""
-    """Where a server listens on its own host."""
+    """The Unix socket at which a server listens on its own host."""
     tcp: Word = ""
-    """Where a server listens for other hosts."""
+    """The address at which a server listens for other hosts."""
     model: Word = "model"
-    """Worker to server: which model this connection is about."""
+    """Worker to server: the model that this connection is for."""
     again: bool = False
-    """Worker to coordinator: a further connection of this incarnation. A connection is about one model at most."""
+    """To the coordinator: one more connection of the same process. A connection is for one model at most."""
     word: Word = ""
-    """Server to server: the word that only servers of this model know."""
+    """Server to server: the secret that only the servers of this model know."""
 
 
 class Refused(Control, frozen=True, tag="refused"):
-    """You cannot take part, and this is why; `usage`: what was asked for makes no sense."""
+    """You cannot take part, and why; `usage`: because a setting is invalid."""
 
     reason: str
     usage: bool = False
 
 
 class Welcome(Control, frozen=True, tag="welcome"):
-    """Coordinator to worker, or to a server that joins: this is your number, and so many workers start the run."""
+    """Coordinator to a worker or a joining server: your number, and how many workers start the run."""
 
     run: str
     worker: int
@@ -79,23 +79,23 @@ class Welcome(Control, frozen=True, tag="welcome"):
 
 
 class Declared(msgspec.Struct, frozen=True):
-    """A table as it is declared: its name and shape."""
+    """The name and shape of a table."""
 
     name: Annotated[str, msgspec.Meta(max_length=4096)]
     shape: Annotated[tuple[Length, ...], msgspec.Meta(max_length=32)]
 
 
 class Declare(Control, frozen=True, tag="declare"):
-    """Worker to coordinator: what I train, and how, as far as my program says."""
+    """Worker to coordinator: the tables that my program trains, and the settings that it asks for."""
 
     tables: tuple[Declared, ...]
     wishes: dict[str, str] = {}
     model: Word = "model"
-    """Which of the run's models: each has its own layout, members and progress."""
+    """The name of the model. Each model of a run has its own layout, members and progress."""
 
 
 class NodeAddress(msgspec.Struct, frozen=True):
-    """Where a server or worker can be reached: by a name on its own host, or by an address."""
+    """Where a server or worker listens: a Unix socket for its own host, and an address for others."""
 
     host: Word
     unix: Word
@@ -103,121 +103,122 @@ class NodeAddress(msgspec.Struct, frozen=True):
 
 
 class Begin(Control, frozen=True, tag="begin"):
-    """Coordinator to all: this is trained, this is how, and these are there."""
+    """Coordinator to servers and workers: the model, its settings, and who takes part."""
 
     tables: tuple[Declared, ...]
     settings: dict[str, str]
-    """Every setting of the strategy, in words."""
+    """Every setting of the strategy, as text."""
     view: View
     servers: tuple[NodeAddress, ...]
-    """By server number; nowhere, if there is none of this number."""
+    """By server number; an empty address if no server has this number."""
     leader: int
-    """The worker whose parameters all start with; -1: they are there already."""
+    """The worker whose parameters all start with; -1: the servers already have parameters."""
     model: str = "model"
     origins: dict[str, str] = {}
     """Where each setting came from."""
     word: str = ""
-    """For servers only: what they say to each other to be believed."""
+    """For servers only: the secret by which they recognise each other."""
     epochs: tuple[int, ...] = ()
-    """For workers that join: the furthest epoch that somebody has begun, sampler by sampler."""
+    """For joining workers: for each sampler, the latest epoch that any worker has begun."""
 
 
 class Listening(Control, frozen=True, tag="listening"):
-    """Worker to coordinator, where workers talk to each other: other workers can call me here."""
+    """Worker to coordinator: the address at which other workers can connect to me."""
 
     address: NodeAddress
 
 
 class Peers(Control, frozen=True, tag="peers"):
-    """Coordinator to workers: where all workers of this model can be called, by their numbers."""
+    """Coordinator to workers: the address of every worker of this model, by number."""
 
     addresses: dict[int, NodeAddress]
 
 
 class Another(Control, frozen=True, tag="another"):
-    """Coordinator to server: open another connection, for another model."""
+    """Coordinator to server: open one more connection, for one more model."""
 
 
 class Seated(Control, frozen=True, tag="seated"):
-    """Worker to coordinator: I hold the first parameters. Server to coordinator: workers may come."""
+    """Worker to coordinator: I have the initial parameters. Server to coordinator: workers can connect to me."""
 
 
 class Go(Control, frozen=True, tag="go"):
-    """Coordinator to workers: all hold the first parameters."""
+    """Coordinator to workers: everyone has the initial parameters; start."""
 
 
 class Seed(Control, frozen=True, tag="seed"):
-    """Leader to server: these are the first parameters of a bucket; before them, what its rule remembers by a name."""
+    """Leader to server: the initial parameters of a bucket, or an array of its rule's state; state goes first."""
 
     bucket: Bucket
     memory: str = ""
+    """The name of the array of the rule's state; empty: parameters."""
 
 
 class Noted(Control, frozen=True, tag="noted"):
-    """Server to leader: that is remembered, and its place in the lane's memory is free again."""
+    """Server to leader: I have copied that array, so its place in the lane's memory is free again."""
 
     bucket: Bucket
 
 
 class Read(Control, frozen=True, tag="read"):
-    """Worker to server, outside of any iteration: give me a bucket as it is, or what its rule remembers by a name."""
+    """Worker to server, outside of any iteration: send me a bucket's parameters, or an array of its rule's state."""
 
     bucket: Bucket
     memory: str = ""
     view: Count = 0
-    """By which the bucket is this server's."""
+    """The view in which this server holds the bucket."""
 
 
 class Whole(Control, frozen=True, tag="whole"):
-    """Server to worker: the bucket as it is, in the place of parameters; what is remembered, in that of an update."""
+    """The answer to `Read`: parameters, written in the place of parameters, or state, in the place of an update."""
 
     bucket: Bucket
     memory: str = ""
 
 
 class Share(Control, frozen=True, tag="share"):
-    """Worker to coordinator: this is what I have to say; tell me what all have to say."""
+    """Worker to coordinator: my value for an all-gather."""
 
     kind: Word
     data: Annotated[bytes, msgspec.Meta(max_length=3 << 20)] = b""
 
 
 class Gathered(Control, frozen=True, tag="shared"):
-    """Coordinator to workers: what all have said, in worker order."""
+    """Coordinator to workers: the values of all workers, in worker order."""
 
     kind: str
     data: tuple[bytes, ...]
 
 
 class Ended(Control, frozen=True, tag="ended"):
-    """Coordinator to all: nobody is a member any more; nothing changes now."""
+    """Coordinator to workers and launcher: the last member has left, so the parameters are final."""
 
 
 class Seen(Control, frozen=True, tag="seen"):
-    """Coordinator to launcher and agents: what has become of a worker; launcher to coordinator: one has ended."""
+    """Coordinator to launchers: what happened to a process. Launcher to coordinator: a worker's process has ended."""
 
     role: str
     number: int
     incarnation: int
     what: str
     usage: bool = False
-    """What it asked for makes no sense."""
+    """A setting that it asked for is invalid."""
     pid: Count = 0
-    """From a launcher: the process that was the worker; to one: the process that has joined as this worker."""
+    """From a launcher: the process that has ended. To a launcher: the process that has joined under this number."""
     of: Count = 0
-    """To a launcher: the process, of its host or another, that this is about."""
+    """To a launcher: the process that this is about, on its host or another."""
     again: bool = False
-    """From a launcher: this worker is started again."""
+    """From a launcher: it restarts this worker."""
 
 
 class Started(Control, frozen=True, tag="started"):
-    """Launcher to coordinator: a process with a group of its own, which is to end when I do."""
+    """Launcher to coordinator: I have started a process group, which must end when I do."""
 
     pid: Count
 
 
 class Frozen(Control, frozen=True, tag="frozen"):
-    """Agent to coordinator: this process of my host has been stopped for so many seconds."""
+    """Launcher on another host to coordinator: a process of my host has been stopped (SIGSTOP) for `seconds`."""
 
     host: Word
     pid: Count
@@ -225,13 +226,13 @@ class Frozen(Control, frozen=True, tag="frozen"):
 
 
 class Abort(Control, frozen=True, tag="abort"):
-    """The run cannot go on, and this is why."""
+    """The run has failed, and why."""
 
     reason: str
 
 
 class Figures(Control, frozen=True, tag="figures"):
-    """Server to coordinator to launcher, at the end: what a server has counted."""
+    """Server to coordinator to launcher, at the end: the server's counters."""
 
     server: Number
     updates: int
@@ -242,91 +243,91 @@ class Figures(Control, frozen=True, tag="figures"):
     bytes_pulled: Count
     model: str = "model"
     left: bool = False
-    """It holds nothing any more: how far it got says nothing about the run."""
+    """The server left during the run, so its progress is not the run's."""
     pushes_skipped: Count = 0
     fetches_skipped: Count = 0
 
 
 class Pulse(Control, frozen=True, tag="pulse"):
-    """Worker to coordinator to launcher, now and then: how far I am. Some of them may be lost."""
+    """Worker to coordinator to launcher, at intervals: the worker's progress. Some of them may be dropped."""
 
     iteration: Count
-    """How many it has done."""
+    """How many iterations the worker has finished."""
     computed: float = 0.0
-    """Seconds in which it computed, so far."""
+    """Seconds spent computing so far."""
     waited: float = 0.0
-    """Seconds in which it waited for others, so far."""
+    """Seconds spent waiting for other processes so far."""
     staleness: int = 0
-    """How many iterations it is ahead of the slowest."""
+    """How many iterations this worker is ahead of the slowest."""
     loss: float | None = None
     accuracy: float | None = None
     model: Word = "model"
     worker: Number = -1
-    """Who it is: the coordinator's word."""
+    """The worker's number; the coordinator fills it in."""
 
 
 class EpochBegun(Control, frozen=True, tag="epoch"):
-    """Worker to coordinator: I have begun this epoch of a sampler; whoever joins is to begin with it."""
+    """Worker to coordinator: I have begun this epoch of a sampler; joiners begin with the latest one."""
 
     sampler: Annotated[int, msgspec.Meta(ge=0, lt=MOST_SAMPLERS)]
     epoch: Count
 
 
 class Stop(Control, frozen=True, tag="stop"):
-    """Launcher to coordinator to servers: the workers are done; tell your figures and end."""
+    """Launcher to coordinator to servers: the workers have finished; send your counters and exit."""
 
 
 class Reach(Control, frozen=True, tag="reach"):
-    """Coordinator to workers and servers: a server has come, and is to hold its share once all of you reach it."""
+    """Coordinator to workers and servers: a server wants to join; connect to it. It gets its part once all have."""
 
     server: Count
     place: NodeAddress
 
 
 class Reached(Control, frozen=True, tag="reached"):
-    """The answer: I have a connection to it, or what has gone wrong."""
+    """The answer to `Reach`: I have connected to the server, or why I could not."""
 
     server: Count
     problem: Annotated[str, msgspec.Meta(max_length=1024)] = ""
 
 
 class Take(Control, frozen=True, tag="take"):
-    """Server to server: I have adopted this view; hand over what is mine in it."""
+    """Server to server: I have adopted this view; hand over the buckets that it gives to me."""
 
     view: Count
 
 
 class Withdraw(Control, frozen=True, tag="withdraw"):
-    """Server to coordinator: I was asked to leave; have my part taken over."""
+    """Server to coordinator: I was asked to leave; let other servers take over my part."""
 
 
 class Released(Control, frozen=True, tag="released"):
-    """Coordinator to server: you hold nothing any more; go when no member is connected to you."""
+    """Coordinator to server: you hold nothing any more; exit when no member is connected to you."""
 
 
 class ChangeRequest(Control, frozen=True, tag="change"):
-    """Worker or operator to coordinator: go on under another sync model, or another release, from now on."""
+    """Worker or operator to coordinator: change the sync model or the release from now on."""
 
     number: Count
-    """Comes back in the reply."""
+    """The reply carries the same number."""
     sync: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1 << 12)] = ()
-    """One model for all servers, or one for each; none: as they are."""
+    """One sync model for all servers, or one for each; empty: no change."""
     release: Word = ""
     models: Annotated[tuple[Word, ...], msgspec.Meta(max_length=64)] = ()
-    """The names of what is trained; none: all of it."""
+    """The names of the models to change; empty: all models."""
 
 
 class ChangeReply(Control, frozen=True, tag="changed"):
-    """Coordinator to whoever asked for a change: all servers have changed, or why none has."""
+    """The answer to `ChangeRequest`: all servers have changed, or none has, and why."""
 
     number: Count
     option: str = ""
-    """What of the request makes no sense."""
+    """The part of the request that is invalid."""
     problem: str = ""
 
 
 class NewTerms(Control, frozen=True, tag="terms"):
-    """Coordinator to server: go on under this sync model and this release; nothing: as it is."""
+    """Coordinator to server: use this sync model and this release from now on; empty: no change."""
 
     number: Count
     sync: str = ""
@@ -334,7 +335,7 @@ class NewTerms(Control, frozen=True, tag="terms"):
 
 
 class TermsTaken(Control, frozen=True, tag="taken-terms"):
-    """Server to coordinator: I have changed, or what is in the way."""
+    """Server to coordinator: I have changed, or why I could not."""
 
     number: Count
     problem: Text = ""
@@ -347,7 +348,7 @@ class InForce(Control, frozen=True, tag="in-force"):
 
 
 class Notice(Control, frozen=True, tag="notice"):
-    """Coordinator to launchers: tell the user."""
+    """Coordinator to launchers: print this line for the user."""
 
     text: str
 
@@ -397,10 +398,10 @@ def declared(layout: Layout) -> tuple[Declared, ...]:
 
 
 def layout_of(tables: tuple[Declared, ...]) -> Layout:
-    """The layout of a model as a peer has declared it, if there can be such a model."""
+    """The layout of a model that a peer has declared; `PeerError` if it is not a possible model."""
     layout = Layout.of((table.name, table.shape) for table in tables)
     if layout.size > MOST_VALUES:
-        raise PeerError(f"a model of {layout.size:,} values; the largest has {MOST_VALUES:,}")
+        raise PeerError(f"it declared a model of {layout.size:,} values; the limit is {MOST_VALUES:,}")
     if len({table.name for table in tables}) < len(tables):
-        raise PeerError("a model with two tables of one name")
+        raise PeerError("it declared two tables with the same name")
     return layout

@@ -1,10 +1,10 @@
 """The event loop of coordinator, server and worker: many connections, listeners and timers, on one thread.
 
-1. Every connection is read for a share at a time and written as far as its socket takes it.
-2. Frames go to the owner of the loop. If one breaks the protocol, the owner says what that costs its sender.
-3. A connection that was accepted is a stranger until the owner says that it is known.
+1. The loop reads a limited amount from each connection at a time, and writes as much as its socket accepts.
+2. The loop passes frames to its owner. If a frame breaks the protocol, the owner decides what happens to the sender.
+3. An accepted connection is unauthenticated until the owner calls `known`.
 4. Timers fire in `turn`, in the order of their times.
-5. The loop can be waited for like a file (`fileno`): it is readable when there is something to do.
+5. A caller can poll the loop like a file (`fileno`): it is readable when there is something to do.
 """
 
 from __future__ import annotations
@@ -26,42 +26,42 @@ from syncline.engines.net.frames import HEADER, Frame
 from syncline.errors import PeerError
 
 HELLO_SECONDS = 5.0
-"""A stranger that has not said who it is by then is sent away."""
+"""Seconds in which an accepted peer must identify itself; after that the loop closes its connection."""
 
-STRANGERS = 128
-"""If there are more at once, the one that has been silent for longest is sent away."""
+MOST_UNAUTHENTICATED = 128
+"""How many unauthenticated connections may be open; if there are more, the loop closes the oldest."""
 
 BACKLOG = 64 << 20
-"""From whoever leaves so many bytes of answers unread, nothing is read until it reads."""
+"""The loop stops reading from a peer for which more than this many bytes wait to be sent."""
 
-_KNOCKS = 16
+_ACCEPTS_PER_TURN = 16
 
 
 class LoopOwner(Protocol):
-    """Whoever handles the frames of a wire."""
+    """Handles the frames of a loop's connections."""
 
     def sink(self, wire: Connection, message: Frame, size: int) -> memoryview:
-        """Where a payload of this size goes, or `PeerError`."""
+        """Return memory for a payload of `size` bytes, or raise `PeerError`."""
         ...
 
     def frame(self, wire: Connection, message: Frame, payload: memoryview | None) -> None:
-        """A frame has arrived whole; `PeerError`: it breaks the protocol."""
+        """Handle a complete frame; raise `PeerError` if it breaks the protocol."""
         ...
 
     def broke(self, wire: Connection, error: PeerError) -> None:
-        """A frame has broken the protocol."""
+        """The peer has sent a frame that breaks the protocol."""
         ...
 
     def closed(self, wire: Connection, reason: str) -> None:
-        """The peer is gone: why, in words; empty if it just closed."""
+        """The connection has ended; `reason` is empty if the peer closed it."""
         ...
 
 
 class EventLoop:
-    """Waits with epoll; every connection is read for a share at a time and written as far as it takes."""
+    """Waits with epoll for connections, listeners and timers."""
 
     def __init__(self, owner: LoopOwner, backlog: float | None = None) -> None:
-        """`backlog`: nothing is read from a peer that leaves more bytes than this unread; None: `BACKLOG`."""
+        """`backlog`: stop reading from a peer for which more bytes than this wait to be sent; None: `BACKLOG`."""
         self._owner = owner
         self._own_backlog = backlog
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -69,41 +69,41 @@ class EventLoop:
         self._epoll = select.epoll()
         self._wires: dict[int, Connection] = {}
         self._listeners: dict[int, tuple[socket.socket, ssl.SSLContext | None]] = {}
-        self._strangers: dict[Connection, float] = {}
-        self._shaking: dict[Connection, ssl.SSLSocket] = {}
+        self._unauthenticated: dict[Connection, float] = {}
+        self._handshaking: dict[Connection, ssl.SSLSocket] = {}
         self._interest: dict[int, int] = {}
         self._actions: dict[int, Callable[[], None]] = {}
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        """A descriptor to give up when there is no other: so that whoever knocks can be sent away."""
+        """A spare file descriptor, to accept and close a connection when the process has no descriptors left."""
 
     def listen(self, sock: socket.socket, context: ssl.SSLContext | None = None) -> None:
-        """Accept strangers here; with a context, only inside TLS."""
+        """Accept connections here; with a context, only with TLS."""
         sock.setblocking(False)
         self._listeners[sock.fileno()] = (sock, context)
         self._epoll.register(sock.fileno(), select.EPOLLIN)
 
-    def add(self, wire: Connection, *, stranger: bool = False) -> None:
-        """Watch a wire."""
+    def add(self, wire: Connection, *, unauthenticated: bool = False) -> None:
+        """Watch a connection; `unauthenticated`: its peer must still identify itself."""
         fd = wire.fileno()
         self._wires[fd] = wire
         self._interest[fd] = select.EPOLLIN
         self._epoll.register(fd, select.EPOLLIN)
-        if stranger:
-            self._strangers[wire] = monotonic() + HELLO_SECONDS
+        if unauthenticated:
+            self._unauthenticated[wire] = monotonic() + HELLO_SECONDS
         if wire.waiting:
             self.write(wire)
 
-    def call(self, wire: Connection, shaken: ssl.SSLSocket | None) -> None:
-        """Watch a wire that we have opened; if it speaks TLS, its handshake is done here, so that nobody blocks."""
-        if shaken is not None:
-            self._shaking[wire] = shaken
+    def call(self, wire: Connection, tls: ssl.SSLSocket | None) -> None:
+        """Watch a connection that we have opened; the loop does the TLS handshake, if any, without blocking."""
+        if tls is not None:
+            self._handshaking[wire] = tls
         self.add(wire)
 
     def fileno(self) -> int:
         return self._epoll.fileno()
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> None:
-        """Do this after so many seconds, in a `turn`."""
+        """Call `action` after this many seconds, in `turn`."""
         heappush(self._timers, (monotonic() + seconds, next(self._timers_set), action))
 
     @property
@@ -112,33 +112,33 @@ class EventLoop:
 
     @property
     def waiting(self) -> bool:
-        """Is there something that a socket has not taken yet?"""
+        """Do bytes wait to be sent on any connection?"""
         return any(wire.waiting for wire in self._wires.values())
 
     def watch(self, fd: int, action: Callable[[], None]) -> None:
-        """Whenever there is something to read here, do this."""
+        """Call `action` whenever this file descriptor is readable."""
         self._actions[fd] = action
         self._epoll.register(fd, select.EPOLLIN)
 
     def known(self, wire: Connection, limit: int = HEADER) -> None:
-        """This stranger has said who it is, and may send headers of up to `limit` bytes."""
-        self._strangers.pop(wire, None)
+        """The peer has identified itself, and may send headers of up to `limit` bytes."""
+        self._unauthenticated.pop(wire, None)
         wire.trust(limit)
 
     def drop(self, wire: Connection) -> None:
-        """Close a wire without a word to its owner."""
+        """Close a connection without telling the owner."""
         fd = wire.fileno()
         if self._wires.pop(fd, None) is not None:
             self._epoll.unregister(fd)
             del self._interest[fd]
-        self._strangers.pop(wire, None)
-        self._shaking.pop(wire, None)
+        self._unauthenticated.pop(wire, None)
+        self._handshaking.pop(wire, None)
         wire.close()
 
     def write(self, wire: Connection) -> None:
-        """See to it that what this wire still holds gets out."""
+        """Send the bytes that wait on this connection as soon as the socket accepts them."""
         fd = wire.fileno()
-        if fd < 0 or wire in self._shaking:
+        if fd < 0 or wire in self._handshaking:
             return
         wanted = select.EPOLLIN if wire.backlog <= self._backlog else 0
         if wire.waiting:
@@ -148,14 +148,14 @@ class EventLoop:
             self._epoll.modify(fd, wanted)
 
     def lose(self, wire: Connection, reason: str) -> None:
-        """Close a wire, and tell its owner why."""
+        """Close a connection, and tell the owner why."""
         if wire.fileno() < 0:
             return
         self.drop(wire)
         self._owner.closed(wire, reason)
 
     def close(self) -> None:
-        """End everything; a second time does nothing."""
+        """Close everything; a second call does nothing."""
         if self._epoll.closed:
             return
         for wire in list(self._wires.values()):
@@ -167,9 +167,9 @@ class EventLoop:
         os.close(self._spare)
 
     def turn(self, timeout: float) -> None:
-        """Wait for at most so long, and handle what has happened."""
-        if self._strangers:
-            self._send_away()
+        """Wait for at most `timeout` seconds, then handle what has happened."""
+        if self._unauthenticated:
+            self._close_silent()
             timeout = min(timeout, 1.0)
         if self._timers:
             timeout = min(timeout, max(self._timers[0][0] - monotonic(), 0.0))
@@ -183,8 +183,8 @@ class EventLoop:
             wire = self._wires.get(fd)
             if wire is None:
                 continue
-            if wire in self._shaking:
-                self._shake(wire)
+            if wire in self._handshaking:
+                self._handshake(wire)
                 continue
             if what & select.EPOLLOUT:
                 self._flush(wire)
@@ -221,33 +221,34 @@ class EventLoop:
             return
         self.write(wire)
         if paused and wire.backlog <= self._backlog:
-            self._read(wire)  # what it sent before the pause may be read from the socket already
+            self._read(wire)  # frames from before the pause may be in our buffer already
 
-    # Strangers.
+    # Accepting connections.
 
     def _accept_some(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
-        """Accept as many as there are, but not so many that others wait for long."""
-        for _ in range(_KNOCKS):
+        """Accept the waiting connections, up to a limit, so that the other connections do not wait for long."""
+        for _ in range(_ACCEPTS_PER_TURN):
             try:
                 peer, _ = sock.accept()
             except BlockingIOError:
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
-                    self._turn_away(sock)
-                return  # it went away again before it was accepted
+                    self._refuse_without_descriptor(sock)
+                return  # the peer closed before we accepted
             self._accept(peer, context)
 
     def _accept(self, peer: socket.socket, context: ssl.SSLContext | None) -> None:
         try:
-            self._take_in(peer, context)
+            self._add_accepted(peer, context)
         except OSError:
-            peer.close()  # it went away meanwhile
-        if len(self._strangers) > STRANGERS:
-            self.lose(next(iter(self._strangers)), f"was one of more than {STRANGERS} that said nothing")
+            peer.close()  # the peer closed meanwhile
+        if len(self._unauthenticated) > MOST_UNAUTHENTICATED:
+            oldest = next(iter(self._unauthenticated))
+            self.lose(oldest, f"more than {MOST_UNAUTHENTICATED} connections had not identified themselves")
 
-    def _turn_away(self, sock: socket.socket) -> None:
-        """There is no descriptor left: accept with the spare one, and close, or the knocking would never end."""
+    def _refuse_without_descriptor(self, sock: socket.socket) -> None:
+        """No descriptors are left: accept with the spare one and close, or epoll would report the peer for ever."""
         os.close(self._spare)
         try:
             sock.accept()[0].close()
@@ -256,37 +257,37 @@ class EventLoop:
         finally:
             self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
-    def _take_in(self, peer: socket.socket, context: ssl.SSLContext | None) -> None:
+    def _add_accepted(self, peer: socket.socket, context: ssl.SSLContext | None) -> None:
         peer.setblocking(False)
         if peer.family == socket.AF_UNIX and peer_credentials(peer).uid != os.getuid():
             peer.close()
             return
         tune(peer)
         if context is None:
-            self.add(Connection(peer), stranger=True)
+            self.add(Connection(peer), unauthenticated=True)
             return
-        peer.getpeername()  # fails if it is gone: `wrap_socket` would too, and leave a socket behind
-        shaken = context.wrap_socket(peer, server_side=True, do_handshake_on_connect=False)
-        wire = Connection(shaken)
-        self._shaking[wire] = shaken
-        self.add(wire, stranger=True)
+        peer.getpeername()  # fails if the peer has closed; `wrap_socket` would fail too, and leak the socket
+        tls = context.wrap_socket(peer, server_side=True, do_handshake_on_connect=False)
+        wire = Connection(tls)
+        self._handshaking[wire] = tls
+        self.add(wire, unauthenticated=True)
 
-    def _shake(self, wire: Connection) -> None:
+    def _handshake(self, wire: Connection) -> None:
         try:
-            self._shaking[wire].do_handshake()
+            self._handshaking[wire].do_handshake()
         except ssl.SSLWantReadError:
             self._epoll.modify(wire.fileno(), select.EPOLLIN)
         except ssl.SSLWantWriteError:
             self._epoll.modify(wire.fileno(), select.EPOLLIN | select.EPOLLOUT)
         except OSError as error:
-            self.lose(wire, f"no TLS with the right key: {error}")
+            self.lose(wire, f"the TLS handshake failed: {error}")
         else:
-            del self._shaking[wire]
+            del self._handshaking[wire]
             self._interest[wire.fileno()] = 0
             self.write(wire)
             self._read(wire)
 
-    def _send_away(self) -> None:
+    def _close_silent(self) -> None:
         now = monotonic()
-        for wire in [wire for wire, until in self._strangers.items() if now > until]:
-            self.lose(wire, f"said nothing for {HELLO_SECONDS:g} s")
+        for wire in [wire for wire, until in self._unauthenticated.items() if now > until]:
+            self.lose(wire, f"it did not identify itself within {HELLO_SECONDS:g} s")

@@ -1,11 +1,11 @@
-"""Frames: how messages lie on a stream. A frame is checked before it is believed.
+"""Frames: the encoding of messages on a stream. Every frame is validated when it is decoded.
 
     4 bytes   length of the header            little-endian
     4 bytes   length of the payload
-    header    one message as msgpack, tagged; nothing else is ever decoded
-    payload   raw bytes, read straight to where they belong
+    header    one tagged message as msgpack; nothing else is ever decoded
+    payload   raw bytes, read directly to their destination
 
-A stranger's first frame is small; nothing is allocated by what a frame claims to hold.
+The first frame of an unauthenticated peer must be small. No memory is allocated because of an announced header length.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from syncline.messages import MESSAGES, Message
 
 PREFIX = Struct("<II")
 
-STRANGER = 4096
-"""The largest header before a peer has said who it is; whoever sends only pushes and pulls needs no larger one."""
+FIRST_HEADER = 4096
+"""The largest header of an unauthenticated peer; also enough for a peer that sends only pushes and pulls."""
 
 DECLARATION = 4 << 20
 """The largest header of a worker that declares its tables."""
 
 HANDOVER = 16 << 20
-"""The largest header between servers: who has pushed what, of all workers."""
+"""The largest header between servers: a handover lists what every worker has pushed."""
 
 HEADER = 32 << 20
-"""The largest header of all: the coordinator's, with a view and the tables of a model."""
+"""The largest header of all: the coordinator sends a view and the tables of a model."""
 
 Frame = Message | Control
 
@@ -46,11 +46,11 @@ def pack(message: Frame, payload_bytes: int = 0) -> bytes:
 
 
 def unpack(header: bytes | bytearray | memoryview, further: tuple[type[Message], ...] = ()) -> Frame:
-    """The message in a header; `further`: messages of a strategy's own that may be there too."""
+    """Decode the message in a header; `further`: message types of the strategy that are accepted too."""
     try:
         return _decoder(further).decode(header)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise PeerError(f"a frame that holds no message: {error}") from None
+        raise PeerError(f"it sent a frame that is not a valid message: {error}") from None
 
 
 @cache

@@ -1,8 +1,10 @@
-"""Which lane leads from a worker to its servers: memory that they share, or TCP.
+"""Choose and open the lane from a worker to each server: shared memory or TCP.
 
-1. Memory is shared with each server of the same host and user, unless TCP is asked for.
-2. Any other is reached by TCP, unless shared memory is asked for, or the server listens on no address.
-3. At the start nothing is said before every server is reached: no server knows of an attempt that failed at another.
+1. A worker shares memory with each server on the same host and of the same user, unless the user asks for TCP.
+2. It connects to any other server by TCP. That fails if the user asks for shared memory, or if the server has no TCP
+   address.
+3. At the start a worker sends nothing until it has connected to every server, so that a failed attempt leaves no
+   trace on the servers that it did reach.
 """
 
 from __future__ import annotations
@@ -21,18 +23,18 @@ from syncline.errors import RunError, UsageError
 
 
 class Lane(NamedTuple):
-    """A wire to a server, and whether it shares the worker's memory."""
+    """A connection to a server, and whether the server shares the worker's memory."""
 
     wire: Connection
     shared: bool
 
 
-class _Apart(Exception):
+class _CannotShare(Exception):
     """Why memory cannot be shared."""
 
 
 def open_lanes(places: Mapping[int, NodeAddress], wiring: Wiring) -> dict[int, Lane]:
-    """Connect to all servers, or to none."""
+    """Connect to all servers; if one fails, close the others."""
     lanes: dict[int, Lane] = {}
     try:
         for number, place in places.items():
@@ -45,28 +47,29 @@ def open_lanes(places: Mapping[int, NodeAddress], wiring: Wiring) -> dict[int, L
 
 
 def open_lane(number: int, place: NodeAddress, wiring: Wiring, share: bool = True) -> Lane:
-    """Connect to a server; `share`: this worker has memory that it can share."""
+    """Connect to a server; `share`: this worker's memory can be shared."""
     try:
         if not share:
-            raise _Apart("this worker shares no memory")
-        return Lane(_share(number, place, wiring), True)
-    except _Apart as apart:
-        why = str(apart)
+            raise _CannotShare("this worker has no shared memory")
+        return Lane(_connect_shared(number, place, wiring), True)
+    except _CannotShare as error:
+        why = str(error)
     if wiring.lane == "shm":
-        raise UsageError("--lane", f"shm: {why}; leave it out, or take tcp")
-    return Lane(_call(number, place, wiring, why), False)
+        raise UsageError("--lane", f"shm is not possible: {why}; leave --lane out, or use tcp")
+    return Lane(_connect_tcp(number, place, wiring, why), False)
 
 
 def call_node(
     name: str, place: NodeAddress, wiring: Wiring, *, tcp: bool = False
 ) -> tuple[Connection, ssl.SSLSocket | None]:
-    """Between servers, or between workers: by a name on this host, or by TCP; the handshake of TLS is yet to come.
+    """Connect to a server from a server, or to a worker from a worker, by a Unix socket on this host or by TCP.
 
-    It must not be waited for: the other one may be calling as well. `tcp`: by TCP also on this host.
+    The TLS handshake is still to come. The caller must not block on it, since the peer may be connecting to us at the
+    same time. `tcp`: use TCP also on this host.
     """
     same = place.host == host() and place.unix.startswith("@") and not tcp
     if not same and not place.tcp:
-        raise RunError(f"{name} is on another host, and listens on no address; start the run with --listen")
+        raise RunError(f"{name} is on another host, and has no TCP address; start the run with --listen")
     where = place.unix if same else _reachable(place.tcp, wiring)
     try:
         address = addresses.parse(where, "--listen")
@@ -75,30 +78,30 @@ def call_node(
         if context is None:
             return Connection(sock), None
         sock.setblocking(False)
-        shaken = context.wrap_socket(sock, do_handshake_on_connect=False)
-        return Connection(shaken), shaken
+        tls = context.wrap_socket(sock, do_handshake_on_connect=False)
+        return Connection(tls), tls
     except OSError as error:
         raise RunError(f"cannot reach {name} at {where}: {error}") from None
 
 
-def _share(number: int, place: NodeAddress, wiring: Wiring) -> Connection:
+def _connect_shared(number: int, place: NodeAddress, wiring: Wiring) -> Connection:
     if wiring.lane == "tcp":
-        raise _Apart("TCP is asked for")
+        raise _CannotShare("--lane is tcp")
     if place.host != host() or not place.unix.startswith("@"):
-        raise _Apart("the servers are on another host")
+        raise _CannotShare(f"server {number} is on another host")
     try:
         wire = connect_to(place.unix, wiring)
     except OSError as error:
-        raise _Apart(f"server {number} cannot be reached at {place.unix} ({error})") from None
+        raise _CannotShare(f"server {number} cannot be reached at {place.unix} ({error})") from None
     if addresses.peer_credentials(wire.sock).uid != os.geteuid():
         wire.close()
-        raise _Apart("the servers belong to another user of this host")
+        raise _CannotShare(f"server {number} belongs to another user of this host")
     return wire
 
 
-def _call(number: int, place: NodeAddress, wiring: Wiring, why: str) -> Connection:
+def _connect_tcp(number: int, place: NodeAddress, wiring: Wiring, why: str) -> Connection:
     if not place.tcp:
-        problem = f"{why}, and server {number} listens on no address; start the run with --listen, or with --lane tcp"
+        problem = f"{why}, and server {number} has no TCP address; start the run with --listen, or with --lane tcp"
         raise RunError(problem)
     where = _reachable(place.tcp, wiring)
     try:
@@ -108,7 +111,7 @@ def _call(number: int, place: NodeAddress, wiring: Wiring, why: str) -> Connecti
 
 
 def _reachable(tcp: str, wiring: Wiring) -> str:
-    """Where this worker reaches a server that listens on every address of its host: as the coordinator was."""
+    """Replace a wildcard address by the host at which this worker reached the coordinator."""
     address = addresses.parse(tcp, "--listen")
     if address.host not in addresses.SOMEWHERE:
         return tcp

@@ -1,7 +1,7 @@
-"""A worker's memory: its update and its parameters, side by side, in a segment that its shards can map.
+"""A worker's memory: its update and its parameters, one after the other, in a segment that the servers can map.
 
-The segment is anonymous (memfd): it has no name, and is gone with the last process that maps it. Its size is sealed, so
-that nobody who maps it can be hurt by another who shortens it.
+The segment is anonymous (memfd): it has no name, and the kernel frees it with the last process that maps it. Its size
+is sealed: if a process could shrink it, every other process that maps it would crash.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _SEAL, _SHRINK, _GROW = 1, 2, 4
 
 
 class LaneMemory:
-    """Two arrays of the model's size: `updates`, which the worker writes, and `params`, which its shards write."""
+    """Two arrays of the model's size: the worker writes `updates`, and the servers write `params`."""
 
     def __init__(self, values: int, fd: int | None = None) -> None:
-        """`fd`: a shared segment; None: memory of this process alone, of which only what is touched is taken."""
+        """`fd`: a shared segment; None: private memory, of which the kernel allocates only the pages that are used."""
         length = max(2 * values * VALUE_BYTES, 1)
         self._map = mmap.mmap(-1, length) if fd is None else mmap.mmap(fd, length)
         if fd is None:
-            with suppress(OSError):  # a kernel without large pages does as well, only slower
+            with suppress(OSError):  # a kernel without huge pages works as well, but slower
                 self._map.madvise(mmap.MADV_HUGEPAGE)
         both = np.frombuffer(self._map, np.float32, 2 * values)
         self.updates: Values = both[:values]
@@ -41,7 +41,10 @@ class LaneMemory:
         return self.params[bucket.start : bucket.stop]
 
     def lay(self, bucket: Bucket, payload: Payload) -> Payload:
-        """Put an update in its place, unless it lies there: one that was held, or that a codec has written."""
+        """Copy an update to its place, unless it is there already; return the place.
+
+        An update that a gate held back, or that a codec wrote, is somewhere else.
+        """
         place: Payload = self.update(bucket)
         if not np.may_share_memory(place, payload):
             if payload.dtype != place.dtype:
@@ -50,14 +53,14 @@ class LaneMemory:
         return place
 
     def take_over(self, bucket: Bucket, values: Payload) -> None:
-        """Put parameters where the program finds them, unless they came in there."""
+        """Copy parameters to their place, unless they arrived there."""
         place = self.param(bucket)
         if not np.may_share_memory(place, values):
             place[:] = values
 
 
 def new_segment(values: int) -> int:
-    """The descriptor of a new segment, of sealed size."""
+    """Make a segment, seal its size, and return its file descriptor."""
     fd = os.memfd_create("syncline", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, max(2 * values * VALUE_BYTES, 1))
     fcntl.fcntl(fd, _F_ADD_SEALS, _SHRINK | _GROW | _SEAL)
@@ -65,14 +68,15 @@ def new_segment(values: int) -> int:
 
 
 def map_segment(fd: int, values: int) -> LaneMemory:
-    """Map a segment that another process has made, if it is what it should be."""
+    """Map a segment that another process has made; `PeerError` if it is not a valid one."""
     try:
         seals, size = fcntl.fcntl(fd, _F_GET_SEALS), os.fstat(fd).st_size
     except OSError as error:
-        raise PeerError(f"a descriptor that is no segment: {error.strerror}") from None
+        raise PeerError(f"it sent a file descriptor that is not a memory segment: {error.strerror}") from None
     if size != max(2 * values * VALUE_BYTES, 1) or seals & (_SHRINK | _GROW) != _SHRINK | _GROW:
-        raise PeerError(f"a segment of {size:,} bytes; this model needs {2 * values * VALUE_BYTES:,}, sealed")
+        needed = 2 * values * VALUE_BYTES
+        raise PeerError(f"it sent a segment of {size:,} bytes; this model needs {needed:,} bytes with a sealed size")
     try:
         return LaneMemory(values, fd)
     except OSError as error:
-        raise PeerError(f"a segment that cannot be mapped: {error.strerror}") from None
+        raise PeerError(f"its segment cannot be mapped: {error.strerror}") from None

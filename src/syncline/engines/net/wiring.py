@@ -32,7 +32,7 @@ from syncline.engines.net.event_loop import EventLoop
 from syncline.errors import RunError, UsageError
 
 RUN = "syncline-run"
-"""With this begins the name under which a coordinator listens on its host, so that runs can be found."""
+"""The prefix of the name of a coordinator's Unix socket, by which runs on a host can be found."""
 
 CONNECT_SECONDS = 5.0
 """The timeout for connecting to a peer, in seconds."""

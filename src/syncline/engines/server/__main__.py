@@ -1,4 +1,4 @@
-"""`python -m syncline.engines.server`: the process itself (process.py)."""
+"""`python -m syncline.engines.server` runs a server process (process.py)."""
 
 import sys
 

@@ -1,12 +1,13 @@
-"""One model on a server: its shard, the workers that train it, and what lies between them.
+"""One model on a server: its shard, the workers that train it, and the messages between them.
 
-1. The leader's parameters come in bucket by bucket (`Seed`), before them what the rule remembers of an earlier run, if
-   there was one. What arrives before they are whole waits.
-2. A worker on the same host hands over its memory with its first frame: a push is read where it lies, an answer is
-   written where it is used. From any other worker, payloads ride on the wire.
-3. Whatever a worker sends is checked before anything is written or judged; a bad frame costs its sender the connection.
-4. When the placement changes, buckets go to other servers and come from them (handovers.py). An answer to a member that
-   has not found its way here yet is kept for it.
+1. The leader sends the initial parameters bucket by bucket (`Seed`). If the run continues an earlier one, the leader
+   sends the rule's state before them. Requests that arrive before the parameters are complete wait.
+2. A worker on the same host sends a descriptor of its memory with its first frame. The server reads a push from that
+   memory and writes the answer into it. Other workers send and receive payloads over the connection.
+3. The server checks every frame of a worker before it writes or handles anything. After an invalid frame it closes the
+   connection of the sender.
+4. When the placement changes, servers hand over buckets to each other (handovers.py). The server keeps an answer to a
+   member that has not connected yet.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ from syncline.strategies.protocol import Job
 from syncline.strategies.settings import strategy_in
 
 FAR = 1 << 20
-"""No pull is for an iteration that is further than this from what a shard has closed."""
+"""A pull may be at most this many iterations ahead of what the shard has closed."""
 
 MOST_EARLY = 1 << 10
-"""How many requests in names that are not known here yet may wait, beside one for each bucket."""
+"""How many requests for buckets that are not known here yet may wait, in addition to one per bucket."""
 
 
 @dataclass(eq=False, slots=True)
 class WorkerPeer:
-    """A worker as a server knows it, on its connection for one model."""
+    """A worker's connection to a server, for one model."""
 
     id: NodeId
     incarnation: int
@@ -54,11 +55,11 @@ class WorkerPeer:
     memory: LaneMemory
     shared: bool
     asked: dict[Bucket, int] = field(default_factory=dict)
-    """The iteration whose push or pull is not answered yet: it may come again, but no other, so nothing piles up."""
+    """The iteration whose push or pull is not answered yet. The worker may repeat it, but not send another one."""
     early: list[Push | Pull] = field(default_factory=list)
-    """Of these, what waits for the first parameters; gone with the peer."""
+    """Those of them that wait for the initial parameters."""
     reads: list[Read] = field(default_factory=list)
-    """Readings that wait for a bucket, or for a view."""
+    """Reads that wait for a bucket or for a view."""
 
     @property
     def who(self) -> tuple[int, int]:
@@ -66,7 +67,7 @@ class WorkerPeer:
 
 
 class Out(Protocol):
-    """How a held model sends: at once, or as soon as the socket takes it; `lasting`: nobody will write the payload."""
+    """Sends a frame, now or as soon as the socket accepts it; `lasting`: the payload will not change."""
 
     def __call__(
         self, wire: Connection, message: Frame, payload: memoryview | None = None, *, lasting: bool = False
@@ -87,7 +88,7 @@ class HeldModel:
         call: Callable[[HeldModel, int], Connection],
         later: Callable[[float, Callable[[], None]], None],
     ) -> None:
-        """`call`: open a connection to another server, or `RunError`. `later`: do something after so many seconds."""
+        """`call`: connect to another server, or raise `RunError`. `later`: call a function after this many seconds."""
         self.id = id
         self.name = begin.model
         self.coordinator = coordinator
@@ -107,7 +108,7 @@ class HeldModel:
         self.word = begin.word
         self.places: dict[int, NodeAddress] = dict(enumerate(begin.servers))
         self.givers: dict[int, Connection] = {}
-        """The servers that this one has called."""
+        """The connections that this server has opened to other servers."""
         self._call = call
         self._meter = self._strategy.meter()
         self._inbox = HandoverInbox(id.number, begin.view.holders, self._strategy.memory_types)
@@ -115,13 +116,13 @@ class HeldModel:
         self._owed: dict[tuple[int, int], list[tuple[Frame, Payload | None]]] = {}
         """Answers to members that are not connected yet."""
         self._remembered: dict[Bucket, dict[str, Values]] = {}
-        """What the rule remembers from an earlier run."""
+        """The rule's state from an earlier run."""
         self._cut = bucket_map_of(begin.view.holders)
         self._leader = next((each for each in begin.view.members if each.worker == begin.leader), None)
         self._views: list[View] = []
         self._members = {(each.worker, each.incarnation) for each in begin.view.members}
         self._named = set(self._members)
-        """The members whose first iteration is named."""
+        """The members whose first iteration is known."""
         self._pushed = 0
         self._pulled = 0
         if not self._unseeded:
@@ -129,11 +130,11 @@ class HeldModel:
 
     @property
     def is_open(self) -> bool:
-        """Are the first parameters whole?"""
+        """Are the initial parameters complete?"""
         return self._keeper is not None
 
     def _open(self) -> None:
-        """The first parameters are whole: make the node, and let in what has waited."""
+        """The initial parameters are complete: make the node, and handle the requests that have waited."""
         begin = self._begin
         job = Job(self.layout, Draw(int(begin.settings["seed"])), remote=True)
         self._keeper = self._strategy.keeper(self.id.number, job, begin.view, self._pieces)
@@ -158,7 +159,7 @@ class HeldModel:
         return self._keeper is not None and who in self._named
 
     def see(self, view: View) -> None:
-        """A new view."""
+        """Adopt a view."""
         if self._keeper is None:
             self._views.append(view)
             return
@@ -180,20 +181,20 @@ class HeldModel:
         self._catch_up()
 
     def change(self, change: Change) -> None:
-        """Go on under another sync model; nobody asks for that before all hold the first parameters."""
+        """Change the sync model. The coordinator asks for that only after all have the initial parameters."""
         self._handle(change)
 
     def _forget_moved(self, peer: WorkerPeer) -> None:
-        """What is not answered here any more, because it is another server's, may be asked for again."""
+        """Forget requests for buckets that have moved to another server, so that the worker may send them again."""
         me = self.id
         peer.asked = {name: asked for name, asked in peer.asked.items() if self._cut.holder.get(name) == me}
 
     # Other servers.
 
     def ask(self, number: int, wire: Connection, message: Frame) -> None:
-        """Another server wants what is its own by now."""
+        """Another server asks for the buckets that now belong to it."""
         if not isinstance(message, Take):
-            raise PeerError(f"{type(message).__name__} from a server that takes")
+            raise PeerError(f"it sent {type(message).__name__} instead of Take")
         self._outbox.ask(number, wire, message.view)
         self._deliver()
 
@@ -201,10 +202,10 @@ class HeldModel:
         self._outbox.forget(number, wire)
 
     def giver_lost(self, number: int, reason: str) -> None:
-        """The connection to a server has ended; if it was to hand over something, that is lost."""
+        """The connection to a server has ended. If buckets were expected from it, they are lost, and the run fails."""
         self.givers.pop(number, None)
         if self._inbox.awaits(number):
-            what = f"{server_id(number)} is gone before it has handed over all{reason and ': ' + reason}"
+            what = f"{server_id(number)} is gone before it handed over all its buckets{reason and ': ' + reason}"
             self._out(self.coordinator, Abort(what))
 
     def _deliver(self) -> None:
@@ -213,26 +214,26 @@ class HeldModel:
 
     def handover_sink(self, number: int, message: Frame, size: int) -> memoryview:
         if not isinstance(message, Handover):
-            raise PeerError(f"{type(message).__name__} with a payload from a server that gives")
+            raise PeerError(f"it sent {type(message).__name__} with a payload instead of a handover")
         self._inbox.check(number, message, size)
         return memoryview(bytearray(size))
 
     def take_over(self, number: int, message: Frame, payload: memoryview | None) -> None:
-        """A bucket has arrived; if it carried a payload, it was checked."""
+        """A handover has arrived; `handover_sink` has checked it if it has a payload."""
         if not isinstance(message, Handover) or payload is None:
-            raise PeerError(f"{type(message).__name__} from a server that gives")
+            raise PeerError(f"it sent {type(message).__name__} instead of a handover with a payload")
         self._handle(Received(server_id(number), message, np.frombuffer(payload, np.uint8)))
         self._inbox.arrived(message)
         self._catch_up()
 
     def enter(self, peer: WorkerPeer) -> None:
-        """A worker has found its way here: give it what is owed to it."""
+        """A worker has connected: send it the answers that were kept for it."""
         self.workers[peer.who] = peer
         for message, payload in self._owed.pop(peer.who, ()):
             self._answer(peer, message, payload)
 
     def _catch_up(self) -> None:
-        """Judge what has waited for this view; what is wrong with it costs its sender, not whoever brought the view."""
+        """Handle the requests that have waited; close the connection of a worker whose request is invalid."""
         for peer in list(self.workers.values()):
             early, peer.early = peer.early, []
             reads, peer.reads = peer.reads, []
@@ -244,65 +245,66 @@ class HeldModel:
             except PeerError as error:
                 self._lose(peer.wire, str(error))
 
-    # From workers.
+    # Workers.
 
     def sink(self, peer: WorkerPeer, message: Frame, size: int) -> memoryview:
-        """Where the payload of this message goes."""
+        """Return memory for the payload of this message, or raise `PeerError`."""
         if peer.shared or not isinstance(message, Push | Seed):
-            raise PeerError(f"{type(message).__name__} with a payload")
+            raise PeerError(f"it sent {type(message).__name__} with a payload")
         bucket = message.bucket
         self._check(peer, message, True)
         written = message.size if isinstance(message, Push) else 0
         if size != (written or bucket.size * VALUE_BYTES):
-            raise PeerError(f"{type(message).__name__} of {bucket} with a payload of {size:,} bytes")
+            raise PeerError(f"it sent {type(message).__name__} of {bucket} with a payload of {size:,} bytes")
         return peer.memory.update(bucket).data.cast("B")[:size]
 
     def _check(self, peer: WorkerPeer, message: Push | Pull | Seed, carried: bool) -> None:
-        """May this worker send this, now?"""
+        """Raise `PeerError` if this worker may not send this message now."""
         if message.bucket not in self._cut.holder:
             self._check_name(peer, message)
         if isinstance(message, Seed):
             if not self._awaits(peer, message.bucket):
-                raise PeerError(f"a seed of {message.bucket} that nobody waits for")
+                raise PeerError(f"it sent initial values of {message.bucket}, which are not expected from it")
             if message.memory and message.memory not in self._strategy.remembers:
-                raise PeerError(f"a seed of {message.memory!r}, which this rule does not remember")
+                raise PeerError(f"it sent {message.memory!r}, which is not part of this rule's state")
         elif message.incarnation != peer.incarnation:
-            raise PeerError(f"{type(message).__name__} of incarnation {message.incarnation} from {peer.incarnation}")
+            problem = f"with incarnation {message.incarnation} instead of {peer.incarnation}"
+            raise PeerError(f"it sent {type(message).__name__} {problem}")
         elif peer.asked.get(message.bucket, message.progress) != message.progress:
-            raise PeerError(f"{type(message).__name__} of {message.bucket} before the last one was answered")
+            raise PeerError(f"it sent {type(message).__name__} of {message.bucket} before the last was answered")
         if isinstance(message, Push):
             self._check_push(message)
         carries = not peer.shared and (isinstance(message, Seed) or (isinstance(message, Push) and not message.empty))
         if carried != carries:
-            raise PeerError(f"{type(message).__name__} {'with' if carried else 'without'} a payload")
+            raise PeerError(f"it sent {type(message).__name__} {'with' if carried else 'without'} a payload")
 
     def _check_name(self, peer: WorkerPeer, message: Push | Pull | Seed) -> None:
-        """Can this be a bucket of an earlier view, or, if the worker knows a later one, of that?"""
+        """Raise `PeerError` unless this can be a bucket of an earlier view, or of a later one that the worker knows."""
         name, cut = message.bucket, self._cut
         view = -1 if self._keeper is None else self._view.view
         if name.start >= name.stop or isinstance(message, Seed):
-            raise PeerError(f"{name} is no bucket of this model")
+            raise PeerError(f"it named {name}, which is not a bucket of this model")
         if not cut.is_row(name) and (message.view <= view or cut.around(name) is None):
-            raise PeerError(f"{name} is no bucket of this model")
+            raise PeerError(f"it named {name}, which is not a bucket of this model")
         if len(peer.asked) > len(cut.holder) + MOST_EARLY:
-            raise PeerError("too much in names that are not known yet")
+            raise PeerError("it sent too many requests for buckets that are not known yet")
 
     def _check_push(self, push: Push) -> None:
         if push.progress < 0:
-            raise PeerError(f"a push for iteration {push.progress}")
+            raise PeerError(f"it sent a push for iteration {push.progress}")
         if push.lr is not None and not (isfinite(push.lr) and 0 <= push.lr <= LARGEST):
-            raise PeerError(f"a push with the learning rate {push.lr}")
+            raise PeerError(f"it sent a push with the learning rate {push.lr}")
         if not 0 <= push.size <= push.bucket.size * VALUE_BYTES:
-            raise PeerError(f"a push of {push.bucket} in {push.size:,} bytes")
+            raise PeerError(f"it sent a push of {push.bucket} in {push.size:,} bytes")
         if push.skipped is not Skipped.NOTHING and not push.empty:
-            raise PeerError(f"a push of {push.bucket} that is skipped, and is not")
+            raise PeerError(f"it sent a push of {push.bucket} that is marked as skipped and has an update")
 
     def _awaits(self, peer: WorkerPeer, bucket: Bucket) -> bool:
         leader = self._leader
         return leader is not None and peer.who == (leader.worker, leader.incarnation) and bucket in self._unseeded
 
     def frame(self, peer: WorkerPeer, message: Frame, carried: bool) -> None:
-        """A worker's frame; `carried`: its payload was read, and the frame checked, already."""
+        """Handle a worker's frame; `carried`: it has a payload, and `sink` has checked it."""
         if isinstance(message, Push | Pull | Seed):
             if not carried:
                 self._check(peer, message, False)
@@ -313,10 +315,10 @@ class HeldModel:
                 self._request(peer, message)
         elif isinstance(message, Read) and self._keeper is not None:
             if len(peer.reads) > len(self._cut.holder):
-                raise PeerError("more readings than buckets")
+                raise PeerError("it sent more reads than there are buckets")
             self._read(peer, message)
         else:
-            raise PeerError(f"{type(message).__name__} from a worker")
+            raise PeerError(f"it sent {type(message).__name__}, which a worker may not send now")
 
     def _seed(self, peer: WorkerPeer, seed: Seed) -> None:
         bucket = seed.bucket
@@ -336,7 +338,7 @@ class HeldModel:
         if isinstance(message, Pull):
             closed = self._keeper.counts().progress
             if not -1 <= message.progress < closed + FAR:
-                raise PeerError(f"a pull of iteration {message.progress}, where {closed} are closed")
+                raise PeerError(f"it sent a pull for iteration {message.progress}, and only {closed} are closed")
         payload: Payload | None = None
         if isinstance(message, Push) and not message.empty:
             payload = peer.memory.update(message.bucket)
@@ -354,7 +356,7 @@ class HeldModel:
             return
         if held is None:
             if not self._cut.is_row(bucket) or read.view == view:
-                raise PeerError(f"{bucket} is not here")
+                raise PeerError(f"it asked for {bucket}, which this server does not hold")
             self._out(peer.wire, Moved(view, peer.incarnation, -1, bucket))
             return
         if not name:
@@ -362,7 +364,7 @@ class HeldModel:
         elif name in self._strategy.remembers:
             self._give(peer, Whole(bucket, name), self._keeper.remembered(bucket)[name], peer.memory.update(bucket))
         else:
-            raise PeerError(f"nothing called {name!r} is remembered of {bucket}")
+            raise PeerError(f"it asked for {name!r}, which is not part of this rule's state")
 
     # The node.
 
@@ -384,7 +386,7 @@ class HeldModel:
                 self._owed.setdefault(who, []).append((message, None if payload is None else payload.copy()))
 
     def deliver(self, me: NodeId, deliver: Deliver) -> None:
-        raise SynclineError(f"a server has no application to deliver {deliver} to")
+        raise SynclineError(f"a server has no application, so it cannot deliver {deliver}")
 
     def set_timer(self, me: NodeId, timer: SetTimer) -> None:
         self._later(timer.seconds, lambda: self._handle(Timer(timer.key)))
@@ -399,7 +401,7 @@ class HeldModel:
     def _hand_over(self, server: int, message: Handover, payload: Payload | None) -> None:
         assert payload is not None
         if payload.nbytes > PAYLOAD:
-            what = f"{message.bucket} cannot move: it takes {payload.nbytes:,} bytes with all that waits in it"
+            what = f"{message.bucket} cannot move: it takes {payload.nbytes:,} bytes with the updates that wait in it"
             self._out(self.coordinator, Abort(what))
             return
         self._outbox.put(server, message, payload)
@@ -411,7 +413,7 @@ class HeldModel:
         if payload is None:
             self._out(peer.wire, message)
         else:
-            if message.progress >= 0:  # type: ignore[union-attr]  # what all start with is in no figure
+            if message.progress >= 0:  # type: ignore[union-attr]  # initial parameters are not counted
                 self._pulled += payload.nbytes
             place: Payload = peer.memory.param(bucket)
             if payload.dtype != place.dtype:
@@ -419,7 +421,7 @@ class HeldModel:
             self._give(peer, message, payload, place)
 
     def _give(self, peer: WorkerPeer, message: Frame, values: Payload, place: Payload) -> None:
-        """Values to a worker: into this place of its memory, or over the wire."""
+        """Send values to a worker: write them to this place in shared memory, or send them over the connection."""
         if peer.shared:
             place[:] = values
             self._out(peer.wire, message)
@@ -427,7 +429,7 @@ class HeldModel:
             self._out(peer.wire, message, values.data)
 
     def finish(self) -> Figures | None:
-        """It is over: what was counted, if anything began."""
+        """Close the trace, and return the counters if training began."""
         self._trace.close()
         keeper = self._keeper
         if keeper is None:

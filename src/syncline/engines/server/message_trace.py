@@ -1,4 +1,4 @@
-"""What a server saw, as a file: a line for every message, in the order in which its shard handled them."""
+"""The trace of a server: a file with one line per message, in the order in which the shard handled them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEADER = "time,from,to,kind,progress,bytes,start,stop,version,v\n"
 
 
 class MessageTrace:
-    """Writes the trace of a shard to DIRECTORY/server0.csv, or server0.NAME.csv for a model with a name of its own."""
+    """Writes the trace of a shard to DIRECTORY/server0.csv, or server0.NAME.csv if the user has named the model."""
 
     def __init__(self, directory: str, node: NodeId, model: str) -> None:
         self._file: TextIO | None = None

@@ -1,4 +1,4 @@
-"""A server goes on under another sync model, as the coordinator says."""
+"""Change the sync model of a server when the coordinator says so."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from syncline.spec import one_of, parse
 from syncline.sync import Release
 
 LONGEST = 1000
-"""Characters of what the coordinator is told."""
+"""The most characters of an answer to the coordinator."""
 
 
 def take_terms(held: HeldModel | None, terms: NewTerms) -> str:
-    """Change the model that this server holds; what is in the way, if something is.
+    """Change the sync model; return the problem, or "".
 
-    A server that was not told yet what is trained has nothing to change: what it will be told has the new model.
+    A server that does not know the model yet has nothing to change: the coordinator will send it the new settings.
     """
     if held is None:
         return ""

@@ -1,14 +1,16 @@
-"""A server process: a shard of every model of the run, behind sockets. It never imports torch.
+"""A server process, with a shard of every model of the run. It never imports torch.
 
     python -m syncline.engines.server [NUMBER]      wiring comes in the environment (see wiring.py)
 
-1. It connects to the coordinator, says where it listens, and is told what is trained (`Begin`); for every further model
-   it is asked to open another connection (`Another`). A connection is about one model (held_model.py).
-2. When the coordinator is gone it goes on until a membership must change; then it tells its workers why not.
-3. Without a number it joins a run that is under way: it listens at the address that leads to the coordinator, is given
-   a number, makes sure that it reaches the other servers, and is handed its part by them.
-4. Asked to end (SIGTERM), it asks the coordinator to be relieved. It ends when it holds nothing any more and no member
-   is connected to it. If nobody can take over, it says so and stays.
+1. A server connects to the coordinator and sends the addresses at which it listens. The coordinator answers with the
+   model (`Begin`). For every further model it asks the server for one more connection (`Another`). A connection is for
+   one model (held_model.py).
+2. If the coordinator dies, the server continues until a membership must change; then it tells its workers that the
+   run has failed.
+3. A server without a number joins a run that is already training. It listens at its address on the route to the
+   coordinator, gets a number, connects to the other servers, and receives its part from them.
+4. On SIGTERM a server asks the coordinator to leave. It exits when it holds nothing any more and no member is connected
+   to it. If no other server can take over, the run prints a message and the server stays.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from syncline.engines.net.control import (
     Withdraw,
 )
 from syncline.engines.net.event_loop import EventLoop
-from syncline.engines.net.frames import HANDOVER, STRANGER, Frame
+from syncline.engines.net.frames import FIRST_HEADER, HANDOVER, Frame
 from syncline.engines.net.lanes import call_node
 from syncline.engines.net.refusals import RefusalLog
 from syncline.engines.net.shared_memory import LaneMemory, map_segment
@@ -54,10 +56,10 @@ from syncline.messages import View, server_id, worker_id
 
 
 class ServerProcess:
-    """The models that this server has a part of, and the coordinator."""
+    """The models that this server holds a part of, and its connections."""
 
     def __init__(self, number: int, wiring: Wiring) -> None:
-        """`number`: -1 if it joins, and is given one."""
+        """`number`: -1 if the server joins; the coordinator then assigns one."""
         self.number = number
         self.id = server_id(number)
         self.over = False
@@ -68,16 +70,16 @@ class ServerProcess:
         self._loop = EventLoop(self)
         self._refusals = RefusalLog("server" if self._joins else str(self.id))
         self._coordinator: dict[Connection, HeldModel | None] = {}
-        """The connections to the coordinator, and which model each is about."""
+        """The connections to the coordinator, each with its model."""
         self._models: dict[str, HeldModel] = {}
         self._peers: dict[Connection, tuple[HeldModel, WorkerPeer]] = {}
         self._takers: dict[Connection, tuple[HeldModel, int]] = {}
-        """Servers that have called, to be handed what is theirs."""
+        """Connections of servers that ask this one for handovers."""
         self._givers: dict[Connection, tuple[HeldModel, int]] = {}
-        """Servers that this one has called."""
+        """Connections to servers that this one asks for handovers."""
 
     def run(self) -> int:
-        """Serve until told to stop; the exit code."""
+        """Serve until told to stop; return the exit code."""
         self._loop.watch(self._bell, self._asked_to_leave)
         signal.signal(signal.SIGTERM, lambda *_: os.eventfd_write(self._bell, 1))
         if self._joins:
@@ -114,7 +116,7 @@ class ServerProcess:
             held, number = self._givers[wire]
             return held.handover_sink(number, message, size)
         if wire not in self._peers:
-            raise PeerError(f"{type(message).__name__} with a payload")
+            raise PeerError(f"it sent {type(message).__name__} with a payload")
         held, peer = self._peers[wire]
         return held.sink(peer, message, size)
 
@@ -179,51 +181,51 @@ class ServerProcess:
             self.number, self.id = message.worker, server_id(message.worker)
             self._wiring = replace(self._wiring, run=message.run)
         elif isinstance(message, Refused):
-            raise RunError(f"this run does not take {'it' if self.number < 0 else self.id}: {message.reason}")
+            raise RunError(f"the run refused {'this server' if self.number < 0 else self.id}: {message.reason}")
         else:
-            raise PeerError(f"{type(message).__name__} from the coordinator")
+            raise PeerError(f"it sent {type(message).__name__}, which the coordinator may not send now")
 
     def _see(self, held: HeldModel, view: View) -> None:
         try:
             held.see(view)
-        except RunError as error:  # a server that has something for this one cannot be reached
+        except RunError as error:  # a server that must hand over buckets to this one cannot be reached
             self._out(held.coordinator, Abort(f"{self.id}: {error}"))
         if self._released:
             self._go_if_free()
 
     def _greet(self, wire: Connection, message: Frame) -> None:
         if not isinstance(message, Hello) or message.role not in ("worker", "server"):
-            raise PeerError("the first frame must say which worker this is")
+            raise PeerError("its first frame was not Hello of a worker or server")
         reason = self._why_not(message)
         if reason is not None:
             wire.send(Refused(reason))
             raise PeerError(reason)
         held = self._models[message.model]
         if message.role == "server":
-            self._loop.known(wire, STRANGER)
+            self._loop.known(wire, FIRST_HEADER)
             self._takers[wire] = (held, message.number)
             return
         size, shared = held.layout.size, bool(wire.fds)
         memory = map_segment(wire.fds[0], size) if shared else LaneMemory(size)
         peer = WorkerPeer(worker_id(message.number), message.incarnation, wire, memory, shared)
-        self._loop.known(wire, STRANGER)
+        self._loop.known(wire, FIRST_HEADER)
         self._peers[wire] = (held, peer)
         held.enter(peer)
 
     def _why_not(self, hello: Hello) -> str | None:
         if hello.protocol != PROTOCOL:
-            return f"this server speaks protocol {PROTOCOL}, and you speak {hello.protocol}; install the same version"
+            return f"this server uses protocol {PROTOCOL}, and you use {hello.protocol}; install the same version"
         if hello.run != self._wiring.run:
             return "this server belongs to another run"
         held = self._models.get(hello.model)
         if held is None:
-            return f"there is no model {hello.model!r} here" if self._models else "nothing has begun yet"
+            return f"this server has no model {hello.model!r}" if self._models else "training has not started yet"
         if hello.role == "server":
             if not compare_digest(hello.word.encode(), held.word.encode()):
-                return f"server {hello.number} does not know what servers know"
+                return f"server {hello.number} did not send the secret of this model's servers"
             return None
         if (hello.number, hello.incarnation) in held.workers or hello.number < 0:
-            return f"worker {hello.number} is there already"
+            return f"worker {hello.number} is already connected"
         return None
 
     def _out(
@@ -234,15 +236,15 @@ class ServerProcess:
         try:
             wire.send(message, payload, lasting=lasting)
         except OSError:
-            return  # it is gone; its end is read as such
+            return  # the peer is gone; the event loop will read the end of the connection
         if wire.waiting:
             self._loop.write(wire)
 
-    # Other servers, coming, and going.
+    # Other servers, joining and leaving.
 
     def _call(self, held: HeldModel, number: int) -> Connection:
         """Open a connection to another server."""
-        wire, shaken = call_node(f"server {number}", held.places[number], self._wiring)
+        wire, tls = call_node(f"server {number}", held.places[number], self._wiring)
         wire.trust(HANDOVER)
         self._givers[wire] = (held, number)
         held.givers[number] = wire
@@ -250,17 +252,17 @@ class ServerProcess:
             self._wiring.run, "server", self.number, pid=os.getpid(), host=host(), model=held.name, word=held.word
         )
         self._out(wire, hello)
-        self._loop.call(wire, shaken)
+        self._loop.call(wire, tls)
         return wire
 
     def _call_all(self, held: HeldModel) -> None:
-        """This server has come later: it can only take a part if it reaches those that have one."""
+        """Connect to all servers: a joining server can get a part only if it reaches those that have one."""
         for number, place in list(held.places.items()):
             if place.host and number != self.number:
                 self._call(held, number)
 
     def _reach(self, held: HeldModel, reach: Reach) -> None:
-        """Another server has come."""
+        """Connect to another server that joins, and tell the coordinator whether that worked."""
         held.places[reach.server] = reach.place
         problem = ""
         try:
@@ -271,11 +273,11 @@ class ServerProcess:
 
     def _from_giver(self, held: HeldModel, number: int, message: Frame, payload: memoryview | None) -> None:
         if isinstance(message, Refused):
-            raise PeerError(f"it refuses this server: {message.reason}")
+            raise PeerError(f"it refused this server: {message.reason}")
         held.take_over(number, message, payload)
 
     def _asked_to_leave(self) -> None:
-        """SIGTERM."""
+        """Handle SIGTERM: ask the coordinator to leave."""
         os.eventfd_read(self._bell)
         if self._coordinator and self.number >= 0:
             self._out(next(iter(self._coordinator)), Withdraw())
@@ -284,7 +286,7 @@ class ServerProcess:
             self.over = True
 
     def _go_if_free(self) -> None:
-        """Once nothing is held here: go, when no member is connected any more."""
+        """Exit if this server holds nothing and no member is connected any more."""
         if not self._released or self.over:
             return
         for wire, (held, peer) in list(self._peers.items()):
@@ -306,7 +308,7 @@ class ServerProcess:
             self._orphaned(f"{peer.id} is gone")
 
     def _coordinator_lost(self, wire: Connection) -> None:
-        """No shard needs it until its membership must change; without a worker there is nothing to do."""
+        """The coordinator is gone. Continue until a membership must change, but exit if no worker is connected."""
         self._coordinator.pop(wire)
         if not any(held.is_open and held.workers for held in self._models.values()):
             self.over = True

@@ -76,8 +76,8 @@ class PeerLanes:
         address = self._addresses.get(peer.number)
         if address is None:
             raise RunError(f"the coordinator has not said where {peer} is")
-        wire, shaken = call_node(str(peer), address, self._wiring, tcp=self._wiring.lane == "tcp")
-        self._traffic.call(peer, wire, shaken, self._hello, self._messages)
+        wire, tls = call_node(str(peer), address, self._wiring, tcp=self._wiring.lane == "tcp")
+        self._traffic.call(peer, wire, tls, self._hello, self._messages)
         self._pay(peer)
 
     def greet(self, wire: Connection, message: Frame) -> NodeId:

@@ -61,12 +61,12 @@ class Traffic:
         self,
         id: NodeId,
         wire: Connection,
-        shaken: ssl.SSLSocket | None,
+        tls: ssl.SSLSocket | None,
         hello: Frame,
         messages: tuple[type[Message], ...],
     ) -> None:
         """A connection whose handshake of TLS is yet to come; `hello` is said first."""
-        self._wires.call(id, wire, shaken, hello, messages)
+        self._wires.call(id, wire, tls, hello, messages)
 
     def known(self, id: NodeId, wire: Connection, messages: tuple[type[Message], ...], limit: int) -> None:
         """A connection that was accepted, and whose peer has said who it is."""
