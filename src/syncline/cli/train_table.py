@@ -1,4 +1,4 @@
-"""What is left to read when a training run is over: its figures, its workers, or a comparison. On stderr."""
+"""The tables that `syncline train` prints on stderr at the end: figures, workers, or a comparison."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from rich.table import Table
 from syncline.cli.show import figures_table, settings_table
 
 _NOTES = (
-    "One thread each; {workers} workers, {servers} and a coordinator share {cores} cores. gloo is TCP on loopback, "
-    "Syncline's lane is {lane}.",
-    "Time is worker 0's, from when all were ready, to the first of its parameters, taken every 4 steps, that reach "
-    "the target. How good they are is looked at afterwards for every system, outside the time.",
-    "Median of {repeats} seeds. {slow}. One process has no straggler, and nobody to wait for.",
-    "The model is tiny: what a step costs beside its gradient decides here. On a larger one, or on machines of their "
-    "own, the order may be another.",
+    "Each process uses one thread; {workers} workers, {servers} and a coordinator share {cores} cores. gloo is TCP on "
+    "loopback, Syncline's lane is {lane}.",
+    "Seconds: from when all workers were ready until worker 0's parameters, kept every 4 steps, first reach the "
+    "target. Their accuracy is measured afterwards for every system, and this does not count as time.",
+    "Median of {repeats} seeds. {slow}. One process has no straggler and waits for no other.",
+    "The model is tiny, so what a step costs besides its gradient matters most here. With a larger model, or on "
+    "separate machines, the order may differ.",
 )
 
 _MEANING = {
     "seconds": "from the first iteration of any worker to the last",
-    "waiting_seconds": "summed over workers, from an update's leaving to its answer",
-    "bottleneck": "compute or sync: what most of the workers' time went into",
+    "waiting_seconds": "from sending an update to its answer, summed over workers",
+    "bottleneck": "compute or sync: where most of the workers' time went",
 }
 
 
@@ -33,7 +33,7 @@ def show_settings(settings: Mapping[str, tuple[str, str]]) -> None:
 
 
 def show_result(figures: Mapping[str, Any]) -> None:
-    """A table of the workers, and one of the figures."""
+    """Print a table of the workers and a table of the figures."""
     console = Console(stderr=True)
     shown = {key: value for key, value in figures.items() if key not in ("schema", "workers", "settings")}
     console.print(_workers(figures["workers"]), "")
@@ -50,7 +50,7 @@ def _workers(rows: list[dict[str, Any]]) -> Table:
 
 
 def show_comparison(figures: Mapping[str, Any], cores: int) -> None:
-    """A line a system, and what was measured how."""
+    """Print one row per system, and notes on what was measured and how."""
     console = Console(stderr=True)
     target, settings = figures["target_accuracy"], figures["settings"]
     table = Table(title=f"seconds to {target:.0%} test accuracy", title_justify="left", box=None, pad_edge=False)
