@@ -255,8 +255,8 @@ BAD_FAULTS: dict[str, tuple[str, ...]] = {
     "at = 1\nworker = 1": ("faults[0].kind", "crash", "switch"),
     'kind = "explode"\nat = 1': ("faults[0].kind", "crash", "explode"),
     'kind = ["crash"]\nat = 1\nworker = 1': ("faults[0].kind", "crash"),
-    'kind = "crash"\nat = 1': ("faults[0].worker", "missing; 'crash' needs it"),
-    'kind = "add_server"\nat = 1\nworker = 2': ("faults[0].worker", "'add_server' has no such key; it has: at"),
+    'kind = "crash"\nat = 1': ("faults[0].worker", "missing; 'crash' requires it"),
+    'kind = "add_server"\nat = 1\nworker = 2': ("faults[0].worker", "'add_server' has no such key; its keys are: at"),
     'kind = "crash"\nworker = 1': ("faults[0].at", "missing"),
     'kind = "crash"\nat = -1\nworker = 1': ("faults[0].at", "at least 0"),
     'kind = "crash"\nat = nan\nworker = 1': ("faults[0].at", "nan"),
@@ -299,7 +299,7 @@ BAD_TRACES: dict[str, tuple[bytes | str | None, tuple[str, ...]]] = {
     "one short row": (ROW * 7 + "1,1\n", ("row 8", "2 columns")),
     "a word": (ROW * 2 + "1,1,x,1\n" + ROW * 5, ("row 3, column 3", "'x'")),
     "an empty cell": (ROW * 7 + "1,,1,1\n", ("row 8, column 2",)),
-    "negative": (ROW * 7 + "1,1,1,-0.5\n", ("row 8, column 4", "-0.5", "not negative")),
+    "negative": (ROW * 7 + "1,1,1,-0.5\n", ("row 8, column 4", "-0.5", "at least 0")),
     "nan": (ROW * 7 + "nan,1,1,1\n", ("row 8, column 1", "nan", "finite")),
     "infinite": (ROW * 7 + "1,inf,1,1\n", ("row 8, column 2", "inf", "finite")),
     "a field of 200,000 digits": (ROW * 7 + "1,1,1," + "1" * 200_000 + "\n", ("times.csv",)),
@@ -518,7 +518,7 @@ def test_nobody_is_left(run: Run, tmp_path: Path) -> None:
     faults = tuple(f'kind = "crash"\nat = 0.15\nworker = {worker}' for worker in range(8))
     code, err = run(toml(faults=faults), "-q")
     assert (code, err.count("\n")) == (1, 1)
-    assert "every worker is gone" in err
+    assert "no worker is left" in err
     assert_nothing_written(tmp_path)
 
 

@@ -49,7 +49,7 @@ def test_without_a_name_the_figures_are_listed() -> None:
         (("--data", "nowhere"), "--data: there is no directory 'nowhere'"),
         (("fluent-dpr", "--jobs", "0"), "--jobs: must be at least 1, not 0"),
         (("--jobs", "0"), "--jobs: must be at least 1, not 0"),
-        (("fluent-dpr", "--out", "file/figures"), "--out: cannot make 'file/figures'"),
+        (("fluent-dpr", "--out", "file/figures"), "--out: cannot create 'file/figures'"),
     ],
 )
 def test_what_is_refused(

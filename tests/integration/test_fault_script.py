@@ -108,7 +108,7 @@ def test_a_change_of_model_while_running() -> None:
 
 
 def test_everybody_gone_is_an_error_that_says_so() -> None:
-    with pytest.raises(RunError, match="every worker is gone"):
+    with pytest.raises(RunError, match="no worker is left"):
         run(Crash(1.5, 0), Crash(1.5, 1), Crash(2.5, 2))
 
 

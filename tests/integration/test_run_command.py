@@ -320,7 +320,7 @@ NOT_WITH_JOIN = {
 def test_what_is_the_affair_of_the_run_that_is_joined(option: str, tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text("cluster.workers = 2")
     told = refused(tmp_path, "--join", "127.0.0.1:7070", option, NOT_WITH_JOIN[option])
-    assert told == f"{option}: is a setting of the run that you join; leave it out with --join\n"
+    assert told == f"{option}: is a setting of the run that you join; remove it, or remove --join\n"
 
 
 @pytest.mark.parametrize("option", ["--join", "--listen"])
@@ -416,7 +416,10 @@ def test_the_file_of_the_simulator(tmp_path: Path) -> None:
     with running(tmp_path, body, "--config", "run.toml", "--seed", "9", "--report", "report.json") as run:
         assert run.ends() == 0, run.story()
         assert run.out.count("] 3 ssp:3 9 8KiB\n") == 3, run.story()
-        assert run.err == "syncline: run.toml: only the simulator heeds iterations, network, cluster.compute\n"
+        assert (
+            run.err
+            == "syncline: run.toml: ignored (used only by the simulator): iterations, network, cluster.compute\n"
+        )
     report = json.loads((tmp_path / "report.json").read_text())
     assert len(report["servers"]) == 2
     assert report["settings"] == {"sync": "ssp:3", "seed": "9", "bucket": "8KiB"}

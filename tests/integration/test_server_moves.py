@@ -23,7 +23,7 @@ from syncline.sync import Asp, Bsp, Release, Ssp, SyncModel
 
 PARAMETERS = 60_000
 LINKS = Links(1e6, 0.001)
-SEVERAL = "they have several (0: bsp lazy, 1: ssp:0 lazy)"
+SEVERAL = "they have different ones (0: bsp lazy, 1: ssp:0 lazy)"
 
 
 def scenario(
@@ -126,7 +126,7 @@ def test_a_move_that_is_under_way_when_all_are_done_is_waited_for() -> None:
         (
             scenario(AddServer(1.0), models=(Bsp(),), placement=RoundRobin()),
             "faults[0]",
-            "roundrobin gives server 1 of 2 no values; the model has 1 table; elastic can",
+            "roundrobin gives server 1 of 2 no values; the model has 1 table; placement elastic works",
         ),
     ],
 )

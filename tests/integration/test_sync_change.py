@@ -168,7 +168,7 @@ def tell(run: str, *words: str, directory: Path) -> subprocess.CompletedProcess[
 
 
 def name_of(run: Run) -> str:
-    return run.hears(r"the sync model can be changed while it trains, e\.g\. syncline tell (\w{8}) --sync ssp:3")[1]
+    return run.hears(r"to change the sync model while it trains: syncline tell (\w{8}) --sync ssp:3")[1]
 
 
 @pytest.mark.parametrize("lane", LANES)

@@ -282,8 +282,8 @@ def test_the_report_has_a_row_for_each_system_and_case(
     wanted = {(name, 2, count, int(size)) for name, count in servers.items() for size in sizes}
     assert len(found) == len(wanted)
     assert wanted <= set(found)
-    assert ("gloo is TCP on loopback" in err) == torch
-    assert ("gloo was left out, since torch is not installed" in err) != torch
+    assert ("gloo uses TCP on loopback" in err) == torch
+    assert ("gloo was skipped because torch is not installed" in err) != torch
 
 
 @pytest.mark.parametrize(

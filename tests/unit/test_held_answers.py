@@ -54,9 +54,9 @@ def test_a_central_scheduler_answers_when_every_shard_is_done(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("strategy", "more", "said"),
     [
-        ({"sync": "ssp:1"}, {}, "under bsp only"),
+        ({"sync": "ssp:1"}, {}, "works only with sync"),
         ({}, {"faults": [{"at": 1, "kind": "crash", "worker": 0}]}, "nor with faults"),
-        ({}, {"dispatch": {"rule": "uniform"}}, "makes no sense with"),
+        ({}, {"dispatch": {"rule": "uniform"}}, "cannot be used with"),
     ],
 )
 def test_a_central_scheduler_where_it_means_nothing(

@@ -72,7 +72,7 @@ def bench(
 
 
 def _cases(sizes: Sequence[int], workers: Sequence[int], servers: int, rounds: int | None) -> list[Case]:
-    """Every pair once, if all of them make sense and fit into memory."""
+    """Make a case of every pair of size and workers; refuse invalid numbers and cases that do not fit into memory."""
     from syncline.bench.case import Case
 
     given = [("--size", number) for number in sizes] + [("--workers", number) for number in workers]
@@ -80,7 +80,7 @@ def _cases(sizes: Sequence[int], workers: Sequence[int], servers: int, rounds: i
         if number < 1:
             raise UsageError(option, f"must be at least 1, not {number}")
     if servers > min(sizes):
-        raise UsageError("--servers", f"{servers} servers cannot share {min(sizes)} values; take fewer")
+        raise UsageError("--servers", f"{servers} servers cannot share {min(sizes)} values; use fewer servers")
     cases = [Case(count, servers, size) for count in dict.fromkeys(workers) for size in dict.fromkeys(sizes)]
     for case in cases:
         _check_memory(case)
@@ -96,7 +96,7 @@ def _check_memory(case: Case) -> None:
     if there is not None and need > there:
         option = "--size" if needed(replace(case, size=1), count) < there else "--workers"
         text = f"{case.size:,} values with {case.workers} workers may take {need / 2**30:,.1f} GiB of memory"
-        raise UsageError(option, f"{text}, and {there / 2**30:,.1f} GiB are free; take fewer")
+        raise UsageError(option, f"{text}, but only {there / 2**30:,.1f} GiB are free; use fewer")
 
 
 def _run(cases: list[Case], rounds: int | None, report: Path | None) -> None:
@@ -116,7 +116,7 @@ def _run(cases: list[Case], rounds: int | None, report: Path | None) -> None:
 
 @contextmanager
 def _progress(cases: int) -> Iterator[Callable[[Case, int, float], None]]:
-    """A bar on a terminal: which case it is, and how many are done."""
+    """On a terminal, show a progress bar with the current case."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

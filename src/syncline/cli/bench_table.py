@@ -1,4 +1,4 @@
-"""What `syncline bench` shows: each of Syncline's lanes beside what a user would pick instead. On stderr."""
+"""The tables of `syncline bench`, on stderr: each of Syncline's lanes compared with its alternatives."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _TABLES = (
     ("TCP on loopback", "syncline-tcp", ("gloo", "sockets")),
 )
 _NOTES = (
-    "ratio: how many times as long as the system to its left Syncline takes; below 1 it is the faster one",
+    "ratio: Syncline's time divided by that of the system to its left; below 1, Syncline is faster",
     "floor: one process that only adds the updates and copies the sum; sockets: plain TCP without a protocol",
-    "gloo is TCP on loopback, in both tables",
+    "gloo uses TCP on loopback in both tables",
 )
-_NO_GLOO = "gloo was left out, since torch is not installed: pip install 'syncline[torch]'"
+_NO_GLOO = "gloo was skipped because torch is not installed; install it with: pip install 'syncline[torch]'"
 
 
 def show_rows(rows: Sequence[Row]) -> None:
-    """Two tables with a line for each case, and what they mean."""
+    """Print two tables with one row per case, and notes that explain them."""
     console = Console(stderr=True)
     names = {row.system for row in rows}
     for title, own, others in _TABLES:
@@ -48,7 +48,7 @@ def _table(rows: Sequence[Row], title: str, own: str, others: Sequence[str]) -> 
 
 
 def _cells(mine: float | None, other: float | None) -> tuple[str, str]:
-    """What another system took, and Syncline's ratio to it."""
+    """Another system's time, and the ratio of Syncline's time to it."""
     return _time(other), "-" if mine is None or not other else f"{mine / other:.2f}"
 
 

@@ -1,4 +1,4 @@
-"""An experiment file as `syncline run --config` reads it: what it says of the strategy, the seed and the workers."""
+"""How `syncline run --config` reads an experiment file: the strategy, the seed and the number of workers."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from pathlib import Path
 from syncline.errors import UsageError
 
 HERE = ("strategy", "seed", "cluster")
-"""The keys that mean something to a real run; of the cluster only its workers."""
+"""The keys that a real run uses; of `cluster` it uses only `workers`."""
 
 SIMULATED = ("overlap", "central")
-"""Of the strategy, what does not: a program says itself how it overlaps, and no real run has a central scheduler."""
+"""The keys of `strategy` that only the simulator uses. A real program decides itself what overlaps, and a real run has
+no central scheduler."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """What was written in a file; None, or not there: nothing was."""
+    """The settings of a file; None, or a missing key, means that the file does not set it."""
 
     workers: int | None = None
     servers: int | None = None
     settings: dict[str, str] | None = None
     ignored: tuple[str, ...] = ()
-    """What only the simulator can do anything with."""
+    """The keys in the file that only the simulator uses."""
 
 
 def read_config(path: Path | None) -> Config:
-    """Read and check a file; without one, nothing is said."""
+    """Read and check a file; without a file, nothing is set."""
     if path is None:
         return Config()
     from syncline.sim.sections import read_sections, read_toml

@@ -1,4 +1,4 @@
-"""`syncline run --dry-run`: every setting and where it came from, and what would be started. On stderr."""
+"""`syncline run --dry-run`: prints every setting, where it came from, and what would be started. On stderr."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def show_plan(plan: Plan, origins: dict[str, str]) -> None:
-    """`origins`: where the number of workers and servers came from."""
+    """Print the plan; `origins` says where the numbers of workers and servers came from."""
     console = Console(stderr=True)
     rows = [("workers", str(plan.workers), origins["workers"])]
     if not plan.joins:
@@ -23,7 +23,7 @@ def show_plan(plan: Plan, origins: dict[str, str]) -> None:
     rows += _places(plan)
     console.print(settings_table(rows), "")
     if not plan.joins:
-        console.print("What is default here gives way to what the program asks for.", style="dim")
+        console.print("The program may override the settings that are marked default.", style="dim")
     for line in _processes(plan):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 
@@ -32,7 +32,7 @@ def _places(plan: Plan) -> list[tuple[str, str, str]]:
     wiring = plan.wiring
     listen = f"{wiring.listen} port {plan.port or 'any'}" if wiring.listen else ""
     found = {
-        "lane": wiring.lane or "whichever fits",
+        "lane": wiring.lane or "shm on the same host, tcp otherwise",
         "listen": listen,
         "join": " or ".join(plan.places),
         "key-file": wiring.key_file,

@@ -1,4 +1,4 @@
-"""A launcher's run from start to end, as every command has it: interrupts are heeded, and nothing is left behind."""
+"""Runs a launcher from start to end, for every command: handles interrupts and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from syncline.engines.launch.launcher import Launcher
 
 
 def run_to_end(launcher: Launcher, started: Callable[[], None] | None = None) -> None:
-    """Start everything, let it end, and leave nothing behind, whatever happens; `started`: called when all is there."""
+    """Start all processes, wait for the end of the run, and always stop every process.
+
+    `started` is called when all processes have started.
+    """
     with InterruptHandler(launcher.hurry) as interrupts:
         try:
             try:
@@ -23,7 +26,7 @@ def run_to_end(launcher: Launcher, started: Callable[[], None] | None = None) ->
                 raise
             finally:
                 interrupts.over()
-        finally:  # an interrupt that came before this point has had its one chance to raise
+        finally:  # an interrupt that arrived before this point has already been raised
             launcher.stop()
     if launcher.failure is not None:
         raise launcher.failure

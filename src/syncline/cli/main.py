@@ -1,6 +1,6 @@
-"""The command itself: exit codes, and one line for what went wrong.
+"""The `syncline` command: prints errors as one line on stderr and sets the exit code.
 
-0 done; 1 the run failed; 2 the request makes no sense; 130 interrupted.
+0 success; 1 the run failed; 2 wrong option or setting; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ app.command()(reproduce)
 app.command()(bench)
 
 _CommandLineError: Any = typer.BadParameter.__bases__[0]
-"""What typer raises for a command line that it cannot read, whichever click it carries."""
+"""The error that typer raises for an invalid command line, in all versions of click."""
 
 
 def _version(asked: bool) -> None:
@@ -57,8 +57,8 @@ def options(
 
 
 def main() -> None:
-    """Run the command; every expected error is one message on stderr and an exit code."""
-    also_look_in(here())  # for parts of one's own: `python -m` looks there, a script that pip has made does not
+    """Run the command; turn every expected error into one message on stderr and an exit code."""
+    also_look_in(here())  # so that the user's own parts can be imported: a script that pip made does not look there
     try:
         code = app(standalone_mode=False)
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Output files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from syncline.errors import UsageError
 
 
 def check_outputs(sources: Iterable[Path], outputs: dict[str, Path | None]) -> None:
-    """Refuse to write where it would hurt, before anything runs; the keys are the options."""
+    """Before the run, refuse outputs that cannot be written or would overwrite an input. The keys are the options."""
     taken = {source.resolve(): "an input of this run" for source in sources}
     for option, path in outputs.items():
         if path is not None:
@@ -27,17 +27,17 @@ def _check_output(option: str, path: Path, taken: dict[Path, str]) -> None:
     if path.is_dir():
         raise UsageError(option, f"{str(path)!r} is a directory; name a file")
     if not path.parent.is_dir():
-        raise UsageError(option, f"there is no directory {str(path.parent)!r}")
+        raise UsageError(option, f"there is no directory {str(path.parent)!r}; create it, or name another file")
     target = path.resolve()
     if target in taken:
         raise UsageError(option, f"{str(path)!r} is {taken[target]}; name another file")
-    taken[target] = f"what {option} writes"
+    taken[target] = f"the output of {option}"
 
 
 def check_directory(option: str, path: Path) -> None:
-    """Refuse a directory in which no file can be made."""
+    """Refuse a directory that does not exist or is not writable."""
     if not path.is_dir():
-        raise UsageError(option, f"there is no directory {str(path)!r}")
+        raise UsageError(option, f"there is no directory {str(path)!r}; create it, or name another one")
     try:
         TemporaryFile(dir=path).close()
     except OSError as error:
@@ -46,7 +46,7 @@ def check_directory(option: str, path: Path) -> None:
 
 @contextmanager
 def whole_file(path: Path, option: str) -> Iterator[Path]:
-    """A place to write to, which takes its name only when all went well. A device or a pipe is written as it is."""
+    """A temporary file that is renamed to `path` on success. A device or a pipe is written directly."""
     target = path.resolve()
     if target.exists() and not target.is_file():
         yield target
@@ -73,7 +73,7 @@ def _umask() -> int:
 
 @contextmanager
 def whole_text(path: Path | None, option: str) -> Iterator[TextIO | None]:
-    """The same as an open text file; None for None."""
+    """Like `whole_file`, but yields an open text file; None if `path` is None."""
     if path is None:
         yield None
         return

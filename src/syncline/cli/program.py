@@ -1,4 +1,4 @@
-"""The program that `syncline run` starts as workers: a file or a module, looked at before anything starts."""
+"""The program that `syncline run` starts as workers: a file or a module, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from syncline.errors import UsageError
 
 
 def command_of(words: Sequence[str], module: bool) -> list[str]:
-    """What a worker runs: `python FILE ARGS...` or `python -m MODULE ARGS...`; `--` may stand before the arguments."""
+    """A worker's command: `python FILE ARGS...` or `python -m MODULE ARGS...`. `--` is allowed before the arguments."""
     words = [words[0], *(words[2:] if words[1:2] == ["--"] else words[1:])]
     if module:
         _check_module(words[0])
@@ -28,7 +28,7 @@ def _check_file(path: Path) -> None:
     if path.is_dir():
         raise UsageError("PROGRAM", f"{str(path)!r} is a directory; name a Python file, or a module with -m")
     if not path.exists():
-        raise UsageError("PROGRAM", f"there is no file {str(path)!r}")
+        raise UsageError("PROGRAM", f"there is no file {str(path)!r}; name an existing Python file")
     try:
         if is_zipfile(path):
             return
@@ -36,20 +36,20 @@ def _check_file(path: Path) -> None:
             compile(file.read(), str(path), "exec", dont_inherit=True)
     except OSError as error:
         raise UsageError("PROGRAM", f"{str(path)!r} cannot be read: {error.strerror}") from None
-    except (SyntaxError, ValueError) as error:  # ValueError: bytes that are no text
+    except (SyntaxError, ValueError) as error:  # ValueError: the file is not text
         where = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         why = error.msg if isinstance(error, SyntaxError) else "it is not text"
         raise UsageError("PROGRAM", f"{str(path)!r} is not Python{where}: {why}") from None
 
 
 def _check_module(name: str) -> None:
-    """As `python -m` would look for it, but nothing is imported."""
+    """Search for the module as `python -m` does, without importing anything."""
     path: Sequence[str] | None = [os.getcwd(), *sys.path]
     parts = name.split(".")
     for depth in range(1, len(parts) + 1):
         spec = PathFinder.find_spec(".".join(parts[:depth]), path) if all(parts) and path is not None else None
         if spec is None:
-            raise UsageError("-m", f"there is no module {name!r} here, nor in what is installed")
+            raise UsageError("-m", f"there is no module {name!r} in this folder or among the installed packages")
         path = spec.submodule_search_locations
     if path is not None and PathFinder.find_spec(f"{name}.__main__", path) is None:
-        raise UsageError("-m", f"{name!r} is a package without a __main__; name a module in it")
+        raise UsageError("-m", f"{name!r} is a package without a __main__ module; name one of its modules")

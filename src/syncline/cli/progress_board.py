@@ -1,4 +1,4 @@
-"""How a training run stands, read off the pulses of its workers."""
+"""The progress of a training run, as its workers report it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from syncline.engines.net.control import Pulse
 
 @dataclass(frozen=True)
 class WorkerProgress:
-    """Where one worker is."""
+    """The progress of one worker."""
 
     pulse: Pulse
     at: float
-    """When that was heard."""
+    """When the worker reported it."""
     rate: float
-    """Iterations a second, lately."""
+    """Iterations per second, recently."""
 
     @property
     def waited_share(self) -> float:
@@ -24,23 +24,23 @@ class WorkerProgress:
 
     @property
     def step_seconds(self) -> float:
-        """What an iteration takes, with all waiting."""
+        """The mean duration of an iteration, waiting included."""
         return (self.pulse.computed + self.pulse.waited) / max(1, self.pulse.iteration)
 
     @property
     def compute_seconds(self) -> float:
-        """What it computes for, in an iteration."""
+        """The mean compute time of an iteration."""
         return self.pulse.computed / max(1, self.pulse.iteration)
 
 
 class ProgressBoard:
-    """The latest of every worker; when another model's turn has come, all begin anew."""
+    """The latest progress of every worker. It is reset when the workers begin to train another model."""
 
     def __init__(self) -> None:
         self.model = ""
         self.places: dict[int, WorkerProgress] = {}
         self.quality: tuple[float, float] | None = None
-        """Loss and accuracy, when somebody last looked."""
+        """Loss and accuracy of the last measurement."""
 
     def heard(self, pulse: Pulse, now: float) -> None:
         if pulse.model != self.model:
@@ -48,13 +48,16 @@ class ProgressBoard:
         if pulse.loss is not None and pulse.accuracy is not None:
             self.quality = pulse.loss, pulse.accuracy
         before = self.places.get(pulse.worker)
-        if before is None or pulse.computed >= before.pulse.computed:  # less: a word on the model's quality alone
+        if (
+            before is None or pulse.computed >= before.pulse.computed
+        ):  # less: this pulse only reports the model's quality
             self.places[pulse.worker] = WorkerProgress(pulse, now, _rate(pulse, now, before))
 
     def slowest(self) -> tuple[int, str] | None:
-        """Which worker takes longest for an iteration, and why; nobody, while there is no telling.
+        """The worker with the longest iterations, and the reason; None if it is not known yet.
 
-        Those who are kept in step all take equally long: then it is the one that computes longest.
+        If the sync model keeps workers in step, all iterations take equally long. Then it is the worker that computes
+        longest.
         """
         longest = max((place.step_seconds for place in self.places.values()), default=0.0)
         last = [(each, worker) for worker, each in self.places.items() if each.step_seconds >= 0.9 * longest]
@@ -65,7 +68,7 @@ class ProgressBoard:
 
 
 def _rate(pulse: Pulse, now: float, before: WorkerProgress | None) -> float:
-    """Iterations a second since the last time; the first time, since the beginning."""
+    """Iterations per second since the last report; for the first report, since the start."""
     if before is None:
         spent = pulse.computed + pulse.waited
         return pulse.iteration / spent if spent else 0.0

@@ -1,4 +1,4 @@
-"""`syncline reproduce NAME|all`: a figure of a paper, simulated here."""
+"""`syncline reproduce NAME|all`: reproduces figures of the papers in the simulator."""
 
 from __future__ import annotations
 
@@ -91,5 +91,5 @@ def _check_out(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError("--out", f"cannot make {str(out)!r}: {error.strerror}") from None
+        raise UsageError("--out", f"cannot create {str(out)!r}: {error.strerror}") from None
     check_directory("--out", out)

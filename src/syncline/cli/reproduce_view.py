@@ -1,4 +1,4 @@
-"""What a person sees of figures that are being made: a bar with the time left, and a line for each that is done."""
+"""What `syncline reproduce` shows: a progress bar with the remaining time, and a line for each finished figure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from syncline.reproduce.produce import FigureFolder, Made, make, orders
 
 
 def listed() -> None:
-    """Every figure, where it comes from, and what the paper says that it shows."""
+    """List every figure, its paper, and the paper's claim."""
     table = Table("name", "from", "what the paper says", box=None, pad_edge=False)
     for figure in FIGURES.values():
         needs = " [dim](needs --data)[/dim]" if figure.needs_data(quick=True) else ""
@@ -26,14 +26,15 @@ def listed() -> None:
 
 
 def produce(figures: Sequence[Figure], place: FigureFolder, left_out: Sequence[Figure]) -> None:
-    """Make these one after another, and say of each whether its claim holds here."""
+    """Make these figures one after another, and print for each whether the paper's claim holds here."""
     console = Console(stderr=True, highlight=False)
     with InterruptHandler(again=lambda: None), _View(console) as view:
         for figure in figures:
             view.begin(figure, place)
             _say(Console(highlight=False, soft_wrap=True), make(figure, place, view.tell, view.done))
     if left_out:
-        console.print(f"left out, since they train on MNIST: {', '.join(each.name for each in left_out)} (see --data)")
+        names = ", ".join(each.name for each in left_out)
+        console.print(f"skipped because they train on MNIST: {names}; name its folder with --data")
 
 
 def _say(console: Console, made: Made) -> None:
@@ -43,7 +44,7 @@ def _say(console: Console, made: Made) -> None:
 
 
 class _View:
-    """A bar on a terminal; else a line for every run that is done."""
+    """On a terminal, a progress bar; otherwise one line per finished run."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -52,7 +53,7 @@ class _View:
         self._task = TaskID(0)
         self._lock = Lock()
         self._shares: dict[str, float] = {}
-        """Of each run of the present figure, how much of it is done."""
+        """For each run of the current figure: the share that is done."""
         self._name = ""
 
     def __enter__(self) -> _View:

@@ -235,16 +235,16 @@ def run(
 def _refuse_with_join(given: dict[str, object]) -> None:
     for option, value in given.items():
         if value is not None:
-            raise UsageError(option, "is a setting of the run that you join; leave it out with --join")
+            raise UsageError(option, "is a setting of the run that you join; remove it, or remove --join")
 
 
 def _check_log_dir(path: Path, dry: bool) -> None:
-    """Make it, if it is not there."""
+    """Create the folder if it does not exist, and check that it is writable."""
     if not dry:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError("--log-dir", f"cannot make {str(path)!r}: {error.strerror}") from None
+            raise UsageError("--log-dir", f"cannot create {str(path)!r}: {error.strerror}") from None
     if path.exists():
         check_directory("--log-dir", path)
 
@@ -271,20 +271,20 @@ def _show(plan: Plan, file: Config, given: dict[str, int | None]) -> None:
 
 def _say_ignored(plan: Plan, file: Config, speaker: Speaker) -> None:
     if file.ignored:
-        speaker.line("syncline", f"{plan.file}: only the simulator heeds {', '.join(file.ignored)}")
+        speaker.line("syncline", f"{plan.file}: ignored (used only by the simulator): {', '.join(file.ignored)}")
 
 
 def _invitation(key_file: Path | None, insecure: bool) -> list[str]:
-    """The words that others need beside the address."""
+    """The options that another host needs in addition to the address."""
     key = [] if key_file is None else ["--key-file", str(key_file)]
     return [*key, *["--insecure"] * insecure, "-n", "1"]
 
 
 def _say_reachable(launcher: Launcher, speaker: Speaker, invitation: list[str] | None, name: bool) -> None:
-    """How others can join, if they can, and by which name the run can be changed, if that is asked for."""
+    """Print the command to join the run (with --listen), and the command to change it (with --verbose)."""
     if name:
         words = f"syncline tell {name_of(launcher.wiring.coordinator)} --sync ssp:3"
-        speaker.line("syncline", f"the sync model can be changed while it trains, e.g. {words}")
+        speaker.line("syncline", f"to change the sync model while it trains: {words}")
     if invitation is not None:
         words = shlex.join(["syncline", "run", "--join", launcher.reachable(), *invitation])
         speaker.line("syncline", f"more workers can join: {words} PROGRAM")

@@ -1,4 +1,4 @@
-"""Loss and accuracy for TensorBoard."""
+"""Writes loss and accuracy for TensorBoard."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from syncline.errors import UsageError
 
 
 class Scalars:
-    """Writes what worker 0 finds when it looks at the model."""
+    """Writes the loss and accuracy that worker 0 measures."""
 
     def __init__(self, folder: Path) -> None:
-        """Opens the folder at once: what is wrong with it is found before anything runs."""
+        """Open the folder, so that problems with it are found before the run starts."""
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:

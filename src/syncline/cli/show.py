@@ -1,4 +1,4 @@
-"""What a person sees: settings, progress, and a summary. All on stderr, so that stdout stays free."""
+"""Prints settings, progress and a summary, all on stderr, so that stdout stays free."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from syncline.sim.outcome import Outcome
 
 _LONG = 1.0
-"""After how many seconds a run gets a progress bar."""
+"""The seconds after which a run gets a progress bar."""
 
 
 def settings(experiment: Experiment) -> None:
-    """Every setting and where it came from."""
+    """Print every setting and where it came from."""
     rows = [(setting.key, setting.value, setting.origin) for setting in experiment.settings]
     Console(stderr=True).print(settings_table(rows), "")
 
 
 def settings_table(rows: Iterable[tuple[str, str, str]]) -> Table:
-    """A row for each setting: its name, its value, and where that came from."""
+    """One row per setting: its name, its value, and where the value came from."""
     table = Table("setting", "value", "from", title="settings", title_justify="left", box=None, pad_edge=False)
     for key, value, origin in rows:
         table.add_row(escape(key), escape(value), escape(origin), style="dim" if origin == "default" else "")
@@ -37,7 +37,7 @@ def settings_table(rows: Iterable[tuple[str, str, str]]) -> Table:
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar that appears once a run turns out to be long."""
+    """On a terminal, show a progress bar if the run takes longer than a second."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield None
@@ -65,7 +65,7 @@ def progress(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
 
 
 def summary(outcome: Outcome, figures: dict[str, Any]) -> None:
-    """The figures of the report, each with what it means."""
+    """Print the figures of the report with their meanings."""
     console = Console(stderr=True)
     console.print(figures_table({key: value for key, value in figures.items() if key != "schema"}))
     for note in outcome.notes:
@@ -73,7 +73,7 @@ def summary(outcome: Outcome, figures: dict[str, Any]) -> None:
 
 
 def figures_table(figures: dict[str, Any], meaning: Mapping[str, str] | None = None) -> Table:
-    """A row for each figure: its name, its value, and what it means (`meaning`: where that is not the simulator's)."""
+    """One row per figure: its name, its value and its meaning; `meaning` overrides the simulator's meanings."""
     known = {**_MEANING, **(meaning or {})}
     table = Table(title="result", title_justify="left", box=None, pad_edge=False)
     table.add_column("figure")
@@ -97,18 +97,18 @@ def _number(value: object) -> str:
 
 _MEANING = {
     "virtual_seconds": "until the last answer that any worker waits for",
-    "iterations": "of each worker, as asked for",
-    "updates": "pushes taken, per worker, iteration and server",
-    "delayed_pulls": "pulls not answered at once",
-    "dropped_updates": "updates that came too late",
-    "waiting_seconds": "summed over workers, while a pull is parked",
+    "iterations": "of each worker, as requested",
+    "updates": "pushes accepted, per worker, iteration and server",
+    "delayed_pulls": "pulls not answered immediately",
+    "dropped_updates": "updates that arrived too late",
+    "waiting_seconds": "time with a delayed pull, summed over workers",
     "train_progress": "iterations that every bucket has closed",
     "bytes_pushed": "payload of updates",
     "bytes_pulled": "payload of parameters",
     "pushes_skipped": "updates of buckets that a gate held back",
-    "fetches_skipped": "parameters of buckets that a gate did without",
+    "fetches_skipped": "parameters of buckets that a gate did not fetch",
     "bytes_wire": "payload and headers of all messages",
-    "replica_gap": "largest difference of a replica from the model at the end",
+    "replica_gap": "largest difference between a replica and the final model",
     "bottleneck": "where most of the time went",
     "accuracy": "on the test data",
     "loss": "on the test data",

@@ -1,4 +1,4 @@
-"""What `syncline run` prints: a run's own words on stderr, its workers' on stdout, each with its name before it."""
+"""Prints the output of a run: workers on stdout, everything else on stderr, each line with the process's name."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from contextlib import contextmanager
 import typer
 
 CLOSED = 128 + signal.SIGPIPE
-"""The exit code of a program whose reader is gone."""
+"""The exit code of a program whose output pipe was closed."""
 
 
 class Closed(Exception):
-    """Whoever read the output has gone (`syncline run ... | head`)."""
+    """The reader of the output has closed it (`syncline run ... | head`)."""
 
 
 @contextmanager
 def quiet_end() -> Iterator[None]:
-    """End as other programs do when nobody reads what they print: without a word."""
+    """If the output is closed, end like other programs do: without an error message."""
     try:
         yield
     except Closed:
@@ -28,26 +28,26 @@ def quiet_end() -> Iterator[None]:
 
 
 class Speaker:
-    """Prints lines until nobody reads them any more."""
+    """Prints lines until the output is closed."""
 
     def __init__(self) -> None:
         self._closed = False
 
     def line(self, name: str, text: str) -> None:
-        """A line of the process of that name, or of `syncline` itself."""
+        """Print a line of the process of that name, or of `syncline` itself."""
         if self._closed:
             return
         stream = sys.stdout if name.startswith("w") else sys.stderr
         try:
             print(f"[{name}] {text}" if name != "syncline" else f"syncline: {text}", flush=True, file=stream)
-        except OSError:  # a closed pipe, or a terminal that is gone
+        except OSError:  # a closed pipe or terminal
             self._closed = True
             _discard()
             raise Closed from None
 
 
 def _discard() -> None:
-    """Let what is still to be written go nowhere: Python would complain of it at its end."""
+    """Redirect stdout and stderr to /dev/null; otherwise Python would report an error at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(nowhere, stream.fileno())

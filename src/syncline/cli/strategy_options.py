@@ -115,6 +115,6 @@ Seed = Annotated[
 
 
 def words(*, sync: Sequence[str] | None, seed: int | None, **others: str | None) -> dict[str, str]:
-    """The settings of a run that were given as options, as text; options that were left out are not in it."""
+    """The settings that were given as options, as text, without the options that were left out."""
     said = {**others, "sync": " ".join(sync) if sync else None, "seed": None if seed is None else str(seed)}
     return {key: word for key, word in said.items() if word is not None}

@@ -1,4 +1,4 @@
-"""`syncline tell`: change a run that is under way."""
+"""`syncline tell`: change the settings of a run while it trains."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def tell(
         typer.Argument(
             metavar="[RUN]",
             help="The name of a run of yours on this host (syncline run -v prints it), or the address that --listen "
-            "printed. Left out: the only run of yours here.",
+            "printed. Default: your only run on this host.",
             show_default=False,
         ),
     ] = None,
@@ -25,16 +25,16 @@ def tell(
     release: strategy.Release = None,
     model: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Which model, if the run trains several; again for more. Default: all."),
+        typer.Option(metavar="NAME", help="Which model, if the run trains several. Repeat it for more. Default: all."),
     ] = None,
     key_file: Annotated[Path | None, typer.Option(help="The key of a run on another host.")] = None,
-    insecure: Annotated[bool, typer.Option(help="Talk to another host without a key.")] = False,
+    insecure: Annotated[bool, typer.Option(help="Connect to another host without a key.")] = False,
 ) -> None:
-    """Change the sync model of a run while it trains; nobody stops, and nothing is lost.
+    """Change the sync model of a run while it trains. Workers do not stop, and no update is lost.
 
-    Returns when all servers have changed. What cannot be changed is refused, and the run goes on.
+    Returns when all servers have changed. If the change is not possible, prints why; the run continues unchanged.
 
-    Exit codes: 0 done; 1 the run cannot be reached, or is over; 2 the request makes no sense.
+    Exit codes: 0 success; 1 the run cannot be reached or has ended; 2 wrong option or setting.
     """
     from syncline.engines.net.control import ChangeRequest
     from syncline.engines.net.wiring import Wiring

@@ -139,7 +139,7 @@ def train(
     )  # fmt: skip
     check_outputs([], {"--report": report})
     if tensorboard is not None and (compare or engine == "sim"):
-        raise UsageError("--tensorboard", f"makes no sense with {'--compare' if compare else '--engine sim'}")
+        raise UsageError("--tensorboard", f"cannot be used with {'--compare' if compare else '--engine sim'}")
     asked: TrainRequest = request(
         recipe,
         words,

@@ -1,4 +1,4 @@
-"""What `syncline train` was asked for, settled: the job, the plan, and every setting with its origin."""
+"""Turns the options of `syncline train` into a job, a plan, and every setting with its origin."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Settings = dict[str, tuple[str, str]]
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """A job and how it is run."""
+    """A job and how to run it."""
 
     job: RecipeJob
     plan: Plan
-    """Its command is made when the job has its directory."""
+    """Its command is still empty; it is made when the job has its directory."""
     engine: str
     settings: Settings
     """Every setting, and where it came from."""
@@ -52,9 +52,9 @@ def request(
     _check_counts(found, examples)
     engine, lane = ways["engine"] or "local", ways["lane"]
     if engine not in ENGINES:
-        raise UsageError("--engine", f"{engine!r} is none of {', '.join(ENGINES)}")
+        raise UsageError("--engine", f"must be one of: {', '.join(ENGINES)}; not {engine!r}")
     if engine == "sim" and lane is not None:
-        raise UsageError("--lane", "makes no sense with --engine sim, where messages take no time; leave it out")
+        raise UsageError("--lane", "cannot be used with --engine sim, where messages take no time; remove it")
     if compare:
         _check_comparison(words, engine, found, examples)
     wiring = Wiring(lane=lane or "shm")
@@ -98,7 +98,7 @@ def _check_counts(counts: Mapping[str, int], examples: int) -> None:
         if count < 1:
             raise UsageError(f"--{key}", f"must be at least 1, not {count}")
         if key in ("workers", "servers") and count > MOST_PROCESSES:
-            raise UsageError(f"--{key}", f"{count:,} processes are more than a host bears; at most {MOST_PROCESSES:,}")
+            raise UsageError(f"--{key}", f"must be at most {MOST_PROCESSES:,} on one host, not {count:,}")
     if counts["batch"] > examples:
         raise UsageError("--batch", f"is {counts['batch']}, but there are only {examples:,} examples to train on")
 
@@ -106,7 +106,7 @@ def _check_counts(counts: Mapping[str, int], examples: int) -> None:
 def _check_comparison(words: Mapping[str, str], engine: str, counts: Mapping[str, int], examples: int) -> None:
     for key in words:
         if key != "seed":
-            raise UsageError(f"--{key.replace('_', '-')}", "is what --compare varies; leave one of them out")
+            raise UsageError(f"--{key.replace('_', '-')}", "cannot be used with --compare, which sets it; remove one")
     if engine == "sim":
         raise UsageError("--engine", "--compare measures real runs; leave one of them out")
     if counts["workers"] < 2:
@@ -126,9 +126,9 @@ def _slow(texts: Sequence[str], workers: int) -> dict[int, float]:
             there = "there is only 0" if workers == 1 else f"0 to {workers - 1}"
             raise UsageError("--slow", f"{text}: there is no worker {worker}; {there}")
         if worker in found:
-            raise UsageError("--slow", f"{text}: worker {worker} is there twice")
+            raise UsageError("--slow", f"{text}: worker {worker} is given twice; give it once")
         if not (isfinite(factor) and factor >= 1):
-            raise UsageError("--slow", f"{text}: a worker can be made slower only; a factor of at least 1")
+            raise UsageError("--slow", f"{text}: the factor must be at least 1, since --slow only slows workers down")
         found[worker] = factor
     return found
 
@@ -138,4 +138,4 @@ def _pair(text: str) -> tuple[int, float]:
     try:
         return int(worker), float(factor if colon else "")
     except ValueError:
-        raise UsageError("--slow", f"{text!r} is not WORKER:FACTOR; worker 3 five times slower is 3:5") from None
+        raise UsageError("--slow", f"{text!r} is not WORKER:FACTOR; to slow worker 3 down 5 times, use 3:5") from None

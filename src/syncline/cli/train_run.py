@@ -1,4 +1,4 @@
-"""A settled request of `syncline train`, run: by processes on this host, or in the simulator."""
+"""Runs a request of `syncline train`: with processes on this host, or in the simulator."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Found = tuple[dict[str, Any], Settings]
 
 
 def run(asked: TrainRequest, report: Path | None, tensorboard: Path | None, quiet: bool) -> None:
-    """Train, show, and write the report if it went well."""
+    """Train, show progress and results, and write the report if the run succeeds."""
     scalars = None if tensorboard is None else Scalars(tensorboard)
     with whole_text(report, "--report") as file:
         if not quiet:
@@ -75,7 +75,7 @@ def _both(view: TrainView, scalars: Scalars | None) -> Callable[[Pulse], None]:
 
 
 def _read(asked: TrainRequest, directory: str, launcher: Launcher) -> Found:
-    """What the workers have left, and every setting as the run has settled it."""
+    """Read the workers' results, and every setting that was in force in the run."""
     from syncline.recipes.outcome import outcome, read_figures
     from syncline.recipes.timings import read_comparison
 

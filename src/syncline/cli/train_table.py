@@ -12,8 +12,8 @@ from syncline.cli.show import figures_table, settings_table
 
 _MEANING = {
     "seconds": "from the first iteration of any worker to the last",
-    "waiting_seconds": "summed over workers, from an update's leaving to its answer",
-    "bottleneck": "compute or sync: what most of the workers' time went into",
+    "waiting_seconds": "from sending an update to its answer, summed over workers",
+    "bottleneck": "compute or sync: where most of the workers' time went",
 }
 
 
@@ -23,7 +23,7 @@ def show_settings(settings: Mapping[str, tuple[str, str]]) -> None:
 
 
 def show_result(figures: Mapping[str, Any]) -> None:
-    """A table of the workers, and one of the figures."""
+    """Print a table of the workers and a table of the figures."""
     console = Console(stderr=True)
     shown = {key: value for key, value in figures.items() if key not in ("schema", "workers", "settings")}
     console.print(_workers(figures["workers"]), "")

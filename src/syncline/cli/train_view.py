@@ -1,4 +1,4 @@
-"""What a person sees of a training run while it runs: a table that moves, plain lines, or nothing. On stderr."""
+"""Shows the progress of a training run on stderr: as a live table, as plain lines, or not at all."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from syncline.engines.net.control import Pulse
 from syncline.recipes.job import RecipeJob
 
 PLAIN_SECONDS = 3.0
-"""Between two plain lines."""
+"""The seconds between two plain lines."""
 
 
 class TrainView:
-    """Nothing but what a run and its workers have to say."""
+    """Shows no progress; prints only the output of the run and its workers."""
 
     def __init__(self, job: RecipeJob) -> None:
         self.job = job
@@ -33,11 +33,11 @@ class TrainView:
         self._speaker = Speaker()
 
     def line(self, name: str, text: str) -> None:
-        """A line of a process, or of the run itself."""
+        """Print a line of a process, or of the run itself."""
         self._speaker.line(name, text)
 
     def beat(self, pulse: Pulse) -> None:
-        """A worker says how far it is."""
+        """A worker reports its progress."""
         self.standing.heard(pulse, monotonic())
 
     def __enter__(self) -> Self:
@@ -49,7 +49,7 @@ class TrainView:
 
 
 class PlainView(TrainView):
-    """A line every few seconds."""
+    """Prints a line every few seconds."""
 
     def __init__(self, job: RecipeJob) -> None:
         super().__init__(job)
@@ -99,7 +99,7 @@ def _quality(quality: tuple[float, float]) -> str:
 
 
 class LiveView(TrainView):
-    """A line a worker, drawn anew whenever one of them is heard of."""
+    """Shows one row per worker, redrawn whenever a worker reports its progress."""
 
     def __init__(self, job: RecipeJob, console: Console) -> None:
         super().__init__(job)

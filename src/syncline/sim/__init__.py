@@ -1,6 +1,6 @@
-"""The simulator: the protocol's own nodes in virtual time, in one process, with the same result every time.
+"""The simulator: runs the protocol's own nodes in one process and in virtual time. Results are reproducible.
 
-`simulate(scenario, problem)` is all that an experiment needs; docs/simulator.md shows one.
+To run an experiment, call `simulate(scenario, problem)`; docs/simulator.md has an example.
 """
 
 from syncline.sim.compute import Lognormal, Trace

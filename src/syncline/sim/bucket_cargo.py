@@ -1,4 +1,4 @@
-"""Buckets as they travel: how many bytes each is, and the last copy of its parameters."""
+"""Buckets on the simulated network: the bytes that each one takes, and the last copy of its parameters."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from syncline.strategies.protocol import Strategy
 
 @dataclass(slots=True, eq=False)
 class Cargo:
-    """What the world knows of a bucket; `snapshot` is copied once a version, for all who get it."""
+    """What the world knows about a bucket. It copies `snapshot` once per version; all receivers share the copy."""
 
     place: int
-    """Where it stands among the pieces of a model; -1: it is a part of one."""
+    """Its index among the pieces of the model; -1: the bucket is a part of a piece."""
     pushed: int
-    """The payload bytes of an update, unless its header says otherwise."""
+    """The payload bytes of an update, unless the message header gives another size."""
     pulled: int
-    """The payload bytes of the parameters, unless the header says otherwise."""
+    """The payload bytes of the parameters, unless the message header gives another size."""
     version: int = -1
     snapshot: Payload | None = None
 
 
 class CargoTable(dict[Bucket, Cargo]):
-    """By bucket; one that a move has cut is cargo of its own."""
+    """The cargo of each bucket. A bucket that a move between servers has cut off gets its own entry."""
 
     def __init__(self, buckets: Sequence[Bucket], strategy: Strategy, layout: Layout) -> None:
         super().__init__((each, Cargo(n, *strategy.wire_bytes(layout, each))) for n, each in enumerate(buckets))

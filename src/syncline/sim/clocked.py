@@ -1,4 +1,4 @@
-"""Each worker takes its own time: a step is over after its seconds, and all its updates leave then."""
+"""Workers compute by the clock: a step takes its compute time, and the worker sends all its updates at the end."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 NEVER = -inf
 
 _TICK = 4096
-"""After how many events progress is told, and the trace is worked through."""
+"""The number of events between two calls of `progress` and two flushes of the trace."""
 
 
 class Clocked:
-    """Each worker takes its own time."""
+    """Every worker's step takes as many virtual seconds as the scenario's compute times say."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -40,13 +40,13 @@ class Clocked:
         agenda.at(stop, worker.number, self._ended, worker, step)
 
     def _seconds(self, worker: SimulatedWorker, iteration: int) -> float:
-        """How long this iteration takes, begun now."""
+        """How long this iteration takes if it begins now."""
         if iteration >= worker.block_stop:
             self._plan(worker, iteration)
         return worker.block[iteration - worker.block_start] * worker.factor
 
     def _plan(self, worker: SimulatedWorker, iteration: int) -> None:
-        """Draw the seconds of the block that holds this iteration; the worker never comes to an earlier one."""
+        """Draw the compute times of the block that holds this iteration. A worker never returns to an earlier block."""
         number = iteration // BLOCK
         worker.block = self._compute.block(worker.number, number, self._world.draw)
         worker.block_start = number * BLOCK
@@ -79,14 +79,14 @@ class Clocked:
         world = self._world
         now = f"{world.agenda.now:g} s"
         if not world.awaited:
-            raise RunError(f"every worker is gone at {now}; nobody is left to train")
+            raise RunError(f"no worker is left at {now}: all have crashed, left or been declared dead")
         if world.transfer.waiting:
             joiner = next(iter(world.transfer.waiting.values()))[0]
             raise RunError(
-                f"worker {joiner.number} joined at {now}, but in mode 'gradients' the parameters live in the workers, "
-                'and no live worker has them any more; mode "changes" or a rule keeps them on the servers'
+                f"worker {joiner.number} joined at {now}, but in mode 'gradients' only workers hold the parameters, "
+                "and no live worker has them any more; use mode 'changes' or 'rule', where the servers hold them"
             )
         left = [worker for worker in world.workers.values() if worker.awaited]
         who = ", ".join(f"worker {worker.number} at iteration {worker.iteration}" for worker in left[:8])
         more = f" and {len(left) - 8} more" if len(left) > 8 else ""
-        raise Stalled(f"nothing can happen any more at {now}; still waiting: {who}{more}")
+        raise Stalled(f"the run deadlocked at {now}: no event is left; still waiting: {who}{more}")

@@ -16,18 +16,18 @@ from syncline.errors import UsageError
 from syncline.reals import exp
 
 BLOCK = 64
-"""Times are made for so many iterations of a worker at once."""
+"""The number of iterations of a worker whose times are drawn at once."""
 
 
 class Compute(Protocol):
     def block(self, worker: int, number: int, draw: Draw) -> Sequence[float]:
-        """The seconds of the iterations from number * BLOCK on, at most BLOCK of them."""
+        """The seconds of the iterations from number * BLOCK on; at most BLOCK values."""
         ...
 
 
 @dataclass(frozen=True)
 class Lognormal:
-    """Lognormal with this mean; with probability `straggle`, `factor` times slower."""
+    """Lognormal times with this mean. With probability `straggle`, an iteration takes `factor` times as long."""
 
     mean: float = 0.1
     sigma: float = 0.0
@@ -45,7 +45,7 @@ class Lognormal:
 
 @dataclass(frozen=True)
 class Trace:
-    """Given times: a row a worker, a column an iteration."""
+    """Given times: one row per worker, one column per iteration."""
 
     rows: tuple[tuple[float, ...], ...]
 
@@ -54,7 +54,7 @@ class Trace:
 
 
 def read_trace(path: Path, workers: int, iterations: int, option: str) -> Trace:
-    """The trace in a CSV file, which must have exactly this shape."""
+    """Read a trace from a CSV file, which must have exactly this shape."""
     try:
         with path.open(newline="") as file:
             rows = [row for row in csv.reader(file) if row]
@@ -62,7 +62,9 @@ def read_trace(path: Path, workers: int, iterations: int, option: str) -> Trace:
         reason = error.strerror if isinstance(error, OSError) else "it is not a CSV file"
         raise UsageError(option, f"cannot read {str(path)!r}: {reason}") from None
     if len(rows) != workers:
-        raise UsageError(option, f"{path} has {len(rows)} rows, but there are {workers} workers: a row a worker")
+        raise UsageError(
+            option, f"{path} has {len(rows)} rows, but there are {workers} workers; give one row per worker"
+        )
     return Trace(tuple(_row(row, number, iterations, path, option) for number, row in enumerate(rows)))
 
 
@@ -70,7 +72,7 @@ def _row(words: list[str], number: int, iterations: int, path: Path, option: str
     where = f"{path}, row {number + 1}"
     if len(words) != iterations:
         raise UsageError(
-            option, f"{where} has {len(words)} columns, but there are {iterations} iterations: a column each"
+            option, f"{where} has {len(words)} columns, but there are {iterations} iterations; give one column each"
         )
     return tuple(_seconds(word, f"{where}, column {column + 1}", option) for column, word in enumerate(words))
 
@@ -81,5 +83,5 @@ def _seconds(word: str, where: str, option: str) -> float:
     except ValueError:
         raise UsageError(option, f"{where}: {word!r} is not a number of seconds") from None
     if not isfinite(seconds) or seconds < 0:
-        raise UsageError(option, f"{where}: {word.strip()} is no time; seconds are finite and not negative")
+        raise UsageError(option, f"{where}: {word.strip()} is not a time; seconds must be finite and at least 0")
     return seconds

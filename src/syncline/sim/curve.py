@@ -1,4 +1,4 @@
-"""The curve of a run: how good the model was, and what it had cost, at even distances on the way."""
+"""The learning curve of a run: loss, accuracy and bytes sent, at regular intervals."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from syncline.errors import UsageError
 
 
 class Point(NamedTuple):
-    """A look at the model on the way."""
+    """One measurement of the model during the run."""
 
     seconds: float
-    """Of virtual time; with a dispatch, turns."""
+    """Virtual seconds; with a dispatch, turns."""
     iterations: int
-    """Of all workers together."""
+    """The iterations done by all workers together."""
     loss: float
     accuracy: float
     bytes_pushed: int
@@ -22,14 +22,14 @@ class Point(NamedTuple):
 
 
 class Curve:
-    """A point after every `every` iterations of all workers together; None: no point at all."""
+    """Takes a point after every `every` iterations of all workers together; None: takes no points."""
 
     def __init__(self, every: int | None = None) -> None:
         if every is not None and every < 1:
             raise UsageError("every", f"must be at least 1 iteration, not {every}")
         self._every: float = inf if every is None else every
         self.due = self._every
-        """When so many iterations are done, the next look is due."""
+        """The number of iterations after which the next point is due."""
         self.points: list[Point] = []
 
     def add(self, point: Point) -> None:

@@ -1,4 +1,4 @@
-"""FRED's dispatch: no clock; the next client is drawn among those that do not wait."""
+"""FRED's dispatch: there is no clock; the simulator draws the next client among those that are not waiting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from syncline.spec import parse_among
 
 @runtime_checkable
 class Dispatch(Protocol):
-    """A part that makes a dealer for a run."""
+    """A part that makes the dealer of a run."""
 
     def dealer(self, clients: int, draw: Draw) -> Dealer: ...
 
@@ -27,7 +27,7 @@ class Dealer(Protocol):
 
 
 class Pool:
-    """The clients that may be drawn: a set that can also be indexed, and gives the next one in circular order."""
+    """The clients that may be drawn: a set with indexing and a search for the next client in circular order."""
 
     def __init__(self, clients: int) -> None:
         self._order = list(range(clients))
@@ -55,14 +55,14 @@ class Pool:
         self.mask[client] = False
 
     def at_or_after(self, client: int) -> int:
-        """The first ready client from this number on, going round."""
+        """The first ready client from this number on; wraps around."""
         ready = np.flatnonzero(self.mask)
         return int(ready[np.searchsorted(ready, client) % len(ready)])
 
 
 @dataclass(frozen=True)
 class UniformDispatch(Part):
-    """Each ready client is as likely as any other."""
+    """Every ready client is equally likely."""
 
     name = "uniform"
 
@@ -80,7 +80,7 @@ class _UniformDealer:
 
 @dataclass(frozen=True)
 class InTurn(Part):
-    """One after another; a client that waits is passed over."""
+    """Clients take turns in the order of their numbers; a client that is waiting is skipped."""
 
     name = "round-robin"
 
@@ -101,9 +101,10 @@ class _InTurnDealer:
 
 @dataclass(frozen=True)
 class Weighted(Part):
-    """Each client has a weight, 1 at first; once drawn, its weight is multiplied by `after`.
+    """Draws clients by weight. Weights start at 1; every draw multiplies the weight of the drawn client by `after`.
 
-    after < 1: who was drawn is less likely to be drawn again soon. `slow` clients (the last ones) start at `weight`.
+    With after < 1, a client that was drawn is less likely to be drawn again soon. The last `slow` clients start at
+    `weight` instead of 1.
     """
 
     name = "weighted"
@@ -121,7 +122,7 @@ class Weighted(Part):
 
     def dealer(self, clients: int, draw: Draw) -> Dealer:
         if self.slow > clients:
-            raise UsageError("dispatch.rule", f"weighted: slow = {self.slow} of {clients} clients")
+            raise UsageError("dispatch.rule", f"weighted: slow is {self.slow}, but there are only {clients} clients")
         return _WeightedDealer(self, clients, draw)
 
 
@@ -147,6 +148,6 @@ DISPATCHES: tuple[type[Part], ...] = (UniformDispatch, InTurn, Weighted)
 
 
 def parse_dispatch(words: str) -> Dispatch:
-    """The dispatch rule that a text names."""
+    """Make a dispatch rule from its text form."""
     part: Dispatch = parse_among(DISPATCHES, Dispatch, words, "dispatch.rule")
     return part

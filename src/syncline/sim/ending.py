@@ -1,4 +1,7 @@
-"""The end of a simulated run: what gates have held back is sent, figures are read, and all get the final parameters."""
+"""The end of a simulated run.
+
+Workers send what their gates held back, the figures are read, and every member gets the final parameters.
+"""
 
 from __future__ import annotations
 
@@ -15,27 +18,27 @@ if TYPE_CHECKING:
 
 
 def end_run(world: World) -> Outcome:
-    """All iterations are done: what the run has come to."""
+    """Finish a run whose iterations are all done, and return its outcome."""
     keeps, pieces = world.strategy.keeps, final_pieces(world)
-    apart = replica_gap(world, pieces)
+    found_gap = replica_gap(world, pieces)
     _send_rest(world)
-    outcome = judge(world, server_pieces(world) if keeps else pieces, apart)
+    outcome = judge(world, server_pieces(world) if keeps else pieces, found_gap)
     if keeps:
         _closing_pull(world, outcome.train_progress)
     return outcome
 
 
 def _send_rest(world: World) -> None:
-    """What gates have held back is sent when workers leave: all leave then; with [dispatch] nobody does.
+    """Let all workers leave, so that they send what their gates held back. With [dispatch] no worker leaves.
 
-    As long as anybody sends, nobody is gone, so that all of it counts alike.
+    The coordinator hears of departures only after all workers have sent, so that every update gets the same weight.
     """
     agenda = world.agenda
     rest = [worker for worker in world.workers.values() if worker.alive and world.scenario.dispatch is None]
     if not any(worker.node.holds_back or worker.node.phase is Phase.LEAVING for worker in rest):
         return
     while leaving := [worker for worker in rest if worker.alive and worker.node.phase is Phase.RUNNING]:
-        world.last_words = []
+        world.held_events = []
 
         def let_go(worker: SimulatedWorker, _: None) -> None:
             if worker.node.phase is Phase.RUNNING:
@@ -44,7 +47,7 @@ def _send_rest(world: World) -> None:
         for worker in leaving:
             agenda.at(worker.frozen_until, worker.number, let_go, worker, None)
         agenda.drain()
-        events, world.last_words = world.last_words, None
+        events, world.held_events = world.held_events, None
         for event in events:
             world.to_coordinator(None, event)
         agenda.drain()
@@ -52,11 +55,11 @@ def _send_rest(world: World) -> None:
     world.trace.flush()
     for worker in rest:
         if worker.alive and worker.node.is_waiting:
-            raise Stalled(f"worker {worker.number} could not send what it had held back, and still waits")
+            raise Stalled(f"worker {worker.number} is still waiting for an answer to the updates that it had held back")
 
 
 def _closing_pull(world: World, progress: int) -> None:
-    """Let what is under way arrive, then give every member the final parameters; this is in no figure."""
+    """Deliver the messages in flight, then give every member the final parameters. No figure counts these messages."""
     world.stop_recording()
     world.agenda.drain()
     members = world.members() if world.scenario.dispatch is None else []

@@ -1,4 +1,4 @@
-"""An experiment file, settled: what is to be simulated, of which model, and where every setting came from."""
+"""Turns an experiment file into a scenario and a model, and records where every setting came from."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DEFAULT_BATCH = 32
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting, its value as it would be written, and where it came from."""
+    """One setting, its value as you would write it in the file, and where the value came from."""
 
     key: str
     value: str
@@ -46,7 +46,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """A recipe by name, or made-up updates: of a list of layers by name, or of that many parameters."""
+    """A recipe by name; or made-up updates, for a list of layers by name or for `parameters` parameters."""
 
     parameters: int
     recipe: str | None
@@ -56,7 +56,7 @@ class ModelChoice:
     """The folder of a recipe that reads files."""
     layers: str | None = None
     validation: int | None = None
-    """So many of a recipe's examples to train on are kept back, to judge by."""
+    """How many of a recipe's training examples are kept back for validation."""
 
 
 @dataclass(frozen=True)
@@ -65,17 +65,17 @@ class Experiment:
     model: ModelChoice
     settings: tuple[Setting, ...]
     inputs: tuple[Path, ...]
-    """The files it was read from."""
+    """The files that it was read from."""
 
 
 def read_experiment(path: Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
-    """Read and check a file; `overrides` are dotted keys that beat it."""
+    """Read and check a file; `overrides` (dotted keys) take precedence over the file."""
     experiment = experiment_of(read_toml(path), path.parent, overrides)
     return replace(experiment, inputs=(path, *experiment.inputs))
 
 
 def experiment_of(data: dict[str, Any], folder: Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
-    """The same of what would be in a file in this folder; `data` takes the overrides up."""
+    """Check the values of an experiment file in this folder; this writes the overrides into `data`."""
     written = set(_flat(data))
     for key, value in (overrides or {}).items():
         overlay(data, key, value)
@@ -123,7 +123,7 @@ def _scenario(file: ExperimentFile, folder: Path) -> Scenario:
 def _refuse_with_dispatch(file: ExperimentFile) -> None:
     for key, there in (("network", file.network is not None), ("faults", bool(file.faults))):
         if there:
-            raise UsageError(key, "makes no sense with [dispatch], which has no clock; leave one of them out")
+            raise UsageError(key, "cannot be used with [dispatch], which has no clock; remove one of them")
 
 
 def _dispatch(file: ExperimentFile) -> Dispatch | None:
@@ -135,7 +135,7 @@ def _compute(cluster: ClusterSection, folder: Path, workers: int, iterations: in
     if section.trace is not None:
         for key in ("mean", "sigma", "straggle", "factor"):
             if getattr(section, key) is not None:
-                raise UsageError(f"cluster.compute.{key}", "makes no sense with a trace; leave one of them out")
+                raise UsageError(f"cluster.compute.{key}", "cannot be used with a trace; remove one of them")
         return read_trace(folder / section.trace, workers, iterations, "cluster.compute.trace")
     default = Lognormal()
     mean = units.seconds(_or(section.mean, default.mean), "cluster.compute.mean")
@@ -143,7 +143,7 @@ def _compute(cluster: ClusterSection, folder: Path, workers: int, iterations: in
     straggle = _at_least_0(_or(section.straggle, default.straggle), "cluster.compute.straggle")
     factor = _at_least_0(_or(section.factor, default.factor), "cluster.compute.factor")
     if straggle > 1:
-        raise UsageError("cluster.compute.straggle", f"is a probability in [0, 1], not {straggle}")
+        raise UsageError("cluster.compute.straggle", f"must be a probability in [0, 1], not {straggle}")
     return Lognormal(mean, sigma, straggle, factor)
 
 
@@ -153,9 +153,9 @@ def _links(network: NetworkSection | None) -> tuple[Links | None, float | None]:
     apply = None if network.apply is None else units.rate(network.apply, "network.apply")
     turn = None if network.turn is None else units.size(network.turn, "network.turn")
     if turn == 0:
-        raise UsageError("network.turn", f"{network.turn!r} is less than a byte")
+        raise UsageError("network.turn", f"must be at least 1 byte, not {network.turn!r}")
     if turn is not None and network.bandwidth is None:
-        raise UsageError("network.turn", "is a matter of links that are not free; give network.bandwidth as well")
+        raise UsageError("network.turn", "has no effect without a bandwidth; set network.bandwidth as well")
     if network.bandwidth is None and network.latency is None:
         return None, apply
     free = Links()
@@ -193,7 +193,7 @@ def _model(section: ModelSection, folder: Path) -> ModelChoice:
         ("layers", "a recipe", section.recipe is not None),
     ):
         if there and getattr(section, key) is not None:
-            raise UsageError(f"model.{key}", f"makes no sense with {with_one}; leave one of them out")
+            raise UsageError(f"model.{key}", f"cannot be used with {with_one}; remove one of them")
     if section.recipe is None:
         for key in ("batch", "optimizer", "data", "validation"):
             if getattr(section, key) is not None:
@@ -207,7 +207,7 @@ def _model(section: ModelSection, folder: Path) -> ModelChoice:
     optimizer = None if section.optimizer is None else parse("optimizer", section.optimizer, "model.optimizer")
     if optimizer is not None and not optimises(optimizer):
         raise UsageError(
-            "model.optimizer", f"{section.optimizer!r} does not optimise; one that does: sgd:0.1, momentum:0.1"
+            "model.optimizer", f"{section.optimizer!r} is not an optimizer; use one, such as sgd:0.1 or momentum:0.1"
         )
     data = None if section.data is None else folder / section.data
     return ModelChoice(parameters, section.recipe, batch, optimizer, data, section.layers, section.validation)
@@ -231,7 +231,7 @@ def _settings(
 
 
 def _effective(file: ExperimentFile, scenario: Scenario, model: ModelChoice) -> dict[str, Any]:
-    """What the settings that were left open have come to."""
+    """The values that were chosen for the settings that the file leaves open."""
     strategy, compute = scenario.strategy, scenario.cluster.compute
     words = strategy.words()
     found: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What befalls the processes of a world, by script."""
+"""Applies the scripted faults of a scenario to the processes of a world."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class FaultScript:
-    """Performs the faults of a scenario."""
+    """Schedules the faults of a scenario and applies each at its time."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -33,9 +33,9 @@ class FaultScript:
     def schedule(self) -> None:
         for fault in self._world.scenario.faults:
             worker = NO_WORKER if isinstance(fault, Switch | AddServer | RemoveServer) else fault.worker
-            self._world.agenda.at(fault.at, worker, self._befall, worker, fault)
+            self._world.agenda.at(fault.at, worker, self._apply, worker, fault)
 
-    def _befall(self, worker: int, fault: Fault) -> None:
+    def _apply(self, worker: int, fault: Fault) -> None:
         world = self._world
         if world.ended is not None:
             return
@@ -51,9 +51,9 @@ class FaultScript:
             case _:
                 process = world.workers.get(worker)
                 if process is not None:
-                    self._strike(process, fault)
+                    self._apply_to_worker(process, fault)
 
-    def _strike(self, worker: SimulatedWorker, fault: Crash | Restart | Freeze | Slow | Leave) -> None:
+    def _apply_to_worker(self, worker: SimulatedWorker, fault: Crash | Restart | Freeze | Slow | Leave) -> None:
         match fault:
             case Crash(detect=detect) if worker.alive:
                 self._crash(worker)

@@ -1,4 +1,4 @@
-"""What may happen to a run, and when: a script of faults and other changes."""
+"""Scripted faults and other changes: what happens to a run, and at which virtual second."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from syncline.sync import Release, SyncModel
 
 @dataclass(frozen=True)
 class Crash:
-    """A worker dies in the middle of whatever it does; the coordinator learns of it `detect` seconds later."""
+    """A worker crashes; the coordinator notices `detect` seconds later."""
 
     at: float
     worker: int
@@ -23,7 +23,7 @@ class Crash:
 
 @dataclass(frozen=True)
 class Restart:
-    """A worker starts anew as its next incarnation, and joins (if it still lives, it dies first)."""
+    """A worker restarts as its next incarnation and joins the run; if it is still alive, it crashes first."""
 
     at: float
     worker: int
@@ -31,7 +31,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class Freeze:
-    """A worker stands still for `duration` seconds; declared dead after `detect` of them, unless that is None."""
+    """A worker freezes for `duration` seconds. The coordinator declares it dead after `detect` seconds; None: never."""
 
     at: float
     worker: int
@@ -41,7 +41,7 @@ class Freeze:
 
 @dataclass(frozen=True)
 class Slow:
-    """A worker's steps that begin from now on take `factor` times as long, for `duration` seconds or for good."""
+    """A worker's next steps take `factor` times as long, for `duration` seconds; None: until the end of the run."""
 
     at: float
     worker: int
@@ -51,7 +51,7 @@ class Slow:
 
 @dataclass(frozen=True)
 class Leave:
-    """A worker finishes its step and leaves."""
+    """A worker finishes its step and leaves the run."""
 
     at: float
     worker: int
@@ -59,7 +59,7 @@ class Leave:
 
 @dataclass(frozen=True)
 class Join:
-    """A new worker joins."""
+    """A new worker joins the run."""
 
     at: float
     worker: int
@@ -67,7 +67,7 @@ class Join:
 
 @dataclass(frozen=True)
 class Switch:
-    """A server (None: all of them) goes on under another sync model."""
+    """A server (None: every server) changes to another sync model."""
 
     at: float
     sync: SyncModel
@@ -77,14 +77,14 @@ class Switch:
 
 @dataclass(frozen=True)
 class AddServer:
-    """A server starts and takes its share of the model over; it gets the next number and the others' sync model."""
+    """A server starts and takes over its share of the model. It gets the next number and the others' sync model."""
 
     at: float
 
 
 @dataclass(frozen=True)
 class RemoveServer:
-    """A server hands over all that it holds."""
+    """A server hands over everything that it holds to the others."""
 
     at: float
     server: int
@@ -106,15 +106,15 @@ KINDS: Mapping[str, type[Fault]] = {
 
 
 def read_faults(tables: Sequence[Mapping[str, Any]], workers: int) -> tuple[Fault, ...]:
-    """The faults of an experiment file; a joiner without a number gets the next one."""
+    """Read the faults of an experiment file. A joiner without a number gets the next free one."""
     found: list[Fault] = []
     for number, table in enumerate(tables):
         option = f"faults[{number}]"
         values = dict(table)
         kind = values.pop("kind", None)
         if not isinstance(kind, str) or kind not in KINDS:
-            fault = "is missing" if kind is None else f"there is no {kind!r}"
-            raise UsageError(f"{option}.kind", f"{fault}; one of: {', '.join(KINDS)}")
+            fault = "is missing" if kind is None else f"{kind!r} is unknown"
+            raise UsageError(f"{option}.kind", f"{fault}; choose one of: {', '.join(KINDS)}")
         if kind == "join" and "worker" not in values:
             values["worker"] = max([workers, *(fault.worker + 1 for fault in found if isinstance(fault, Join))])
         found.append(_fault(kind, values, option))
@@ -125,12 +125,12 @@ def _fault(kind: str, values: dict[str, Any], option: str) -> Fault:
     known = {field.name: field for field in fields(KINDS[kind])}
     for key in values:
         if key not in known:
-            raise UsageError(f"{option}.{key}", f"{kind!r} has no such key; it has: {', '.join(known)}")
+            raise UsageError(f"{option}.{key}", f"{kind!r} has no such key; its keys are: {', '.join(known)}")
     for key, field in known.items():
         if key in values:
             values[key] = _value(key, values[key], f"{option}.{key}")
         elif field.default is MISSING:
-            raise UsageError(f"{option}.{key}", f"is missing; {kind!r} needs it")
+            raise UsageError(f"{option}.{key}", f"is missing; {kind!r} requires it")
     return KINDS[kind](**values)
 
 

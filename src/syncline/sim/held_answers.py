@@ -1,4 +1,4 @@
-"""Answers that do not leave their server at once: they cost it time, or wait for a central scheduler."""
+"""Answers that a server sends late: because they take it time, or because a central scheduler must allow them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from syncline.sim.world import World
 
 ServerDriver = Callable[[NodeId, Node], Driver]
-"""What drives the node of a server."""
+"""Makes the driver of a server's node."""
 
 
 def server_driver(world: World) -> ServerDriver:
-    """How the nodes of servers are driven: answers leave at once, unless the scenario says otherwise."""
+    """Choose the driver of the servers' nodes; by default it sends answers immediately."""
     observers = (world.meter,) if world.meter.observes == "server" else ()
     if world.scenario.central:
         held: defaultdict[int, list[tuple[NodeId, Send]]] = defaultdict(list)
@@ -29,7 +29,7 @@ def server_driver(world: World) -> ServerDriver:
 
 
 class CostlyDriver(Driver):
-    """Answering a delayed pull takes the server so many seconds, one after another; it does nothing else meanwhile."""
+    """Answering a delayed pull takes the server `delay_cost` seconds, during which it does nothing else."""
 
     __slots__ = ("_seconds", "_world")
 
@@ -43,7 +43,7 @@ class CostlyDriver(Driver):
         self.perform([each for each in self.handled(event, now) if not self._delays(each, source, now)])
 
     def _delays(self, effect: Effect, source: NodeId | None, now: float) -> bool:
-        """Answer later, unless this is the answer to what has just come: such a pull is not delayed."""
+        """Schedule an answer for later. An answer to the message that has just arrived is not delayed."""
         answer = _answer(effect)
         if answer is None or answer.to == source:
             return False
@@ -51,12 +51,12 @@ class CostlyDriver(Driver):
         server = world.servers[self.me.number]
         done = server.processor.take(now, self._seconds)
         server.busy += self._seconds
-        world.agenda.at(done, answer.to.number, world.send, self.me, _kept(answer))
+        world.agenda.at(done, answer.to.number, world.send, self.me, _copied(answer))
         return True
 
 
 class CentralDriver(Driver):
-    """As in PS-Lite: nobody is answered before every shard has closed the round, and the scheduler has said so."""
+    """As in PS-Lite: servers answer only after every shard has closed the round and the scheduler has told them."""
 
     __slots__ = ("_held", "_seconds", "_world")
 
@@ -72,7 +72,7 @@ class CentralDriver(Driver):
         self._world = world
         links = world.scenario.cluster.links
         self._seconds = 0.0 if links is None else 2 * links.latency
-        """From the last shard to the scheduler, and on to the shards."""
+        """The latency from the last shard to the scheduler, and from there to all shards."""
         self._held = held
 
     def tell(self, event: Event, now: float) -> None:
@@ -89,7 +89,7 @@ class CentralDriver(Driver):
         assert isinstance(answer.message, (Params, Taken))
         world = self._world
         held = self._held[answer.message.progress]
-        held.append((self.me, _kept(answer)))
+        held.append((self.me, _copied(answer)))
         if len(held) == len(world.buckets) * len(world.workers):
             for server, each in self._held.pop(answer.message.progress):
                 world.agenda.at(world.agenda.now + self._seconds, each.to.number, world.send, server, each)
@@ -99,6 +99,6 @@ def _answer(effect: Effect) -> Send | None:
     return effect if type(effect) is Send and type(effect.message) in (Params, Taken) else None
 
 
-def _kept(answer: Send) -> Send:
-    """An answer that outlives its node's next event."""
+def _copied(answer: Send) -> Send:
+    """A copy of an answer; the node may overwrite the original payload at its next event."""
     return Send(answer.to, answer.message, None if answer.payload is None else answer.payload.copy())

@@ -1,9 +1,9 @@
-"""Links that connections use in turns, so that a small message does not wait behind all large ones before it.
+"""Links that connections share in turns, so that a small message does not wait for every large one ahead of it.
 
-A connection is a sender and a receiver; its messages go one after another. Of those that have something to send, each
-sends at most `turn` bytes, then the next one does: as with TCP, where what is on its way of a connection is held to a
-window, and a queue in front of the link is first in, first out. What has been sent takes its place at the receiver's
-link as a message of its own would; the message arrives with its last byte.
+A connection is a pair of sender and receiver; it sends its messages in order. The connections that have something to
+send take turns; in its turn a connection sends at most `turn` bytes. This models TCP, which limits the bytes in flight
+of a connection to a window, with a FIFO queue in front of the link. At the receiver's link, the bytes of one turn queue
+like a message. A message arrives when its last byte does.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Pair = tuple[NodeId, NodeId]
 
 @dataclass(slots=True, eq=False)
 class Going:
-    """A message, and how much of it has not been sent."""
+    """A message in flight, and how many of its bytes are still to be sent."""
 
     transfer: Transfer
     left: int
 
 
 class Turns(Network):
-    """Every node, or with `colocated` every host, has one link, full duplex, into a switch that never blocks."""
+    """Every node (with `colocated`, every host) has one full-duplex link to a switch that never blocks."""
 
     def __init__(self, agenda: Agenda, links: Links, turn: int, colocated: bool) -> None:
         super().__init__(agenda, links)
@@ -35,9 +35,9 @@ class Turns(Network):
         if colocated:
             self._out, self._in = HostLinks(), HostLinks()
         self._lines: defaultdict[NetworkLink, OrderedDict[Pair, deque[Going]]] = defaultdict(OrderedDict)
-        """Of each link: the connections that have something to send, in the order of their turns."""
+        """For each link: the connections that have something to send, in the order of their turns."""
         self._served: dict[NetworkLink, Pair] = {}
-        """Whose turn it is, if it has more to send afterwards: then it goes to the end of the line."""
+        """For each link: the connection whose turn it is, if it has more to send; afterwards it goes to the end."""
 
     def send(self, transfer: Transfer) -> None:
         if self._out[transfer.sender] is self._out[transfer.receiver]:
@@ -69,7 +69,7 @@ class Turns(Network):
             self._take_turn(link, line)
 
     def _next(self, link: NetworkLink, _: None) -> None:
-        """The link is free: whoever is first in line has its turn."""
+        """The link is free: the first connection in line takes its turn."""
         line = self._lines[link]
         if not line or link.free_at > self._agenda.now:
             return
@@ -96,18 +96,18 @@ class Turns(Network):
             worker = next(iter(line.values()))[0].transfer.worker
             self._agenda.at(link.free_at, worker, self._next, link, None)
 
-    def _occupy(self, link: NetworkLink, door: NetworkLink, size: int) -> float:
-        """Send so many bytes from now on; when they are there."""
+    def _occupy(self, link: NetworkLink, entry: NetworkLink, size: int) -> float:
+        """Send `size` bytes from now on; return when the receiver has them."""
         seconds = size / self._bandwidth
         link.free_at = self._agenda.now + seconds
-        door.free_at = max(link.free_at + self._latency, door.free_at + seconds)
+        entry.free_at = max(link.free_at + self._latency, entry.free_at + seconds)
         link.busy += seconds
-        door.busy += seconds
-        return door.free_at
+        entry.busy += seconds
+        return entry.free_at
 
 
 def network_of(agenda: Agenda, links: Links | None, colocated: bool) -> Network | None:
-    """The network of these links; None: messages take no time."""
+    """Make the network with these links; None: messages take no time."""
     if links is None:
         return None
     if links.turn is not None:

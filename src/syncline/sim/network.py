@@ -1,9 +1,11 @@
-"""Links: FIFO and cut-through, each direction by itself (or in turns: link_turns.py).
+"""Links: FIFO and cut-through, with independent directions (link_turns.py has links that are shared in turns).
 
-A message starts when the sender's link is free and ends at max(sender's end + latency, receiver's link free + bytes /
-bandwidth). Links count payload bytes only and are taken in order of (sender's start, worker number).
-
-Every node has a link of its own; or worker k and server k are on one host, share its link, and need none between them.
+1. A message starts when the sender's link is free. It arrives at max(end of sending + latency, time at which the
+   receiver's link is free + bytes / bandwidth).
+2. Links count payload bytes only.
+3. Messages get a link in order of (start at the sender, worker number).
+4. Every node has its own link. With colocated nodes, worker k and server k are on one host and share its link;
+   messages between them do not use it.
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ class Links:
     bandwidth: float = inf
     latency: float = 0.0
     turn: int | None = None
-    """Bytes that a connection sends before others have their turn (link_turns.py); None: messages go whole."""
+    """The bytes that a connection sends in one turn (link_turns.py); None: messages are sent whole."""
 
 
 class Transfer(msgspec.Struct, frozen=True, gc=False):
-    """One message on its way: so many payload bytes, after which `arrive(whom, what)` happens."""
+    """One message in flight, of `size` payload bytes; on arrival, `arrive(whom, what)` is called."""
 
     sender: NodeId
     receiver: NodeId
@@ -52,7 +54,7 @@ class NetworkLink:
 
 
 class HostLinks(defaultdict[NodeId, NetworkLink]):
-    """The same link for the worker and the server of a number."""
+    """One link for the worker and the server that have the same number."""
 
     def __missing__(self, node: NodeId) -> NetworkLink:
         beside = server_id(node.number) if node.role == "worker" else worker_id(node.number)
@@ -62,7 +64,7 @@ class HostLinks(defaultdict[NodeId, NetworkLink]):
 
 
 class Network:
-    """Every node has one link, full duplex, into a switch that never blocks."""
+    """Every node has one full-duplex link to a switch that never blocks."""
 
     def __init__(self, agenda: Agenda, links: Links) -> None:
         self._agenda = agenda
@@ -73,12 +75,12 @@ class Network:
         self._requested: Action = self._request
 
     def send(self, transfer: Transfer) -> None:
-        """Put a message on its way."""
+        """Send a message."""
         at_once = self._agenda.at_once
         at_once((transfer.worker, self._requested, self._out[transfer.sender], transfer))
 
     def forget(self, node: NodeId) -> None:
-        """Lose what this node has queued but not begun to send."""
+        """Discard the messages that this node has queued but not begun to send."""
         if node in self._out:
             queue = self._out[node].queue
             kept = [transfer for transfer in queue if transfer.sender != node]
@@ -86,7 +88,7 @@ class Network:
             queue.extend(kept)
 
     def busiest(self) -> tuple[float, NodeId | None]:
-        """The longest time that one direction of a link was in use, and whose link."""
+        """The longest time that one direction of any link was in use, and the node that owns the link."""
         used = [(link.busy, node) for links in (self._in, self._out) for node, link in links.items()]
         return max(used, default=(0.0, None), key=lambda each: (each[0], each[1].role == "server", -each[1].number))
 
@@ -100,7 +102,7 @@ class Network:
             self._start(link, transfer)
 
     def _next(self, link: NetworkLink, _: None) -> None:
-        """The link is free: whatever is first in its queue starts."""
+        """The link is free: send the first message in its queue."""
         queue = link.queue
         if not queue or link.free_at > self._agenda.now:
             return
@@ -109,20 +111,20 @@ class Network:
             self._agenda.at(link.free_at, queue[0].worker, self._next, link, None)
 
     def _start(self, link: NetworkLink, transfer: Transfer) -> None:
-        agenda, door = self._agenda, self._in[transfer.receiver]
+        agenda, entry = self._agenda, self._in[transfer.receiver]
         seconds = transfer.size / self._bandwidth
         link.free_at = free_at = agenda.now + seconds
-        arrival, soonest = free_at + self._latency, door.free_at + seconds
+        arrival, soonest = free_at + self._latency, entry.free_at + seconds
         if soonest > arrival:
             arrival = soonest
-        door.free_at = arrival
+        entry.free_at = arrival
         link.busy += seconds
-        door.busy += seconds
+        entry.busy += seconds
         agenda.at(arrival, transfer.worker, transfer.arrive, transfer.whom, transfer.what)
 
 
 class Colocated(Network):
-    """Worker k and server k are on one host, which has one link; what they say to each other takes no time."""
+    """Worker k and server k are on one host, which has one link. Messages between the two take no time."""
 
     def __init__(self, agenda: Agenda, links: Links) -> None:
         super().__init__(agenda, links)

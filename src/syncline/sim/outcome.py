@@ -1,4 +1,4 @@
-"""What a run has come to."""
+"""The outcome of a run: its figures and the final model."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from syncline.sim.world import World
 
 _UNKNOWN = Quality(nan, nan)
-"""Of a made-up model."""
+"""The quality of a made-up model."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The figures of a run (the report's keys, where they have one) and the final model by bucket."""
+    """The figures of a run, named as in the report, and the final model by bucket."""
 
     scenario: Scenario
     virtual_seconds: float
@@ -49,7 +49,7 @@ class Outcome:
     pieces: list[Values] = field(repr=False)
     quality: Quality | None = None
     curve: tuple[Point, ...] = field(default=(), repr=False)
-    """How good the model was on the way, if the world was asked to look."""
+    """The learning curve; empty unless `every` was given."""
     notes: tuple[str, ...] = ()
     events: int = 0
 
@@ -57,17 +57,17 @@ class Outcome:
         return np.concatenate(self.pieces)
 
 
-def judge(world: World, pieces: list[Values], apart: float) -> Outcome:
-    """Read the outcome off a world that has run to its end with this model; `apart`: its replica gap by then."""
+def judge(world: World, pieces: list[Values], found_gap: float) -> Outcome:
+    """Collect the outcome of a finished world. `pieces` is the final model, `found_gap` the replica gap."""
     counts = [node.counts() for node in counting(world)]
     if not isfinite(world.last_answer):
-        raise RunError("virtual time has grown beyond all numbers; are all times in seconds?")
+        raise RunError("virtual time overflowed to infinity; check that all times are in seconds")
     world.meter.close(world.last_answer)
     for bucket, piece in zip(world.buckets, pieces, strict=True):
         table = world.problem.layout.first_not_finite(bucket, piece)
         if table is not None:
             raise RunError(
-                f"table {table.name!r} of the final model holds NaN or infinity; try a smaller learning rate"
+                f"table {table.name!r} of the final model contains NaN or infinity; try a smaller learning rate"
             )
     return Outcome(
         scenario=world.scenario,
@@ -77,7 +77,7 @@ def judge(world: World, pieces: list[Values], apart: float) -> Outcome:
         dropped_updates=sum(each.dropped for each in counts),
         pushes_skipped=sum(each.pushes_skipped for each in counts),
         fetches_skipped=sum(each.fetches_skipped for each in counts),
-        replica_gap=apart,
+        replica_gap=found_gap,
         bottleneck=_bottleneck(world),
         trace_sha256=world.trace.sha256(),
         meter=world.meter,
@@ -92,7 +92,7 @@ def judge(world: World, pieces: list[Values], apart: float) -> Outcome:
 
 
 def look(world: World, worker: SimulatedWorker) -> None:
-    """Add a point to the curve; in `gradients` mode the model is that of a worker that has just finished a step."""
+    """Add a point to the curve. In mode `gradients` it measures the replica of the worker that just finished a step."""
     pieces = server_pieces(world) if world.strategy.keeps else worker.model.pieces
     quality = world.problem.quality(pieces) or _UNKNOWN
     world.trace.flush()
@@ -101,12 +101,12 @@ def look(world: World, worker: SimulatedWorker) -> None:
 
 
 def gap(some: Sequence[Values], others: Sequence[Values]) -> float:
-    """The largest difference between two models."""
+    """The largest absolute difference between two models."""
     return max(float(np.abs(a - b).max(initial=0)) for a, b in zip(some, others, strict=True))
 
 
 def server_pieces(world: World) -> list[Values]:
-    """A copy of the parameters as the servers hold them, in the order of the buckets."""
+    """A copy of the servers' parameters, in the order of the buckets."""
     held = {name: params for server in world.servers for name, params in server.node.params().items()}
     order = sorted(held)
     starts = [bucket.start for bucket in order]
@@ -115,7 +115,7 @@ def server_pieces(world: World) -> list[Values]:
 
 
 def _train_progress(world: World) -> int:
-    """The least V; rounds after the last iteration, which close for want of members, do not count."""
+    """The lowest V. Rounds after the last iteration, which close because no member is left, do not count."""
     holding = [server.node for server in world.servers if server.node.params()]
     nodes: Sequence[Keeper | Trainer] = holding or [worker.node for worker in world.members()]
     least = min((node.counts().progress for node in nodes), default=0)
@@ -123,14 +123,14 @@ def _train_progress(world: World) -> int:
 
 
 def counting(world: World) -> Sequence[Keeper | Trainer]:
-    """The nodes whose counts are the run's: the servers, or, where there are none, the workers."""
+    """The nodes that count the run's updates: the servers, or the workers if there are no servers."""
     if world.servers:
         return [server.node for server in world.servers]
     return [worker.node for worker in world.workers.values()]
 
 
 def final_pieces(world: World) -> list[Values]:
-    """The servers' parameters; in `gradients` mode, where they live in the workers, those of a worker that is done."""
+    """The servers' parameters; in mode `gradients`, where only workers hold them, those of a finished worker."""
     if world.strategy.keeps:
         return server_pieces(world)
     done = world.members() or [worker for worker in world.workers.values() if worker.done]
@@ -138,7 +138,7 @@ def final_pieces(world: World) -> list[Values]:
 
 
 def replica_gap(world: World, pieces: Sequence[Values]) -> float:
-    """The largest difference between a replica and the servers' model; in `gradients` mode, between two replicas."""
+    """The largest difference between a replica and the servers' model; in mode `gradients`, between two replicas."""
     replicas = [worker.model.pieces for worker in world.members()]
     if world.strategy.keeps or not replicas:
         return max((gap(replica, pieces) for replica in replicas), default=0.0)
@@ -148,9 +148,10 @@ def replica_gap(world: World, pieces: Sequence[Values]) -> float:
 
 
 def _bottleneck(world: World) -> str:
-    """The largest share of the run's time.
+    """What took the largest share of the run's time.
 
-    A worker computing or parked, on average; one link, by its busier direction or its latency; one node's updates.
+    The candidates: an average worker's computing or waiting; one link, by its busier direction or by its latency; one
+    server's work on updates.
     """
     workers = len(world.workers)
     links = world.scenario.cluster.links
@@ -167,8 +168,8 @@ def _bottleneck(world: World) -> str:
 
 def _notes(world: World) -> tuple[str, ...]:
     if world.scenario.dispatch is not None:
-        return ("with [dispatch] there is no clock: a turn counts as one second, and compute times have no effect",)
+        return ("[dispatch] has no clock: a turn counts as one second, and compute times have no effect",)
     faults, end = world.scenario.faults, world.ended
-    assert end is not None, "it has run to its end"
+    assert end is not None, "the run must have ended"
     late = sum(fault.at > end for fault in faults)
     return (f"{late} of {len(faults)} faults came after the end of the run and had no effect",) if late else ()

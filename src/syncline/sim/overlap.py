@@ -1,9 +1,10 @@
-"""Computing beside sending: what of a step a bucket's update has to wait for, and what has to wait for its answer.
+"""Overlap of computation and communication: when in a step a bucket's update is ready, and when it is read.
 
-A step is a forward pass, for a third of its seconds, and a backward pass, which has twice the multiplications. Each
-table has a share of either. Forward goes from the first table to the last, and backward returns. A bucket is read when
-forward comes to its first table, and its update is there when backward has left that table: so one number, the share of
-all tables before it, says both.
+A step is a forward pass, which takes a third of its seconds, and a backward pass, which does twice the multiplications
+and takes the rest. Each table has the same share of both passes. Forward goes from the first table to the last,
+backward from the last to the first. Forward reads a bucket when it reaches the bucket's first table. The bucket's
+update is ready when backward has finished that table. So one number gives both times: the share of all tables before
+that one.
 """
 
 from __future__ import annotations
@@ -19,34 +20,34 @@ from syncline.layout import Bucket, Layout, Values
 from syncline.sim.problem import Problem
 
 FORWARD_PART = 1 / 3
-"""Of a step's seconds."""
+"""The share of a step's seconds that the forward pass takes."""
 
 BACKWARD_PART = 2 / 3
 
 
 class Overlap(StrEnum):
-    """What goes on while updates and answers are under way."""
+    """What a worker computes while updates and answers are in flight."""
 
     NONE = "none"
-    """Nothing: all updates leave after the backward pass."""
+    """Nothing: the worker sends all updates after the backward pass."""
     BACKWARD = "backward"
-    """The rest of the backward pass: an update leaves as soon as it is there."""
+    """The rest of the backward pass: the worker sends an update as soon as it is ready."""
     FORWARD = "forward"
-    """The next forward pass as well: a table waits only for its own parameters, and those before it."""
+    """The next forward pass as well: a table waits only for its own parameters and for those before it."""
 
 
 @runtime_checkable
 class HasShares(Protocol):
-    """A problem that knows which share of a pass each of its tables has."""
+    """A problem that knows the share of a pass that each of its tables takes."""
 
     @property
     def shares(self) -> Sequence[float]:
-        """Together 1."""
+        """One number per table; the sum is 1."""
         ...
 
 
 class Stage(Enum):
-    """What a worker computes at present."""
+    """What a worker is computing now."""
 
     NOTHING = auto()
     FORWARD = auto()
@@ -55,52 +56,52 @@ class Stage(Enum):
 
 @dataclass(slots=True, eq=False)
 class PassState:
-    """How far a worker is in its step."""
+    """How far a worker has got in its step."""
 
     stage: Stage = Stage.NOTHING
     seconds: float | None = None
-    """Of the whole step; None: it has not begun."""
+    """The duration of the whole step; None: the step has not begun."""
     whole: bool = False
-    """The iteration before is answered, in all buckets."""
+    """All buckets of the previous iteration are answered."""
     done: float = 0.0
-    """The share of the forward pass that is behind it."""
+    """The share of the forward pass that is done."""
     target: float = 0.0
-    """The share at which forward goes on, or waits, or ends."""
+    """The share of the forward pass up to which the worker now computes; there it continues, waits or ends."""
     fresh: int = 0
-    """So many buckets, counted from the first, are answered."""
+    """How many buckets, counted from the first, are answered without a gap."""
     answered: list[bool] = field(default_factory=list)
-    """Of each bucket: is it answered, in all its pieces?"""
+    """For each bucket: whether all its pieces are answered."""
     turned: float = 0.0
-    """When the backward pass began; later, if it was held up since."""
+    """When the backward pass began, plus the time for which the worker was frozen since."""
     given: int = 0
-    """How many departures there were, of this backward pass."""
+    """How many departures of this backward pass have happened."""
     updates: list[Values] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Departure:
-    """The buckets (and their places) whose updates are there when so much of the backward pass is done, last first."""
+    """The buckets (with their places, last first) whose updates are ready after this share of the backward pass."""
 
     share: float
     buckets: tuple[tuple[int, Bucket], ...]
 
 
 def shares_of(problem: Problem) -> list[float]:
-    """Of each table, in a pass in either direction; by their sizes, if the problem knows no better."""
+    """Each table's share of a pass; proportional to its size if the problem does not give shares."""
     if isinstance(problem, HasShares):
         return list(problem.shares)
     return [table.size / problem.layout.size for table in problem.layout.tables]
 
 
 def starts(layout: Layout, shares: Sequence[float], buckets: Sequence[Bucket]) -> list[float]:
-    """Of each bucket: the share of the forward pass before its first table; in order of the buckets, never falling."""
+    """For each bucket: the share of the forward pass before its first table. The numbers never decrease."""
     tables = [table.start for table in layout.tables]
     before = [0.0, *(min(share, 1.0) for share in accumulate(shares))]
     return [before[bisect_right(tables, bucket.start) - 1] for bucket in buckets]
 
 
 def departures(found: Sequence[float], buckets: Sequence[Bucket]) -> list[Departure]:
-    """What leaves when in a backward pass, given the buckets' `starts`."""
+    """Which buckets' updates are ready when in a backward pass, given the buckets' `starts`."""
     backwards = [(1.0 - found[place], (place, buckets[place])) for place in reversed(range(len(buckets)))]
     return [
         Departure(share, tuple(each for _, each in group)) for share, group in groupby(backwards, lambda each: each[0])

@@ -1,4 +1,4 @@
-"""Who computes when: by compute times (clocked.py, two_pass_steps.py), or by FRED's dispatch, without a clock."""
+"""Decides when workers compute: by compute times (clocked.py, two_pass_steps.py) or by dispatch, without a clock."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ Progress = Callable[[int, int], None]
 
 class Pace(Protocol):
     last: float
-    """A worker that comes to this iteration is done."""
+    """A worker that reaches this iteration is done."""
 
     def begin(self, worker: SimulatedWorker) -> None:
-        """A worker is ready to compute its present iteration."""
+        """A worker is ready to compute its current iteration."""
         ...
 
     def postpone(self, worker: SimulatedWorker, seconds: float) -> None:
-        """A computation that is under way ends so much later."""
+        """The worker's current computation ends this many seconds later."""
         ...
 
     def run(self, progress: Progress | None) -> None:
-        """Run until nobody is awaited any more."""
+        """Run until every worker that the run waits for is done."""
         ...
 
 
@@ -44,7 +44,7 @@ def pace_of(world: World) -> Pace:
 
 
 class Dispatched:
-    """One worker at a time is drawn among those that do not wait; a turn counts as one second."""
+    """Draws one worker at a time among those that are not waiting; a turn counts as one second."""
 
     def __init__(self, world: World, dispatch: Dispatch) -> None:
         self.last = inf
@@ -65,7 +65,7 @@ class Dispatched:
         agenda.drain()
         for turn in range(self._turns):
             if not self._ready:
-                raise Stalled(f"every worker waits after {turn} turns")
+                raise Stalled(f"the run deadlocked after {turn} turns: every worker is waiting")
             worker = world.workers[self._dealer.draw(turn, self._ready)]
             self._ready.remove(worker.number)
             agenda.now = turn + 1.0

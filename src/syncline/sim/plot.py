@@ -1,4 +1,4 @@
-"""A picture of who computed and who waited when."""
+"""A chart of when each worker computed and waited."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from syncline.errors import UsageError
 from syncline.sim.outcome import Outcome
 
 COLOURS = {"compute": "#3b6ea5", "wait": "#e8a33d"}
-LABELS = {"compute": "computing", "wait": "waiting for the others (pull parked)"}
+LABELS = {"compute": "computing", "wait": "waiting for other workers (delayed pull)"}
 MOST_WORKERS = 48
 _FORMATS = (".png", ".svg", ".pdf")
 
 
 def check_plot(path: Path) -> None:
-    """Refuse a picture that could not be drawn, before the run."""
+    """Refuse a chart that could not be drawn, before the run."""
     if path.suffix.lower() not in _FORMATS:
-        raise UsageError("--plot", f"cannot draw {path.name!r}; the file's name ends in {', '.join(_FORMATS)}")
+        raise UsageError("--plot", f"cannot draw {path.name!r}; its name must end in one of: {', '.join(_FORMATS)}")
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -25,13 +25,13 @@ def check_plot(path: Path) -> None:
 
 
 def plot(outcome: Outcome, path: Path, form: str = "png") -> None:
-    """Draw a run that noted its spans: a line per worker, from the start to the last answer."""
+    """Draw a run that recorded its spans: one row per worker, from the start to the last answer."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
     spans = outcome.meter.spans
-    assert spans is not None, "the world was not asked to note spans"
+    assert spans is not None, "the world did not record spans"
     workers = sorted({span.worker for span in spans})
     shown = workers[:MOST_WORKERS]
     figure = Figure(figsize=(11, 1.6 + 0.28 * len(shown)), layout="constrained")
@@ -49,7 +49,7 @@ def plot(outcome: Outcome, path: Path, form: str = "png") -> None:
     axes.set_yticks(range(len(shown)), [f"worker {worker}" for worker in shown])
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_xlim(0, outcome.virtual_seconds or 1)
-    axes.set_xlabel("virtual seconds (white: messages under way, or done)")
+    axes.set_xlabel("virtual seconds (white: messages in flight, or worker done)")
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(_title(outcome, len(workers)), loc="left", fontsize=10)
     legend = [Patch(color=COLOURS[what], label=LABELS[what]) for what in COLOURS]

@@ -1,4 +1,4 @@
-"""What is being trained: where gradients come from, and how good a model is."""
+"""What is trained: computes gradients and measures how good a model is."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from syncline.rules import Add, Rule
 from syncline.sim.compute import BLOCK
 
 _REAL_VALUES = 4
-"""Real values per bucket of a made-up model."""
+"""The number of real values per bucket of a made-up model."""
 
 
 class Quality(NamedTuple):
-    """How good a model is on data it was not trained on."""
+    """How good a model is on data that it was not trained on."""
 
     loss: float
     accuracy: float
@@ -32,24 +32,24 @@ class Problem(Protocol):
 
     @property
     def optimizer(self) -> Rule:
-        """The workers' own optimizer, for the modes in which workers optimise."""
+        """The workers' optimizer, for the modes in which workers optimise."""
         ...
 
     @property
     def always_finite(self) -> bool:
-        """Its updates cannot hold NaN or infinity, so nobody needs to look."""
+        """True if updates cannot contain NaN or infinity; the workers then skip the check."""
         ...
 
     def start(self, buckets: Sequence[Bucket]) -> list[Values]:
-        """The initial model, cut into these buckets; from now on all pieces come in this order."""
+        """The initial model, cut into these buckets. All later pieces are in the same order."""
         ...
 
     def gradient(self, pieces: Sequence[Values], worker: int, iteration: int) -> list[Values]:
-        """The gradient of one batch, in fresh arrays."""
+        """The gradient of one batch, in new arrays."""
         ...
 
     def quality(self, pieces: Sequence[Values]) -> Quality | None:
-        """How good these parameters are; None if that means nothing."""
+        """How good these parameters are; None if the problem has no such measure."""
         ...
 
 
@@ -57,7 +57,7 @@ _NONE: tuple[int, list[list[Values]]] = (0, [])
 
 
 class MadeUp:
-    """Made-up updates for a model of this many parameters: each bucket has a few real values and its true wire size."""
+    """Made-up updates for a model of this many parameters: each bucket has a few real values and its real wire size."""
 
     optimizer: Rule = Add()
     always_finite = True
@@ -66,7 +66,7 @@ class MadeUp:
         self.layout = Layout.of([("made-up", (parameters,))])
         self._draw = draw
         self._blocks: dict[int, tuple[int, list[list[Values]]]] = {}
-        """Of each worker: the first iteration of its present block, and the updates of the iterations in it."""
+        """For each worker: the first iteration of its current block, and the updates of the iterations in it."""
 
     def start(self, buckets: Sequence[Bucket]) -> list[Values]:
         return [np.zeros(min(_REAL_VALUES, bucket.size), np.float32) for bucket in buckets]
@@ -92,7 +92,7 @@ class MadeUp:
 
 
 class Layers(MadeUp):
-    """The same for a list of tables, each of which has its share of a pass; `shares` are together 1."""
+    """Made-up updates for a list of tables; `shares` gives each table's share of a pass, and their sum is 1."""
 
     def __init__(self, layout: Layout, shares: Sequence[float], draw: Draw) -> None:
         super().__init__(layout.size, draw)

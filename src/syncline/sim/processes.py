@@ -1,4 +1,4 @@
-"""Worker and server processes as the world sees them."""
+"""The simulated worker and server processes."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ from syncline.sim.worker_model import WorkerModel
 
 @dataclass(slots=True, eq=False)
 class Processor:
-    """Works through what comes in, one message after another; nodes of one host have one."""
+    """Handles incoming messages one after another; the nodes of one host share one."""
 
     until: float = 0.0
 
     def take(self, now: float, seconds: float) -> float:
-        """Something that takes so long has come in: when it is done."""
+        """Queue work that takes this many seconds; return when it is done."""
         self.until = max(now, self.until) + seconds
         return self.until
 
 
 @dataclass(slots=True, eq=False)
 class SimulatedWorker:
-    """A worker process: its node, what it holds of the model, and what it is doing."""
+    """A worker process: its node, its replica, and what it is doing."""
 
     node: Trainer
     driver: Driver
     model: WorkerModel
     joining: bool = False
-    """It has not begun its first iteration, and did not start with the run."""
+    """It joined a run that was already training, and has not begun its first iteration."""
     iteration: int = 0
     alive: bool = True
-    """Its process runs, or is frozen."""
+    """Its process is running or frozen."""
     awaited: bool = True
-    """The run goes on at least until this worker is done."""
+    """The run waits for this worker to be done."""
     done: bool = False
     leaving: bool = False
     factor: float = 1.0
-    """How many times slower its steps are at present."""
+    """How many times as long its steps take at the moment."""
     slowed: int = 0
-    """Counts the times it was slowed down: only the last one's end counts."""
+    """How often it was slowed down; only the end of the last slow-down has an effect."""
     frozen_until: float = 0.0
     step: int = 0
-    """Numbers its computations: one that was begun before an accident is void."""
+    """The number of its current computation. A fault increases it, so that an interrupted computation is ignored."""
     step_start: float = 0.0
     step_stop: float = -inf
     block: Sequence[float] = ()
-    """The seconds of its iterations from `block_start` to before `block_stop`, as far as there are any."""
+    """The compute times, in seconds, of its iterations from `block_start` to before `block_stop`."""
     block_start: int = 0
     block_stop: int = 0
     passes: PassState = field(default_factory=PassState)
-    """Where it is in its step, if computing overlaps with sending."""
+    """How far it has got in its step, if computing overlaps with sending."""
     processor: Processor = field(default_factory=Processor)
 
     number: int = field(init=False)
@@ -68,13 +68,13 @@ class SimulatedWorker:
         return self.driver.me
 
     def can_hand_over(self, iteration: int) -> bool:
-        """Has it done the step before this iteration, so that a joiner can go on from its replica?"""
+        """True if it has done the step before this iteration, so that a joiner can continue from its replica."""
         return self.alive and not self.joining and self.iteration == iteration
 
 
 @dataclass(slots=True, eq=False)
 class SimulatedServer:
-    """A server process: its node, and how many seconds it was busy with messages."""
+    """A server process: its node, and for how many seconds it was busy handling messages."""
 
     node: Keeper
     driver: Driver

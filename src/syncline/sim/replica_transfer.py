@@ -1,4 +1,4 @@
-"""A joiner in `gradients` mode takes its replica from a live worker that has done the step before its first."""
+"""In mode `gradients`, a joiner gets its replica from a live worker that is about to begin the same iteration."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 class ReplicaTransfer:
-    """Pairs joiners with donors; the replica travels over the network like any message."""
+    """Pairs joiners with donors. The donor sends its replica over the network like any message."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.waiting: dict[int, list[SimulatedWorker]] = {}
-        """Joiners, by the iteration that a donor must have reached."""
+        """The joiners without a donor, by the iteration that a donor must have reached."""
         self._under_way: dict[SimulatedWorker, SimulatedWorker] = {}
         """The donor of each joiner whose replica has not arrived yet."""
 
     def ask(self, joiner: SimulatedWorker, first: int) -> None:
-        """A joiner may start with iteration `first`, once it has a replica."""
+        """Find a donor for a joiner that starts with iteration `first`."""
         joiner.iteration = first
         donors = [each for each in self._world.workers.values() if each is not joiner and each.can_hand_over(first)]
         if not donors:
@@ -39,12 +39,12 @@ class ReplicaTransfer:
             self._send(donor, joiner)
 
     def serve(self, donor: SimulatedWorker) -> None:
-        """A worker has come to its next iteration: somebody may have waited for that."""
+        """A worker has reached its next iteration: send its replica to the joiners that wait for one."""
         for joiner in self.waiting.pop(donor.iteration, ()):
             self._send(donor, joiner)
 
     def donor_lost(self, donor: SimulatedWorker) -> None:
-        """A worker has crashed: whoever waits for a replica from it needs another donor."""
+        """A worker has crashed: find another donor for the joiners that wait for its replica."""
         for joiner in [joiner for joiner, giver in self._under_way.items() if giver is donor]:
             del self._under_way[joiner]
             self.ask(joiner, joiner.iteration)
@@ -63,7 +63,7 @@ class ReplicaTransfer:
             world.network.send(Transfer(donor.id, joiner.id, joiner.number, size, self._arrive, joiner, replica))
 
     def _arrive(self, joiner: SimulatedWorker, replica: tuple[int, WorkerModel]) -> None:
-        """A replica arrives for a joiner, which was at this step when it was sent."""
+        """A replica arrives at a joiner. `replica` is the joiner's step number at the time of sending, and the copy."""
         world, (step, twin) = self._world, replica
         if not joiner.alive or joiner.step != step:
             return

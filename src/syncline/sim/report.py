@@ -14,7 +14,7 @@ SCHEMA = 1
 
 
 def report(outcome: Outcome) -> dict[str, Any]:
-    """The figures of a run under the names that the documentation lists."""
+    """The figures of a run, under the keys that the documentation lists."""
     found: dict[str, Any] = {
         "schema": SCHEMA,
         "virtual_seconds": outcome.virtual_seconds,

@@ -1,4 +1,4 @@
-"""What is to be simulated, as one value: the file's sections, settled and checked."""
+"""What to simulate, as one value: the sections of an experiment file, resolved and checked."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ MOST_SERVERS = 10_000
 
 @dataclass(frozen=True)
 class Cluster:
-    """The machines: how many workers, how fast they compute, the links, and how fast a node works through updates."""
+    """The machines: how many workers, how fast they compute, the links, and how fast servers apply updates."""
 
     workers: int
     compute: Compute = field(default_factory=Lognormal)
     links: Links | None = None
     apply: float | None = None
-    """Bytes per second; None: free."""
+    """The bytes of updates that a server applies per second; None: applying takes no time."""
     colocated: bool = False
-    """Worker k and server k are on one host, and share its link and its processor."""
+    """If true, worker k and server k are on one host and share its link and its processor."""
     handling: float = 0.0
-    """Seconds that a node's processor takes for each message that comes in."""
+    """Seconds that a node's processor takes for each incoming message."""
     delay_cost: float = 0.0
-    """Seconds of its server's work that answering a delayed pull costs, bucket by bucket."""
+    """Seconds that answering a delayed pull takes the server, for each bucket."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A run: `iterations` of each worker (with `dispatch`, on average)."""
+    """A run in which each worker does `iterations` iterations (with `dispatch`, on average)."""
 
     cluster: Cluster
     strategy: Strategy = field(default_factory=strategy_class(DEFAULT))
@@ -48,16 +48,16 @@ class Scenario:
     dispatch: Dispatch | None = None
     overlap: Overlap = Overlap.NONE
     central: bool = False
-    """A central scheduler says when all may be answered, as in systems older than FluentPS: for comparison."""
+    """For comparison with systems before FluentPS: a central scheduler decides when the servers answer."""
 
     @property
     def worker_numbers(self) -> int:
-        """One more than the highest worker number that ever takes part."""
+        """One more than the highest worker number of the run, joiners included."""
         joining = [fault.worker + 1 for fault in self.faults if isinstance(fault, Join)]
         return max([self.cluster.workers, *joining])
 
     def check(self) -> None:
-        """Refuse what makes no sense."""
+        """Raise `UsageError` for an invalid setting or combination."""
         if not 1 <= self.cluster.workers <= MOST_WORKERS:
             raise UsageError(
                 "cluster.workers", f"must be at least 1 and at most {MOST_WORKERS:,}, not {self.cluster.workers}"
@@ -72,26 +72,26 @@ class Scenario:
             pass
 
     def _check_machines(self) -> None:
-        """What the machines do must mean something."""
+        """Check the settings of the machines against each other."""
         if self.cluster.colocated and self.cluster.links is None:
             raise UsageError(
                 "cluster.colocated",
-                "says that a worker and a server share a link, but there is none; give network.bandwidth as well",
+                "makes a worker and a server share a link, but this run has no links; set network.bandwidth as well",
             )
         if self.central:
             self._check_central()
         if self.dispatch is not None and self.overlap is not Overlap.NONE:
             raise UsageError(
-                "strategy.overlap", "makes no sense with [dispatch], which has no clock; leave one of them out"
+                "strategy.overlap", "cannot be used with [dispatch], which has no clock; remove one of them"
             )
 
     def _check_central(self) -> None:
         if not self.strategy.synchronous:
             raise UsageError(
-                "strategy.central", "a central scheduler is simulated under bsp only; leave one of them out"
+                "strategy.central", 'works only with sync = "bsp"; use that sync model, or remove strategy.central'
             )
         if self.dispatch is not None or not all(isinstance(fault, Slow) for fault in self.faults):
-            raise UsageError("strategy.central", "makes no sense with [dispatch], nor with faults other than 'slow'")
+            raise UsageError("strategy.central", "cannot be used with [dispatch], nor with faults other than 'slow'")
 
     def _check_switch(self, option: str, model: SyncModel) -> None:
         try:
@@ -110,7 +110,7 @@ class Scenario:
                 return
             case Join(worker=worker):
                 if worker < self.cluster.workers:
-                    raise UsageError(f"{option}.worker", f"worker {worker} is there from the start; use restart")
+                    raise UsageError(f"{option}.worker", f"worker {worker} takes part from the start; use restart")
                 if any(isinstance(other, Join) and other.worker == worker for other in earlier):
                     raise UsageError(f"{option}.worker", f"worker {worker} joins twice; use restart the second time")
             case Freeze(duration=duration) if not duration > 0:
@@ -120,7 +120,7 @@ class Scenario:
             case Slow(duration=duration) if duration is not None and not duration > 0:
                 raise UsageError(f"{option}.duration", f"must be above 0 seconds, not {duration}")
         if isinstance(fault, Join | Restart) and not self.strategy.takes_joiners:
-            problem = f"strategy {self.strategy.name()!r} takes no workers into a run that is under way"
+            problem = f"with strategy {self.strategy.name()!r}, workers cannot join a run that has started"
             raise UsageError(option, problem)
         if not 0 <= fault.worker < self.worker_numbers:
             raise UsageError(

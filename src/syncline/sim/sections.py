@@ -1,4 +1,4 @@
-"""The experiment file as it is written: one struct per section, unknown keys refused."""
+"""The format of an experiment file: one struct per section. Unknown keys are refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from syncline.strategies.table import DEFAULT, strategy_class
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The base of all sections."""
+    """The base class of all sections."""
 
 
 class ComputeSection(Section, frozen=True):
@@ -54,7 +54,7 @@ class ModelSection(Section, frozen=True):
 
 
 class StrategySection(Section, frozen=True):
-    """What every strategy has; `strategy_section` adds the settings of one."""
+    """The settings of every strategy; `strategy_section` adds those of a particular one."""
 
     kind: str = DEFAULT
     servers: int | None = None
@@ -64,7 +64,7 @@ class StrategySection(Section, frozen=True):
 
 @lru_cache
 def strategy_section(kind: str) -> type[StrategySection]:
-    """The section of the strategy of this name."""
+    """Make the section for the strategy of this name."""
     strategy = strategy_class(kind, "strategy.kind")
     settings = [
         (key, of, strategy.defaults[key]) if key in strategy.defaults else (key, of | None, None)
@@ -91,7 +91,7 @@ class ExperimentFile(Section, frozen=True):
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The file as plain values."""
+    """Read the file as plain values."""
     try:
         with path.open("rb") as file:
             return tomllib.load(file)
@@ -104,7 +104,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_sections(data: Mapping[str, Any]) -> ExperimentFile:
-    """The sections, with types checked; an error names the key and what would be right."""
+    """Convert plain values to sections and check their types; an error names the key and the expected type."""
     said = data.get("strategy")
     kind = said.get("kind", DEFAULT) if isinstance(said, dict) else DEFAULT
     section = strategy_section(kind) if isinstance(kind, str) else StrategySection
@@ -119,12 +119,12 @@ def read_sections(data: Mapping[str, Any]) -> ExperimentFile:
 
 @lru_cache
 def _within(section: type[StrategySection]) -> Any:
-    """A file of which only this section counts: so that an error names its path."""
+    """A struct that holds only this section, so that an error message contains the section's path."""
     return msgspec.defstruct("StrategyFile", [("strategy", section)], frozen=True)
 
 
 def overlay(data: dict[str, Any], key: str, value: Any) -> None:
-    """Set a dotted key in plain values."""
+    """Set the value of a dotted key."""
     *sections, last = key.split(".")
     for section in sections:
         data = data.setdefault(section, {})
@@ -156,12 +156,12 @@ SECTIONS: dict[str, type[Section]] = {
 
 
 def _explained(words: str, strategy: type[StrategySection]) -> UsageError:
-    """msgspec's words in ours."""
+    """Turn the text of a msgspec error into a `UsageError`."""
     if found := _UNKNOWN.fullmatch(words):
         section = strategy if found[2] == "strategy" else SECTIONS[found[2] or ""]
         return _unknown(found[1], found[2] or "", section)
     if found := _MISSING.fullmatch(words):
-        return UsageError(".".join(filter(None, (found[2], found[1]))), "is missing, and has no default")
+        return UsageError(".".join(filter(None, (found[2], found[1]))), "is missing; this key is required")
     if found := _WRONG.fullmatch(words):
         return UsageError(found[3], f"must be {_in_words(found[1])}, not {_in_words(found[2])}")
     return UsageError("the file", words)
@@ -174,5 +174,5 @@ def _in_words(types: str) -> str:
 def _unknown(key: str, section: str, struct: type[Section]) -> UsageError:
     known = struct.__struct_fields__
     close = get_close_matches(key, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"one of: {', '.join(known)}"
+    hint = f"did you mean {close[0]!r}?" if close else f"choose one of: {', '.join(known)}"
     return UsageError(".".join(filter(None, (section, key))), f"there is no such key; {hint}")

@@ -1,4 +1,4 @@
-"""Servers that come and go in a simulated run: which scripts cannot work, and how a made-up bucket is cut."""
+"""Servers that join and leave a simulated run: checks of the script, and how a made-up bucket is cut."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def placements(scenario: Scenario) -> Iterator[tuple[str, frozenset[int]]]:
-    """Which servers there are after each fault that changes it, in order of time; what cannot work is refused."""
-    strategy: Any = scenario.strategy  # it has one sync model per server, if these can come and go
+    """The servers after each fault that adds or removes one, in order of time. Refuses faults that cannot work."""
+    strategy: Any = scenario.strategy  # if servers can join and leave, it has one sync model per server
     moves = strategy.moves_servers
     models: dict[int, tuple[Any, Any]] = {}
     if moves:
@@ -28,7 +28,7 @@ def placements(scenario: Scenario) -> Iterator[tuple[str, frozenset[int]]]:
     in_time = sorted(enumerate(scenario.faults), key=lambda each: each[1].at)
     for option, fault in ((f"faults[{number}]", fault) for number, fault in in_time):
         if isinstance(fault, AddServer | RemoveServer) and not moves:
-            raise UsageError(option, f"the servers of strategy {strategy.name()!r} neither come nor go")
+            raise UsageError(option, f"servers cannot be added or removed with strategy {strategy.name()!r}")
         match fault:
             case Switch(sync=model, server=server, release=release):
                 if server is not None and server not in models:
@@ -44,7 +44,7 @@ def placements(scenario: Scenario) -> Iterator[tuple[str, frozenset[int]]]:
                 if server not in models:
                     raise UsageError(f"{option}.server", f"there is no server {server}; {_listed(models)}")
                 if len(models) == 1:
-                    raise UsageError(f"{option}.server", f"{server} is the last server; somebody must hold the model")
+                    raise UsageError(f"{option}.server", f"{server} is the last server; at least one must remain")
                 del models[server]
                 yield option, frozenset(models)
 
@@ -52,8 +52,8 @@ def placements(scenario: Scenario) -> Iterator[tuple[str, frozenset[int]]]:
 def _check_alike(option: str, models: Mapping[int, Any]) -> None:
     if any(each != next(iter(models.values())) for each in models.values()):
         those = ", ".join(f"{server}: {write(model)} {release}" for server, (model, release) in models.items())
-        problem = f"a new server takes the sync model of the others, but they have several ({those})"
-        raise UsageError(option, f"{problem}; give one to all of them")
+        problem = f"a new server gets the sync model of the others, but they have different ones ({those})"
+        raise UsageError(option, f"{problem}; give all servers the same one")
 
 
 def _listed(servers: Collection[int]) -> str:
@@ -68,18 +68,18 @@ def numbers_to(count: int) -> str:
 
 
 def check_placements(scenario: Scenario, job: Job, topology: Topology) -> None:
-    """Refuse a script whose servers cannot all hold something, before the run."""
+    """Before the run, refuse a script that leaves a server without a part of the model."""
     strategy: Any = scenario.strategy
     for option, servers in placements(scenario):
         try:
             topology = strategy.replacing(job.layout, topology, servers)
         except UsageError as error:
-            hint = "; elastic can do with any number of servers up to that of the values"
+            hint = "; placement elastic works with any number of servers up to the number of values"
             raise UsageError(option, error.problem + hint * (error.option == "servers")) from None
 
 
 def ruler(buckets: Sequence[Bucket], pieces: Sequence[Values]) -> Within:
-    """Where a piece lies in a bucket that has fewer real values than it counts: they are spread evenly over it."""
+    """How to find a piece in a bucket that has fewer real values than parameters; they are spread evenly over it."""
     if all(bucket.size == piece.size for bucket, piece in zip(buckets, pieces, strict=True)):
         return within
     places = [

@@ -1,6 +1,6 @@
-"""The trace: (time, from, to, kind, progress, bytes) of every message, in the order in which they were sent.
+"""The trace: (time, from, to, kind, progress, bytes) of every message, in the order of sending.
 
-What every message needs is kept short; names, texts and sums are made batch by batch, column by column.
+For speed, `record` only appends; names, lines and sums are made per batch, column by column.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HEADER = "time,from,to,kind,progress,bytes\n"
 
 
 class _Routes(dict[tuple[NodeId, NodeId, type[Message]], str]):
-    """The middle of a line, which many messages share; each is made once."""
+    """The middle of a line (from, to, kind). Many messages share it, so each one is made once."""
 
     def __missing__(self, key: tuple[NodeId, NodeId, type[Message]]) -> str:
         source, to, message = key
@@ -33,7 +33,10 @@ _encode_lines = msgspec.json.Encoder().encode_lines
 
 
 def _lines(rows: Iterable[tuple[float, str, int, int]]) -> bytes:
-    """A line a row, times in the fewest digits that give them back: as JSON, which is fast, less what is not CSV."""
+    """Write one line per row, with times in the shortest digits that restore them.
+
+    This encodes the rows as JSON, which is fast, and removes the characters that do not belong into CSV.
+    """
     return _encode_lines(rows).translate(None, b'[]"')
 
 
@@ -41,7 +44,7 @@ _progress = attrgetter("progress")
 
 
 def _progresses(messages: Sequence[Message]) -> list[int]:
-    """-1 for a message that belongs to no iteration."""
+    """The iteration of each message; -1 for a message without one."""
     try:
         return list(map(_progress, messages))
     except AttributeError:
@@ -53,7 +56,7 @@ def _bytes_of(kind: type[Message], kinds: Iterable[type[Message]], sizes: Iterab
 
 
 class TraceLog:
-    """Hashes the trace as the text of a CSV file, writes that file if one is given, and adds up the bytes."""
+    """Hashes the trace as CSV text, writes it to the file if one is given, and adds up the bytes."""
 
     def __init__(self, file: TextIO | None = None) -> None:
         self.bytes_pushed = 0
@@ -63,18 +66,18 @@ class TraceLog:
         self._file = file
         self._batch: list[Record] = []
         self.record: Callable[[Record], None] = self._batch.append
-        """Note one message: (time, from, to, header, payload bytes)."""
+        """Record one message: (time, from, to, header, payload bytes)."""
         self._pushes: list[type[Message]] = [Push]
         self._routes = _Routes()
         self._encode = msgspec.msgpack.Encoder().encode
         self._write(HEADER.encode())
 
     def count_as_pushed(self, kinds: Iterable[type[Message]]) -> None:
-        """Messages of these kinds carry updates too."""
+        """Count the payloads of these kinds of message as pushed bytes too."""
         self._pushes += [kind for kind in kinds if kind not in self._pushes]
 
     def flush(self) -> None:
-        """Work through what was noted; to be called now and then, to keep the memory small."""
+        """Process the recorded messages; call this regularly to limit memory use."""
         if not self._batch:
             return
         times, sources, tos, messages, sizes = zip(*self._batch, strict=True)
@@ -87,7 +90,7 @@ class TraceLog:
         self.bytes_wire += sum(sizes) + self._headers(messages)
 
     def _headers(self, messages: Sequence[Message]) -> int:
-        """The bytes of these headers: those of a list of them, less the ones that say that it is a list."""
+        """The bytes of these headers, encoded as one list, without the bytes of the list itself."""
         return len(self._encode(messages)) - len(self._encode([None] * len(messages))) + len(messages)
 
     def sha256(self) -> str:

@@ -1,11 +1,12 @@
-"""Steps in two passes: updates leave during the backward pass, and a forward pass may wait bucket by bucket.
+"""Steps in two passes: a worker sends updates during the backward pass, and its forward pass may wait for buckets.
 
-1. Forward takes a third of a step's seconds, backward two thirds; each table has its share (overlap.py).
-2. A bucket's update is handed over when backward has left its first table.
-3. With `forward`, the next step begins when backward is done. It stops before a table whose bucket is not answered, and
-   goes on when it is. Which iteration it is may turn out later, if an update was dropped; its seconds are those of the
-   next one.
-4. The gradient is that of the parameters that the forward pass has read; forward ends only after the last of them came.
+1. Forward takes a third of a step's seconds, backward two thirds. Each table has its share of both (overlap.py).
+2. The worker hands over a bucket's update when backward has finished the bucket's first table.
+3. With `forward`, the next step begins when backward is done. Forward stops before a table whose bucket is not
+   answered, and continues when it is. If an update was dropped, the step may turn out to belong to a later iteration;
+   it still takes the seconds of the next one.
+4. The gradient is computed from the parameters that the forward pass has read. Forward ends only after all of them have
+   arrived.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from syncline.sim.processes import SimulatedWorker
 if TYPE_CHECKING:
     from syncline.sim.world import World
 
-NOTHING, FORWARD, BACKWARD = Stage  # a member of an enum is slow to look up
+NOTHING, FORWARD, BACKWARD = Stage  # looking up an enum member is slow
 
 
 class Passes(Clocked):
-    """Each worker takes its own time, and says of each bucket when its update is there."""
+    """Workers compute by the clock and hand over each bucket's update as soon as it is ready."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -33,7 +34,7 @@ class Passes(Clocked):
         self._buckets = world.buckets
         self._departures = departures(found, world.buckets)
         self.early = world.scenario.overlap is Overlap.FORWARD
-        """A step may begin before the one before it is answered in all buckets."""
+        """A step may begin before all buckets of the previous step are answered."""
 
     def begin(self, worker: SimulatedWorker) -> None:
         step = worker.passes
@@ -44,7 +45,7 @@ class Passes(Clocked):
             self._forward(worker, step)
 
     def fresh(self, worker: SimulatedWorker, place: int) -> None:
-        """The bucket at this place, or a piece of it, has changed: that may be what forward waits for."""
+        """An answer for the bucket at this place, or for a piece of it, has arrived; forward may wait for it."""
         if worker.joining:
             return
         step, node = worker.passes, worker.node
@@ -60,7 +61,7 @@ class Passes(Clocked):
         super().postpone(worker, seconds)
 
     def _may_begin(self, worker: SimulatedWorker, step: PassState) -> bool:
-        """Has the next step begun, or can it?"""
+        """True if the next step has begun or can begin."""
         if step.seconds is None:
             following = worker.iteration + 1
             if worker.leaving or following >= self.last:
@@ -69,7 +70,7 @@ class Passes(Clocked):
         return True
 
     def _forward(self, worker: SimulatedWorker, step: PassState) -> None:
-        """Go on as far as there are parameters; nowhere, if the very next ones are missing."""
+        """Continue forward as far as parameters have arrived; do nothing if the next ones are missing."""
         assert step.seconds is not None
         target = self._starts[step.fresh]
         if target <= step.done and step.fresh < len(self._buckets):
@@ -105,7 +106,7 @@ class Passes(Clocked):
             self._world.meter.computed(worker.number, worker.step_start, self._agenda.now)
 
     def _turn(self, worker: SimulatedWorker, step: PassState) -> None:
-        """Forward is done: backward begins."""
+        """Begin the backward pass."""
         step.stage, step.whole = BACKWARD, False
         step.updates = worker.model.update(self._world.mode, worker.number, worker.iteration)
         step.answered, step.fresh = [False] * len(self._buckets), 0
@@ -113,12 +114,12 @@ class Passes(Clocked):
         self._end_at(worker, self._departs(step))
 
     def _departs(self, step: PassState) -> float:
-        """When the next departure is."""
+        """The time of the next departure."""
         assert step.seconds is not None
         return step.turned + self._departures[step.given].share * BACKWARD_PART * step.seconds
 
     def _give(self, worker: SimulatedWorker, step: PassState) -> None:
-        """Hand over the updates that are there now."""
+        """Hand over the updates that are ready now."""
         world, now = self._world, self._agenda.now
         departure, updates = self._departures[step.given], step.updates
         step.given += 1

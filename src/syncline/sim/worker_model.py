@@ -1,6 +1,6 @@
-"""A worker's copy of the model, and what the three modes make of a gradient and of an answer.
+"""A worker's replica, and how each of the three modes uses gradients and answers.
 
-Pieces that came from a shard are shared snapshots: they are replaced, never written.
+Pieces that came from a shard are shared between replicas. They are replaced, never modified.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from syncline.rules import Add, Memory, Rule
 from syncline.sim.problem import Problem
 from syncline.strategies.mode import Mode
 
-_CHANGES, _GRADIENTS = Mode.CHANGES, Mode.GRADIENTS  # a member of an enum is slow to look up
+_CHANGES, _GRADIENTS = Mode.CHANGES, Mode.GRADIENTS  # looking up an enum member is slow
 _REPLACE, _ADD, _ZERO = How
 
 
 class Steps:
-    """The step that replicas take alike, from the same piece by the same mean without memory, is computed once."""
+    """Caches optimizer steps: replicas that apply the same mean to the same piece share one, if there is no state."""
 
     __slots__ = ("_last",)
 
     def __init__(self) -> None:
         self._last: dict[int, tuple[Values, Values, Values]] = {}
-        """Of each piece: the last step's before, mean and after."""
+        """For each piece: the parameters before the last step, its mean, and the parameters after it."""
 
     def step(self, rule: Rule, place: int, piece: Values, mean: Values) -> Values:
         last = self._last.get(place)
@@ -36,7 +36,7 @@ class Steps:
 
 
 class WorkerModel:
-    """The parameters as one worker holds them, piece by piece, with its optimizer's memory."""
+    """The parameters of one worker, piece by piece, and the state of its optimizer."""
 
     __slots__ = ("_adds", "_means", "_memory", "_parts", "_problem", "_steps", "pieces")
 
@@ -47,7 +47,7 @@ class WorkerModel:
         memory: list[Memory] | None = None,
         steps: Steps | None = None,
     ) -> None:
-        """`steps`: of replicas whose pieces, and the means that they get, are never written."""
+        """`steps`: a cache to share between replicas; give one only if pieces and means are never modified."""
         self._steps = steps
         self._problem = problem
         self._adds = isinstance(problem.optimizer, Add)
@@ -55,10 +55,10 @@ class WorkerModel:
         self._memory = memory
         self._means: dict[int, Values] = {}
         self._parts: dict[int, list[tuple[slice, Values]]] = {}
-        """Means of parts of a piece, where it was cut."""
+        """The means of parts of a piece, if its bucket was cut."""
 
     def update(self, mode: Mode, worker: int, iteration: int) -> list[Values]:
-        """What this worker sends after one batch: its gradient, or the change that its own optimizer makes."""
+        """What this worker sends after one batch: its gradient, or the change that its optimizer makes."""
         gradient = self._problem.gradient(self.pieces, worker, iteration)
         if mode is not _CHANGES:
             return gradient
@@ -67,7 +67,7 @@ class WorkerModel:
         return gradient
 
     def take(self, mode: Mode, place: int, deliver: Deliver) -> None:
-        """Something has come for a piece: parameters, a round's mean, or a change; see `How`."""
+        """Take in what has arrived for a piece: parameters, a round's mean, or a change (see `How`)."""
         payload, how = deliver.payload, deliver.how
         if mode is _GRADIENTS:
             if how is _ZERO:
@@ -81,14 +81,14 @@ class WorkerModel:
             self.pieces[place] = self.pieces[place] + payload
 
     def fresh(self, mode: Mode, place: int, payload: Values) -> None:
-        """An answer has come: parameters, or a round's mean."""
+        """Take in an answer for a piece: parameters, or a round's mean."""
         if mode is _GRADIENTS:
             self._means[place] = payload
         else:
             self.pieces[place] = payload
 
     def take_part(self, mode: Mode, place: int, where: slice, deliver: Deliver) -> None:
-        """The same for a part of a piece, whose bucket was cut."""
+        """Like `take`, for a part of a piece whose bucket was cut."""
         payload, how = deliver.payload, deliver.how
         if mode is _GRADIENTS:
             if how is _ZERO:
@@ -100,7 +100,7 @@ class WorkerModel:
             piece[where] = piece[where] + payload if how is _ADD else payload
 
     def whole(self) -> None:
-        """In `gradients` mode: every bucket's mean is there, and the worker's optimizer takes its step."""
+        """In mode `gradients`: the means of all buckets have arrived, and the worker's optimizer takes its step."""
         rule, pieces = self._problem.optimizer, self.pieces
         for place, mean in self._means.items():
             memory = self._remembered(place)
@@ -113,16 +113,16 @@ class WorkerModel:
             self._step_parts()
 
     def twin(self) -> WorkerModel:
-        """A copy that a joiner can go on with: parameters and optimizer state."""
+        """A copy from which a joiner can continue: parameters and optimizer state."""
         memory = self._memory and [{key: value.copy() for key, value in each.items()} for each in self._memory]
         return WorkerModel(self._problem, self.pieces, memory, self._steps)
 
     def state_arrays(self) -> int:
-        """How many arrays of the model's size a joiner is sent."""
+        """How many arrays of the model's size a donor sends to a joiner."""
         return 1 + (len(self._memory[0]) if self._memory else 0)
 
     def _change(self, place: int, gradient: Values) -> Values:
-        """What the worker's optimizer makes of a gradient."""
+        """The change that the worker's optimizer makes from a gradient."""
         piece = self.pieces[place]
         return _stepped(self._problem.optimizer, piece, gradient, self._remembered(place)) - piece
 
@@ -132,7 +132,7 @@ class WorkerModel:
         return self._memory[place]
 
     def _step_parts(self) -> None:
-        """The same for pieces whose buckets were cut."""
+        """Take the optimizer's step for pieces whose buckets were cut."""
         rule = self._problem.optimizer
         for place, parts in self._parts.items():
             piece, memory = self.pieces[place].copy(), self._remembered(place)

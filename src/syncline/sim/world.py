@@ -1,8 +1,8 @@
-"""The world: performs in virtual time what nodes ask for, one event after another.
+"""The world performs the effects of all nodes in virtual time, one event after another.
 
-The nodes are those of the real engines, and the strategy makes them. The world owns the clock, the links, the
-processors and what workers hold of the model; it does not know one kind of node from another. pace.py says when a
-worker computes, fault_script.py what happens to it, ending.py how a run ends, outcome.py what it has come to.
+The strategy makes the nodes; they are the same as in a real run. The world owns the clock, the links, the processors
+and the workers' replicas; it treats all kinds of node alike. pace.py decides when a worker computes, fault_script.py
+applies faults, ending.py ends a run, and outcome.py collects its figures.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from syncline.strategies.mode import Mode
 from syncline.strategies.protocol import Job
 
 MOST_BUCKETS = 100_000
-"""Beyond that a simulation would hardly end."""
+"""With more buckets a simulation would take too long."""
 
 
 class World:
@@ -72,9 +72,9 @@ class World:
         trace: TraceLog | None = None,
         every: int | None = None,
     ) -> None:
-        """`spans`: note who did what when, for a picture. `trace`: where every message is written down.
+        """`spans`: record when each worker computes and waits, for a chart. `trace`: records every message.
 
-        `every`: look how good the model is after so many iterations of all workers together (`Outcome.curve`).
+        `every`: measure the model after every so many iterations of all workers together (`Outcome.curve`).
         """
         scenario.check()
         self.scenario = scenario
@@ -90,7 +90,7 @@ class World:
         self.draw = Draw(scenario.seed)
         self.recording = True
         self.ended: float | None = None
-        """When the last iteration was done: no faults happen any more, and nobody computes."""
+        """When the last iteration was done. From then on no faults happen and no worker computes."""
         self.last_answer = 0.0
         self.iterations_done = 0
         self.awaited = 0
@@ -98,8 +98,8 @@ class World:
         self.finished = 0
         self.network = network_of(self.agenda, scenario.cluster.links, scenario.cluster.colocated)
         """None: messages take no time."""
-        self.last_words: list[Event] | None = None
-        """What the coordinator is told while workers send what they have held back; None: they do not."""
+        self.held_events: list[Event] | None = None
+        """Events held back from the coordinator while the leaving workers send their last updates; None: not now."""
         self.faults = FaultScript(self)
         self.transfer = ReplicaTransfer(self)
         self._steps = Steps()
@@ -112,20 +112,23 @@ class World:
         self._build()
         self.pace: Pace = pace_of(self)
         self._fresh = self.pace.fresh if isinstance(self.pace, Passes) and self.pace.early else None
-        """Told of every answer; None: nobody computes before all have come."""
+        """Called for every answer; None: a worker computes only after all answers have arrived."""
 
     def _build(self) -> None:
         strategy, layout = self.strategy, self.problem.layout
         cut = layout.size // strategy.bucket_values
         if cut > MOST_BUCKETS:
-            raise UsageError("strategy.bucket", f"cuts the model into about {cut:,} buckets; make it larger")
+            problem = (
+                f"would cut the model into about {cut:,} buckets, but {MOST_BUCKETS:,} is the limit; make it larger"
+            )
+            raise UsageError("strategy.bucket", problem)
         topology = strategy.topology(Job(layout, self.draw), range(strategy.servers))
         self.buckets = strategy.buckets(layout, topology)
         self._backwards = list(enumerate(self.buckets))[::-1]
         self._initial = self.problem.start(self.buckets)
         made_up = any(bucket.size != piece.size for bucket, piece in zip(self.buckets, self._initial, strict=True))
         self._sizes = strategy if made_up else strategy.plain()
-        if made_up:  # such updates are not worth writing: only their sizes count
+        if made_up:  # only the sizes of made-up updates matter, so they are not encoded
             self.strategy = strategy.plain()
         self._cargo = CargoTable(self.buckets, self._sizes, layout)
         self._within = ruler(self.buckets, self._initial)
@@ -150,10 +153,10 @@ class World:
             self.add_worker(member.worker, 0, view)
 
     def _weight(self, bucket: Bucket) -> tuple[int, int]:
-        """The bytes of a bucket's update and of its parameters on the wire, at most."""
+        """The largest number of bytes that a bucket's update and its parameters take on the wire."""
         return self._cargo[bucket].pushed, self._cargo[bucket].pulled
 
-    # Processes that come and go.
+    # Processes that join and leave.
 
     def _start_server(self, view: View) -> SimulatedServer:
         number = len(self.servers)
@@ -165,7 +168,7 @@ class World:
         return server
 
     def add_server(self) -> None:
-        """A server process starts, and is admitted; it has the sync model of the others."""
+        """Start a server process with the sync model of the others, and admit it to the run."""
         view, number = self.view_maker.view, len(self.servers)
         others = self.servers[next(each for each, held in enumerate(view.holders) if held)]
         server = self._start_server(view)
@@ -178,12 +181,12 @@ class World:
         self.to_coordinator(None, Dismiss(number))
 
     def change(self, server: int | None, change: Change) -> None:
-        """A server, or all of them, go on under another sync model."""
+        """Give a server, or all of them, another sync model."""
         for each in self.servers if server is None else [self.servers[server]]:
             self.to_server(each, change)
 
     def add_worker(self, number: int, incarnation: int, view: View) -> SimulatedWorker:
-        """A worker process starts; it must join unless the view names it."""
+        """Start a worker process; it must join unless the view lists it as a member."""
         node = self.strategy.trainer(number, incarnation, self.job, view)
         observers = (self.meter,) if self.meter.observes == "worker" else ()
         driver = Driver(worker_id(number), node, self, observers)
@@ -196,7 +199,7 @@ class World:
         return worker
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> Outcome:
-        """Run to the end; `progress(iterations done, of how many)` is called now and then."""
+        """Run to the end; calls `progress(iterations done, iterations in total)` regularly."""
         with np.errstate(over="ignore", invalid="ignore"), _no_collections():
             self.faults.schedule()
             for worker in self.workers.values():
@@ -214,7 +217,7 @@ class World:
             self.go_on(worker, iteration)
 
     def go_on(self, worker: SimulatedWorker, iteration: int) -> None:
-        """A worker starts its next iteration, or is done."""
+        """Start a worker's next iteration, or finish the worker."""
         worker.iteration = iteration
         if worker.leaving or iteration >= self.pace.last:
             self.finish(worker)
@@ -235,11 +238,11 @@ class World:
         self._end_if_all_done()
 
     def _end_if_all_done(self) -> None:
-        """The run is over when nobody is awaited any more, and nothing of the model is on its way."""
+        """End the run when all awaited workers are done and no bucket is moving between servers."""
         self.agenda.over = self.finished > 0 and self.awaited == 0 and not self.view_maker.moving
 
     def train(self, worker: SimulatedWorker) -> None:
-        """Compute one update for real, and hand it over bucket by bucket, last layers first."""
+        """Compute one update, and hand it over bucket by bucket, last layers first."""
         tell, now = worker.driver.tell, self.agenda.now
         updates = worker.model.update(self.mode, worker.number, worker.iteration)
         pieces = worker.model.pieces
@@ -281,7 +284,7 @@ class World:
             self.network.send(Transfer(source, to, worker, size, arrive, whom, event))
 
     def _arrival(self, source: NodeId, to: NodeId) -> tuple[int, Action, int | SimulatedServer | None]:
-        """Of any other message: the number of the worker at either end, how it arrives, and where."""
+        """For other messages: the number of the worker at either end, the action on arrival, and its target."""
         if to.role == "worker":
             return to.number, self._to_worker, to.number
         if to.role == "server":
@@ -305,7 +308,7 @@ class World:
             return
         self.last_answer = self.agenda.now
         if worker.done:
-            return  # it leaves, and these were its last words
+            return  # the worker is leaving, and this answers its last push
         if worker.joining:
             if self._of_means:
                 self.transfer.ask(worker, following)
@@ -344,7 +347,7 @@ class World:
     # Arrivals.
 
     def _queue_at_server(self, server: SimulatedServer, event: Received) -> None:
-        """A message first waits until the server has worked through those before it, and through itself."""
+        """Deliver a message after the server has spent its time on the earlier messages and on this one."""
         message, seconds = event.message, self._handling
         if type(message) is Push:
             if event.payload is not None:
@@ -359,7 +362,7 @@ class World:
         self.agenda.at(done, worker, self.to_server, server, event)
 
     def _queue_at_worker(self, number: int, event: Received) -> None:
-        """The same for a worker."""
+        """Deliver a message after the worker has spent its time on the earlier messages and on this one."""
         done = self.workers[number].processor.take(self.agenda.now, self._handling)
         self.agenda.at(done, number, self.to_worker, number, event)
 
@@ -375,11 +378,11 @@ class World:
             return
         worker.driver.tell(event, now)
         if worker.joining and worker.node.phase is Phase.RUNNING and worker.node.progress >= self.pace.last:
-            self.finish(worker)  # it joined when all had been done
+            self.finish(worker)  # it joined after all iterations were done
 
     def to_coordinator(self, _: None, event: Event) -> None:
-        if self.last_words is not None:
-            self.last_words.append(event)
+        if self.held_events is not None:
+            self.held_events.append(event)
             return
         self._coordinator.tell(event, self.agenda.now)
         if not self.awaited:
@@ -401,7 +404,7 @@ class World:
         ]
 
     def stop_recording(self) -> None:
-        """What happens from now on is in no figure."""
+        """Stop recording: no figure counts what happens from now on."""
         self.recording = False
         processes: Iterable[SimulatedServer | SimulatedWorker] = (*self.servers, *self.workers.values())
         for process in processes:
@@ -415,13 +418,13 @@ def simulate(
     every: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Outcome:
-    """Run a scenario to its end; `every`: look at the model after so many iterations of all workers (`curve`)."""
+    """Run a scenario to its end; `every`: measure the model after every so many iterations of all workers (`curve`)."""
     return World(scenario, problem, every=every).run(progress)
 
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Pause the search for cycles: events are many, live briefly, and form none."""
+    """Pause Python's garbage collector: events are many and short-lived, and form no reference cycles."""
     was_on = gc.isenabled()
     gc.disable()
     try:
