@@ -153,9 +153,9 @@ def test_lbfgs_calls_backward_too_often(mode: str, session: Session) -> None:
         ("changes", {"buffers": "shared"}, "buffers: 'shared' is not a choice; use 'local', 'mean' or 'leader'"),
         ("changes", {"buffers": "mean", "overlap": "forward"}, "buffers: 'mean' does not work with overlap='forward'"),
         ("rule", {"buffers": "leader"}, "buffers: 'leader' does not work in mode 'rule'"),
-        ("changes", {"on_nan": "panic"}, "on_nan: 'panic' is none of stop, skip"),
+        ("changes", {"on_nan": "panic"}, "on_nan: 'panic' is not one of stop, skip"),
         ("gradients", {"sync": "asp"}, "mode"),
-        ("changes", {"sink": "bsp"}, "sink: is no setting"),
+        ("changes", {"sink": "bsp"}, "sink: is not a setting"),
     ],
 )
 def test_options_that_make_no_sense(mode: str, options: dict[str, Any], said: str, session: Session) -> None:

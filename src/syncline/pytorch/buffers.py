@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from syncline.pytorch.session import Session
 
 
-def take_the_leaders(session: Session, replica: Replica, model: nn.Module) -> None:
+def copy_from_leader(session: Session, replica: Replica, model: nn.Module) -> None:
     """Copy the leader's buffers into this worker's model, so that all workers start with the same."""
     buffers = named(model)
     if not buffers or session.size == 1 or replica.leader < 0:

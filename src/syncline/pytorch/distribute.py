@@ -15,7 +15,7 @@ from torch.optim import LBFGS, Optimizer
 from syncline.engines.worker.replica import Replica
 from syncline.errors import UsageError
 from syncline.layout import Values
-from syncline.pytorch.buffers import take_the_leaders
+from syncline.pytorch.buffers import copy_from_leader
 from syncline.pytorch.changes import Changes
 from syncline.pytorch.forward import wait_in_forward
 from syncline.pytorch.gradients import Gradients
@@ -130,9 +130,9 @@ def distribute(
     values = replica.declare(_tables(model, options), wishes)
     _check_settings(replica, optimizer, options)
     if optimizer is None:
-        optimizer = _stand_in(replica, model)
-    take_the_leaders(session, replica, model)
-    hooks = _take_part(replica, values, model, optimizer, options)
+        optimizer = _placeholder_optimizer(replica, model)
+    copy_from_leader(session, replica, model)
+    hooks = _add_hooks(replica, values, model, optimizer, options)
     guard = Guard()
     for part in model.modules():
         part.register_load_state_dict_pre_hook(guard)  # type: ignore[no-untyped-call]
@@ -148,7 +148,7 @@ def redistribute(session: Session, each: Distributed, generation: int, memory: d
     replica = session.replica(f"{each.name}#{generation}")
     values = replica.declare(_tables(each.model, each.options), each.wishes, memory)
     old.detach()
-    each.hooks = _take_part(replica, values, each.model, each.optimizer, each.options)
+    each.hooks = _add_hooks(replica, values, each.model, each.optimizer, each.options)
     each.hooks.scaled = old.scaled
     each.hooks.stepped = old.stepped
     session.drop(old.replica)
@@ -158,11 +158,11 @@ def _tables(model: nn.Module, options: Options) -> dict[str, Values]:
     return {**first_values(model), **first_buffers(model, options.buffers)}
 
 
-def _take_part(
+def _add_hooks(
     replica: Replica, values: dict[str, Values], model: nn.Module, optimizer: Optimizer, options: Options
 ) -> ModeHooks:
     slots = slots_of(model, replica.places(), values)
-    _take_in(replica, slots, options.stage)
+    _load_first_values(replica, slots, options.stage)
     hooks = _hooks_for(replica, slots, optimizer, options)
     hooks.buffers = SharedBuffers(model, options.buffers, replica, values)
     if options.overlap == "forward":
@@ -197,7 +197,7 @@ def _check_settings(replica: Replica, optimizer: Optimizer | None, options: Opti
         raise UsageError("clip", f"is for mode 'rule'; in mode {mode.value!r} clip between backward() and step()")
 
 
-def _take_in(replica: Replica, slots: list[Slot], stage: bool) -> None:
+def _load_first_values(replica: Replica, slots: list[Slot], stage: bool) -> None:
     """Copy the first parameters into the model. If answers are parameters, move the model into the lane's memory."""
     with torch.no_grad():
         for slot in slots:
@@ -207,7 +207,7 @@ def _take_in(replica: Replica, slots: list[Slot], stage: bool) -> None:
                 slot.fresh()
 
 
-def _stand_in(replica: Replica, model: nn.Module) -> Optimizer:
+def _placeholder_optimizer(replica: Replica, model: nn.Module) -> Optimizer:
     if replica.mode is not Mode.RULE:
         return _NoOptimizer(model)
     return RuleOptimizer(model, replica.strategy.learning_rate)

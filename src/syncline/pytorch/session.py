@@ -81,7 +81,7 @@ class Session(NumpySession):
         made.hooks.stepped = self._stepped
         if scaler is not None:
             self.scaler(scaler)
-        self._heed_sigterm()
+        self._install_sigterm_handler()
         self._catch_up()
         return made.optimizer
 
@@ -185,7 +185,7 @@ class Session(NumpySession):
 
     # The end.
 
-    def _heed_sigterm(self) -> None:
+    def _install_sigterm_handler(self) -> None:
         """On SIGTERM (for example on a spot instance), finish the step, leave the run and exit with code 0."""
         alone = threading.current_thread() is not threading.main_thread()
         if not alone and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -218,7 +218,7 @@ class Session(NumpySession):
     def _cut(self) -> None:
         super()._cut()
         if self._host is not None:
-            torchrun.dismiss(self._host)
+            torchrun.end_host(self._host)
 
     def _detach(self) -> None:
         for each in self._models.values():
@@ -232,7 +232,7 @@ def _word(wish: object) -> str:
 def connect(environment: Mapping[str, str] = os.environ) -> Session:
     """Connect to the run that started this program (`syncline run` or torchrun); otherwise start a run of 1 worker."""
     session = Session()
-    if "SYNCLINE_COORDINATOR" not in environment and torchrun.is_there(environment):
-        wiring, session._host = torchrun.meet(environment)
+    if "SYNCLINE_COORDINATOR" not in environment and torchrun.started_this(environment):
+        wiring, session._host = torchrun.find_run(environment)
         return session.start(wiring)
     return session.start(Wiring.read(environment))

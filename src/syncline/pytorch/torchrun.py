@@ -18,12 +18,12 @@ SECONDS = 60.0
 Host = subprocess.Popen[str]
 
 
-def is_there(environment: Mapping[str, str]) -> bool:
+def started_this(environment: Mapping[str, str]) -> bool:
     """Whether torchrun started this program, with at least 2 workers."""
     return "TORCHELASTIC_RUN_ID" in environment and int(environment.get("WORLD_SIZE", "1")) > 1
 
 
-def meet(environment: Mapping[str, str]) -> tuple[Wiring, Host | None]:
+def find_run(environment: Mapping[str, str]) -> tuple[Wiring, Host | None]:
     """The wiring of this worker; on the first worker also the process of the coordinator and servers.
 
     That process ends when its standard input is closed.
@@ -60,7 +60,7 @@ def meet(environment: Mapping[str, str]) -> tuple[Wiring, Host | None]:
     return Wiring.read({**json.loads(said), "SYNCLINE_WORKER": str(rank)}), host
 
 
-def dismiss(host: Host) -> None:
+def end_host(host: Host) -> None:
     """Tell the host process to end once the other workers have finished.
 
     It gets the word "end", because closing its input is not enough if a data loader's process also holds it open.
