@@ -112,15 +112,15 @@ def test_what_is_no_model_and_what_is_no_optimizer_of_it(session: Session) -> No
         session.distribute([model])  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"give a torch\.optim\.Optimizer"):
         session.distribute(model, 0.1)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="holds no parameter of this model"):
+    with pytest.raises(UsageError, match="has no parameter of this model"):
         session.distribute(model, SGD(little().parameters(), 0.1))
-    with pytest.raises(UsageError, match="optimizer: is needed in mode 'changes'"):
+    with pytest.raises(UsageError, match="optimizer: is required in mode 'changes'"):
         session.distribute(model, mode="changes")
 
 
 def test_two_models_of_one_name(session: Session) -> None:
     distributed(session, "gradients")
-    with pytest.raises(UsageError, match=r"'model' already.*name="):
+    with pytest.raises(UsageError, match=r"'model' is already distributed.*name="):
         distributed(session, "gradients")
     distributed(session, "gradients", name="other")
 
@@ -139,7 +139,7 @@ def test_a_model_that_exchanges_gradients_itself(session: Session) -> None:
 @pytest.mark.parametrize("mode", ["gradients", "rule"])
 def test_lbfgs_calls_backward_too_often(mode: str, session: Session) -> None:
     model = little()
-    with pytest.raises(UsageError, match=r"LBFGS.*'changes' can"):
+    with pytest.raises(UsageError, match=r"LBFGS.*use mode='changes'"):
         session.distribute(model, torch.optim.LBFGS(model.parameters()), **MODES[mode])
 
 
@@ -147,15 +147,15 @@ def test_lbfgs_calls_backward_too_often(mode: str, session: Session) -> None:
     ("mode", "options", "said"),
     [
         ("gradients", {"clip": 1.0}, "clip: is for mode 'rule'"),
-        ("gradients", {"overlap": "forward"}, "overlap: 'forward' needs"),
-        ("rule", {"overlap": "backward"}, "overlap: 'backward' is none of"),
+        ("gradients", {"overlap": "forward"}, "overlap: 'forward' does not work in mode 'gradients'"),
+        ("rule", {"overlap": "backward"}, "overlap: 'backward' is not a choice; use True, False or 'forward'"),
         ("rule", {"clip": 0.0}, "clip: must be above 0"),
-        ("changes", {"buffers": "shared"}, "buffers: 'shared' is none of 'local', 'mean', 'leader'"),
-        ("changes", {"buffers": "mean", "overlap": "forward"}, "buffers: 'mean' cannot be had with overlap='forward'"),
-        ("rule", {"buffers": "leader"}, "buffers: 'leader' cannot be had with a rule"),
-        ("changes", {"on_nan": "panic"}, "on_nan: 'panic' is none of stop, skip"),
+        ("changes", {"buffers": "shared"}, "buffers: 'shared' is not a choice; use 'local', 'mean' or 'leader'"),
+        ("changes", {"buffers": "mean", "overlap": "forward"}, "buffers: 'mean' does not work with overlap='forward'"),
+        ("rule", {"buffers": "leader"}, "buffers: 'leader' does not work in mode 'rule'"),
+        ("changes", {"on_nan": "panic"}, "on_nan: 'panic' is not one of stop, skip"),
         ("gradients", {"sync": "asp"}, "mode"),
-        ("changes", {"sink": "bsp"}, "sink: is no setting"),
+        ("changes", {"sink": "bsp"}, "sink: is not a setting"),
     ],
 )
 def test_options_that_make_no_sense(mode: str, options: dict[str, Any], said: str, session: Session) -> None:
@@ -524,7 +524,9 @@ def test_a_closure(mode: str, session: Session) -> None:
 def test_a_rule_takes_no_closure(session: Session) -> None:
     model, optimizer = distributed(session, "rule")
     for call in (lambda: optimizer.step(lambda: 0.0), lambda: optimizer.step(closure=lambda: 0.0)):
-        with pytest.raises(UsageError, match=r"takes no closure; call loss\.backward\(\), then step\(\)"):
+        with pytest.raises(
+            UsageError, match=r"accepts no closure in mode 'rule'; call loss\.backward\(\), then step\(\)"
+        ):
             call()
     train(model, optimizer)
 
@@ -716,7 +718,7 @@ def test_one_is_killed_and_one_is_asked_to_go(mode: str, tmp_path: Path) -> None
     with running(tmp_path, PROGRAM + DEATHS.replace("WORDS", words(mode)), "-n3") as run:
         assert run.ends() == 0, run.story()
         assert re.search(r"w2 ended by signal 9 \(SIGKILL\)", run.err), run.story()
-        assert "worker 1 was asked to go and leaves after this step" in run.out + run.err, run.story()
+        assert "worker 1 received SIGTERM and leaves after this step" in run.out + run.err, run.story()
         assert run.out.count("done") == 1, run.story()
         assert "Traceback" not in run.out + run.err, run.story()
 

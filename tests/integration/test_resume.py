@@ -122,4 +122,4 @@ def test_another_number_of_workers_goes_on_and_says_so(tmp_path: Path) -> None:
     code, said, digest = run(tmp_path, "state", "gradients", workers=3)
     assert code == 0, said
     assert digest
-    assert "saved by 2 workers, and is taken up by 3" in said
+    assert "2 workers saved this state; 3 workers continue from it" in said

@@ -116,8 +116,8 @@ def test_bsp_then_ssp_then_bsp_in_the_middle_of_training(lane: str, tmp_path: Pa
         assert "[w1] now ssp:2" in run.out
         refused = re.findall(r"refused (\w+): (.*)", run.out)
         assert [option for option, _ in refused] == ["sync", "sync", "codec", "sync"], run.story()
-        assert "'drop:9' waits for 9 of 3 workers; at most drop:3" in refused[0][1]
-        assert "names 3 models for 2 servers" in refused[1][1]
+        assert "'drop:9' waits for 9 of 3 workers; use drop:3 or a smaller number" in refused[0][1]
+        assert "has 3 models for 2 servers" in refused[1][1]
         assert re.search(r"syncline: \S+ s: sync ssp:2, release soft from now on, as worker 1 asked\n", run.err)
         assert re.search(r"syncline: \S+ s: sync bsp, release lazy from now on, as worker 2 asked\n", run.err)
         assert run.err.count("\n") == 2, run.story()
@@ -181,7 +181,7 @@ def test_a_run_is_changed_by_its_name(lane: str, tmp_path: Path) -> None:
         run.hears("goes on")
         wrong = tell(name, "--sync", "drop:9", directory=tmp_path)
         assert (wrong.returncode, wrong.stdout) == (2, "")
-        assert wrong.stderr == "syncline: --sync: 'drop:9' waits for 9 of 3 workers; at most drop:3\n"
+        assert wrong.stderr == "syncline: --sync: 'drop:9' waits for 9 of 3 workers; use drop:3 or a smaller number\n"
         there = tell(name, "--model", "another", "--sync", "asp", directory=tmp_path)
         assert (there.returncode, there.stderr) == (
             2,
@@ -350,7 +350,7 @@ def port_of(run: Run) -> int:
         (["nobody", "--sync", "bsp"], 1, "there is no run 'nobody' of yours under way on this host"),
         (["127.0.0.1:0", "--sync", "bsp"], 2, "RUN: '127.0.0.1:0' is not a usable address"),
         (["192.0.2.1:7070", "--sync", "bsp"], 2, "--key-file: 192.0.2.1 is not loopback"),
-        (["nobody"], 2, "--sync: there is nothing to change; say --sync ssp:3, --release soft, or both"),
+        (["nobody"], 2, "--sync: there is nothing to change; give --sync ssp:3, --release soft, or both"),
         (["nobody", "--sync", "sometimes"], 2, "--sync: there is no 'sometimes'"),
         (["nobody", "--release", "hard"], 2, "--release: 'hard' is none of lazy, soft"),
         (["nobody", "--codec", "fp16"], 2, "No such option: --codec"),
@@ -391,7 +391,7 @@ say("final", [each.tolist() for each in model.parameters()])
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("mode='gradients'", r"refused: sync: 'gradients' is possible only under bsp, not 'ssp:3', since every worker"),
+        ("mode='gradients'", r"refused: sync: 'gradients' works only with bsp, not 'ssp:3', because every worker"),
         ("mode='changes'", "changed to ssp:3"),
         pytest.param("rule='sgd:0.1'", "changed to ssp:3", marks=slow),
     ],
@@ -422,7 +422,7 @@ def test_a_session_of_one() -> None:
     assert (session.settings["sync"], session.settings["release"]) == ("asp", "soft")
     with pytest.raises(UsageError, match="sync: 'drop:2' waits for 2 of 1 workers"):
         session.change(sync="drop:2")
-    with pytest.raises(UsageError, match="sync: names 2 models for 1 servers"):
+    with pytest.raises(UsageError, match="sync: has 2 models for 1 servers"):
         session.change(sync=[Asp(), Asp()])
     with pytest.raises(UsageError, match="name: this run has no model 'another'; it has model"):
         session.change(sync="bsp", name="another")

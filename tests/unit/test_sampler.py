@@ -45,7 +45,7 @@ def test_what_does_not_divide_is_filled_up_or_left_out() -> None:
 
 def test_more_workers_than_examples() -> None:
     assert Crew(2, range(5), shuffle=False).shares() == [[0], [1], [0], [1], [0]]
-    with pytest.raises(UsageError, match="drop_last: leaves nothing of 2 examples for 5 workers"):
+    with pytest.raises(UsageError, match="drop_last: 2 examples are too few for 5 workers"):
         Crew(2, range(5), drop_last=True).sampler(0)
 
 
@@ -71,7 +71,7 @@ def test_too_many_have_joined_for_drop_last() -> None:
     crew = Crew(2, (0, 1), drop_last=True)
     sampler = crew.sampler(0)
     crew.members = (0, 1, 2)
-    with pytest.raises(UsageError, match="drop_last: leaves nothing of 2 examples for 3 workers"):
+    with pytest.raises(UsageError, match="drop_last: 2 examples are too few for 3 workers"):
         list(sampler)
 
 

@@ -43,7 +43,7 @@ def test_a_change_may_be_asked_for_by_objects_or_by_text(sync: object, release: 
         ("ssp:-1", None, (), "sync: 'ssp:-1': s must be at least 0"),
         (7, None, (), "sync: "),
         (None, "hard", (), "release: 'hard' is none of lazy, soft"),
-        ("bsp", None, ("codec",), "codec: cannot be changed while the run is under way; sync and release can"),
+        ("bsp", None, ("codec",), "codec: cannot change during a run; only sync and release can"),
     ],
 )
 def test_what_cannot_be_asked_for(sync: object, release: object, others: tuple[str, ...], problem: str) -> None:
@@ -55,9 +55,9 @@ def test_what_cannot_be_asked_for(sync: object, release: object, others: tuple[s
 @pytest.mark.parametrize(
     ("sync", "mode", "servers", "problem"),
     [
-        (("ssp:3",), Mode.GRADIENTS, 1, "sync: 'gradients' is possible only under bsp, not 'ssp:3'"),
-        (("drop:4",), Mode.CHANGES, 1, "sync: 'drop:4' waits for 4 of 3 workers; at most drop:3"),
-        (("bsp", "asp"), Mode.CHANGES, 3, "sync: names 2 models for 3 servers: one for all, or one for each"),
+        (("ssp:3",), Mode.GRADIENTS, 1, "sync: 'gradients' works only with bsp, not 'ssp:3'"),
+        (("drop:4",), Mode.CHANGES, 1, "sync: 'drop:4' waits for 4 of 3 workers; use drop:3 or a smaller number"),
+        (("bsp", "asp"), Mode.CHANGES, 3, "sync: has 2 models for 3 servers; give one for all, or one for each"),
         (("bsp", "drop:4"), Mode.RULE, 2, "sync: 'drop:4' waits for 4 of 3 workers"),
     ],
 )
@@ -215,7 +215,7 @@ def test_what_makes_no_sense_is_refused_and_nothing_has_happened() -> None:
     desk.ask("ssp:3")
     (reply,) = desk.replies()
     assert reply.option == "sync"
-    assert reply.problem.startswith("'gradients' is possible only under bsp")
+    assert reply.problem.startswith("'gradients' works only with bsp")
     assert (desk.told(0), desk.notices, model.settings["sync"]) == ([], [], "bsp")
     desk.ask("ssp:0")
     assert desk.told(0) == [("ssp:0", "lazy")], "the next request is heard"

@@ -1,1 +1,1 @@
-"""PyTorch: a model's parameters as tables, and hooks that exchange them. Nothing here is imported before it is used."""
+"""The PyTorch adapter: parameters become tables, and hooks exchange them. torch is imported only when it is used."""

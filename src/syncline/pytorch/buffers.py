@@ -1,4 +1,4 @@
-"""Buffers (running means and the like): not trained, but part of the model."""
+"""The buffers of a model, such as running means: they are not trained, but they are part of the model."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from syncline.pytorch.session import Session
 
 
-def take_the_leaders(session: Session, replica: Replica, model: nn.Module) -> None:
-    """All start with the leader's buffers."""
+def copy_from_leader(session: Session, replica: Replica, model: nn.Module) -> None:
+    """Copy the leader's buffers into this worker's model, so that all workers start with the same."""
     buffers = named(model)
     if not buffers or session.size == 1 or replica.leader < 0:
         return
@@ -32,7 +32,7 @@ def named(model: nn.Module) -> dict[str, Tensor]:
 
 
 class _Packed(msgspec.Struct):
-    """A buffer as bytes: nothing that comes over a wire is unpickled."""
+    """A buffer as bytes. Pickle is not used, because unpickling data from the network is unsafe."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -52,14 +52,18 @@ def _read(data: bytes, buffers: dict[str, Tensor]) -> None:
     try:
         found = msgspec.msgpack.decode(data, type=dict[str, _Packed])
     except msgspec.DecodeError as error:
-        raise PeerError(f"buffers that hold none: {error}") from None
+        raise PeerError(f"the leader's buffers cannot be decoded: {error}") from None
     for name, buffer in buffers.items():
         packed = found.get(name)
         size = buffer.numel() * buffer.element_size()
         if packed is None or (packed.dtype, packed.shape) != (str(buffer.dtype), tuple(buffer.shape)):
-            raise UsageError("model", f"buffer {name!r} is not as the leader has it")
+            raise UsageError(
+                "model",
+                f"buffer {name!r} differs in type or shape from the leader's, or the leader has no such buffer; "
+                "build the same model on every worker",
+            )
         if len(packed.data) != size:
-            raise PeerError(f"buffer {name!r} in {len(packed.data):,} bytes")
+            raise PeerError(f"the leader's buffer {name!r} has {len(packed.data):,} bytes instead of {size:,}")
         if size:
             with torch.no_grad():
                 values = torch.frombuffer(bytearray(packed.data), dtype=buffer.dtype).reshape(buffer.shape)

@@ -1,7 +1,7 @@
-"""Mode `changes`: the user's own optimizer steps, and the change that it made is exchanged inside `step()`.
+"""Mode `changes`: the user's optimizer steps, and `step()` also exchanges the change that it made.
 
-The change is counted from what last came back: what the program itself did to a parameter since (weights that are
-clipped, a manual edit) is part of it.
+The change is the difference to the parameters that last came back from the servers. So it includes what the program
+itself did to a parameter since then, such as clipping weights or editing them by hand.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from syncline.pytorch.slots import Slot
 
 
 class Changes(ModeHooks):
-    """What `step()` changed is sent, and the shards' parameters take its place."""
+    """Sends what `step()` changed, and replaces the parameters by those of the servers."""
 
     def __init__(
         self, replica: Replica, slots: list[Slot], optimizer: Optimizer, on_nan: str, forward: bool = False
@@ -28,14 +28,14 @@ class Changes(ModeHooks):
             self.take_over(slot)
 
     def take_over(self, slot: Slot) -> None:
-        """Until it is sent, an update's place holds what its change is counted from."""
+        """Take over the answer, and copy it to the update's memory: the next change is the difference to it."""
         super().take_over(slot)
         with torch.no_grad():
             slot.update.copy_(slot.parameter)
 
     def before_step(self) -> None:
         self.check()
-        self.wait()  # for the last answers, if forward did not need them all
+        self.wait()  # for the answers that forward did not need
         self._bad = self.on_nan == SKIP and not self.scaled and self._bad_gradient()
         if self._bad:
             self.drop_gradients()
@@ -58,7 +58,7 @@ class Changes(ModeHooks):
                 now = parameter if slot.direct else parameter.to("cpu", torch.float32)
                 torch.sub(now, slot.update, out=slot.update)
                 if self._gated and slot.direct:
-                    parameter.sub_(slot.update)  # where nothing is fetched, the replica adds it itself
+                    parameter.sub_(slot.update)  # without a fetch, the replica adds the change again
             if self.usable(slot):
                 self.replica.give(slot.name)
         self._finish()
@@ -69,5 +69,5 @@ class Changes(ModeHooks):
             self.wait()
 
     def skip(self) -> None:
-        """Nothing has changed here: an empty update, so that nobody waits."""
+        """Send an empty update, so that no other worker waits for this one."""
         self._finish()

@@ -1,6 +1,7 @@
-"""`overlap="forward"`: a module waits, just before it runs, for the parameters that it is about to read.
+"""`overlap="forward"`: just before a module runs, it waits for the parameters that it is about to read.
 
-Those are its own, and those of parts that never run by themselves: lists of parameters, and the output of an attention.
+These are its own parameters and those of submodules whose forward() is never called: parameter lists, and the output
+projection of an attention.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from syncline.pytorch.mode_hooks import ModeHooks
 
 
 def wait_in_forward(model: nn.Module, hooks: ModeHooks) -> list[Any]:
-    """Hooks before the forward of every module that reads parameters, and before it is saved; the handles of all."""
+    """Add a hook before forward() and state_dict() of every module that reads parameters; returns the handles."""
     names = {slot.parameter: slot.name for slot in hooks.slots}
     handles: list[Any] = []
     for module in model.modules():
@@ -34,7 +35,7 @@ def _read_by(module: nn.Module) -> Iterator[nn.Parameter]:
 
 
 class _ForwardWait:
-    """A module's hook. A copy of the module waits for nobody."""
+    """The hook of a module. In a copy of the module the hook does nothing."""
 
     def __init__(self, names: list[str], hooks: ModeHooks | None = None) -> None:
         self._names = names

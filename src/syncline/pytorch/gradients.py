@@ -12,7 +12,7 @@ from syncline.pytorch.slots import Slot, is_finite
 
 
 class Gradients(ModeHooks):
-    """A gradient leaves as soon as backward has produced it; the means are taken over when backward is done."""
+    """Sends a gradient as soon as backward() has produced it, and takes over the means at the end of backward()."""
 
     def __init__(
         self, replica: Replica, slots: list[Slot], optimizer: Optimizer | None, on_nan: str, overlap: bool
@@ -43,10 +43,10 @@ class Gradients(ModeHooks):
         self.replica.give(slot.name)
 
     def _finish(self) -> None:
-        """All gradients are there: a table without one counts as zero."""
+        """Complete the exchange when backward() has produced all gradients; a table without one counts as zero."""
         late = [slot for slot in self.slots if slot.parameter.grad is not None]
         for slot in late if not self._overlap else [slot for slot in late if slot not in self._sent]:
-            self._sent.add(slot)  # it may have a gradient of an earlier backward()
+            self._sent.add(slot)  # its gradient may be from an earlier backward()
             self._send(slot)
         if self.buffers is not None:
             self.buffers.give()
@@ -62,7 +62,7 @@ class Gradients(ModeHooks):
         self._exchanged = self.optimizer is not None
 
     def _take(self, slot: Slot) -> None:
-        """The mean becomes the gradient. Who has none, and hears of none, keeps none: no optimizer touches it then."""
+        """Make the mean the gradient. If no worker has a gradient, it stays None, so that no optimizer changes it."""
         parameter = slot.parameter
         if slot not in self._sent and not bool(slot.value.any()):
             return

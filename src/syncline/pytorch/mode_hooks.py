@@ -1,4 +1,4 @@
-"""What the three modes have in common: when an iteration of the user's loop is exchanged, and with what."""
+"""The base class of the three modes: the hooks that exchange an iteration of the user's training loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STOP, SKIP = "stop", "skip"
 
 
 class ModeHooks(ABC):
-    """One model's hooks. `stepped` is called after every step that was taken, skipped or exchanged."""
+    """The hooks of one model. `stepped` is called after every step, also after a skipped one."""
 
     def __init__(self, replica: Replica, slots: list[Slot], optimizer: Optimizer | None, on_nan: str) -> None:
         self.replica = replica
@@ -29,46 +29,48 @@ class ModeHooks(ABC):
         self.optimizer = optimizer
         self.on_nan = on_nan
         self.paused = 0
-        """How many `no_sync()` are open."""
+        """The number of active `no_sync()` contexts."""
         self.scaled = False
-        """A GradScaler is registered: it looks for NaN and infinity, and skips steps by itself."""
+        """Whether a GradScaler is registered, which checks for NaN and infinity and skips steps by itself."""
         self.steps = 0
         self.buffers: SharedBuffers | None = None
         self.stepped: Callable[[], None] = lambda: None
         self._handles: list[Any] = []
         self._by_name = {slot.name: slot for slot in slots}
         self._due: set[Slot] = set()
-        """Parameters that were asked for and are not taken over yet."""
+        """Parameters that were requested and not taken over yet."""
         if optimizer is not None:
             self._handles.append(optimizer.register_step_pre_hook(self._before_step))
             self._handles.append(optimizer.register_step_post_hook(lambda *_: self._after_step()))
 
     def detach(self) -> None:
-        """Take the hooks away: the model is a plain one again."""
+        """Remove the hooks; after that the model is not distributed any more."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
 
     @abstractmethod
     def before_step(self) -> None:
-        """The optimizer is about to step."""
+        """Called before the optimizer steps."""
 
     @abstractmethod
     def after_step(self) -> None:
-        """The optimizer has stepped."""
+        """Called after the optimizer has stepped."""
 
     @abstractmethod
     def skip(self) -> None:
-        """A step was skipped here (GradScaler): nobody may wait for it."""
+        """Complete the iteration after a skipped step (GradScaler), so that no other worker waits for it."""
 
     def skipped(self) -> None:
-        """A GradScaler has not stepped."""
+        """Called after a GradScaler has skipped a step."""
         self.skip()
         self._count()
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self.replica.mode is Mode.RULE and any(each is not None for each in (*args[1:], kwargs.get("closure"))):
-            raise UsageError("optimizer", "mode 'rule' takes no closure; call loss.backward(), then step()")
+            raise UsageError(
+                "optimizer", "step() accepts no closure in mode 'rule'; call loss.backward(), then step() without one"
+            )
         self.before_step()
 
     def _after_step(self) -> None:
@@ -80,7 +82,7 @@ class ModeHooks(ABC):
         self.stepped()
 
     def wait(self) -> None:
-        """Have everything that was asked for."""
+        """Wait for all requested parameters and take them over."""
         self.replica.sync()
         for slot in self._due:
             self.take_over(slot)
@@ -89,7 +91,7 @@ class ModeHooks(ABC):
         self._due.clear()
 
     def final(self) -> None:
-        """The run is over, and the lane's memory holds the final values."""
+        """Take over the final values from the lane's memory after the run has ended."""
         if self.replica.mode is not Mode.GRADIENTS:
             for slot in self.slots:
                 slot.fresh()
@@ -97,7 +99,7 @@ class ModeHooks(ABC):
                 self.buffers.take()
 
     def wait_for(self, name: str) -> None:
-        """Have one parameter as it was asked for; once, since autograd may hold on to what a module has read."""
+        """Wait for one requested parameter and take it over; only once, since autograd may save what a module reads."""
         slot = self._by_name[name]
         if slot in self._due:
             self.replica.sync(name)
@@ -105,26 +107,26 @@ class ModeHooks(ABC):
             self._due.discard(slot)
 
     def keep(self, handles: list[Any]) -> None:
-        """Further hooks, to be taken away with the others."""
+        """Add hook handles that `detach` removes together with the others."""
         self._handles += handles
 
     # For the modes.
 
     def take_over(self, slot: Slot) -> None:
-        """What was asked for is there."""
+        """Take over the answer for this parameter."""
         slot.fresh()
 
     def on_gradients(self, ready: Callable[[Slot, Tensor], None]) -> None:
-        """Have this called for every gradient that backward has accumulated."""
+        """Call `ready` for every gradient that backward() has accumulated."""
         for slot in self.slots:
             parameter = slot.parameter
             thawed = parameter.requires_grad
-            parameter.requires_grad_(True)  # a frozen one takes no hook, and may be thawed later
+            parameter.requires_grad_(True)  # a frozen parameter accepts no hook, but the program may unfreeze it later
             self._handles.append(parameter.register_post_accumulate_grad_hook(partial(ready, slot)))  # type: ignore[no-untyped-call]
             parameter.requires_grad_(thawed)
 
     def ask(self) -> None:
-        """This iteration's updates are in; parameters will come back."""
+        """Complete this iteration's updates and request parameters."""
         if self.buffers is not None:
             self.buffers.give()
         self.replica.clock()
@@ -134,12 +136,12 @@ class ModeHooks(ABC):
         check_all(self.slots)
 
     def put(self, slot: Slot, gradient: Tensor) -> None:
-        """Lay a gradient where it is sent from."""
+        """Copy a gradient to the memory that it is sent from."""
         with torch.no_grad():
             slot.update.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
 
     def usable(self, slot: Slot) -> bool:
-        """May this update be sent? One that holds NaN or infinity is left out, or stops the run."""
+        """Whether this update may be sent. With NaN or infinity it is skipped, or `NotFinite` ends the run."""
         if is_finite(slot.update):
             return True
         if self.on_nan == STOP:
@@ -147,13 +149,13 @@ class ModeHooks(ABC):
         return False
 
     def drop_gradients(self) -> None:
-        """Without gradients no optimizer changes anything."""
+        """Remove all gradients, so that the optimizer changes nothing."""
         for slot in self.slots:
             slot.parameter.grad = None
 
 
 def at_the_end_of_backward(call: Callable[[], None]) -> None:
-    """Have something happen once the backward pass that runs now is done."""
+    """Call this function at the end of the current backward pass."""
     torch.autograd.Variable._execution_engine.queue_callback(call)
 
 
@@ -161,5 +163,5 @@ def twice(name: str) -> UsageError:
     return UsageError(
         "no_sync",
         f"model {name!r}: a second backward() before step() would exchange the gradients twice; accumulate inside "
-        "`with session.no_sync():`, and register a GradScaler with session.scaler(scaler), since it may skip a step",
+        "`with session.no_sync():`, and register a GradScaler, which may skip steps, with session.scaler(scaler)",
     )

@@ -1,4 +1,4 @@
-"""Mode `rule`: gradients leave during backward, the shards optimise, and `step()` waits for the new parameters."""
+"""Mode `rule`: workers send gradients during backward(), servers optimise, `step()` waits for the new parameters."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from syncline.pytorch.slots import Slot
 
 
 class RuleOptimizer(Optimizer):
-    """Stands where the optimizer would: its `lr` travels with every push, so that schedulers work."""
+    """A placeholder for the optimizer. Every push carries its `lr`, so that learning-rate schedulers work."""
 
     def __init__(self, model: nn.Module, lr: float) -> None:
         super().__init__([each for each in model.parameters() if each.requires_grad], {"lr": lr})
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """The hooks do it all: they wait until the shards have answered."""
+        """Does nothing itself: its hooks wait until the servers have answered."""
 
 
 class ByRule(ModeHooks):
-    """The user's optimizer gets no gradients, so it changes nothing; its learning rate is what counts."""
+    """Sends gradients to the servers. The user's optimizer gets none and changes nothing; only its `lr` is used."""
 
     def __init__(
         self,
@@ -41,21 +41,23 @@ class ByRule(ModeHooks):
         super().__init__(replica, slots, optimizer, on_nan)
         self._forward = overlap == "forward"
         self._late = not overlap or clip is not None or delayed
-        """Nothing leaves before `step()`."""
+        """Whether gradients are sent only in `step()`."""
         self._clip = clip
         self._sent: dict[Slot, tuple[int, int]] = {}
-        """What was sent, and at which version of which gradient."""
+        """The id and version of each gradient that was sent, to notice later changes."""
         self._clocked = False
         if not self._late:
             self.on_gradients(self._ready)
 
     @property
     def _lr(self) -> float:
-        """The learning rate, which must be one for all: a bucket holds parameters of several groups."""
+        """The learning rate. All groups must have the same, because a bucket can hold parameters of several groups."""
         assert self.optimizer is not None
         rates = {float(group["lr"]) for group in self.optimizer.param_groups}
         if len(rates) > 1:
-            raise UsageError("optimizer", f"mode 'rule' needs one learning rate for all groups, not {sorted(rates)}")
+            raise UsageError(
+                "optimizer", f"mode 'rule' needs the same learning rate in all parameter groups, not {sorted(rates)}"
+            )
         return rates.pop()
 
     def _ready(self, slot: Slot, parameter: Tensor) -> None:
@@ -83,7 +85,7 @@ class ByRule(ModeHooks):
     def _finish(self) -> None:
         for slot in self.slots:
             if slot not in self._sent and slot.parameter.grad is not None:
-                self._send(slot)  # it has a gradient of an earlier backward()
+                self._send(slot)  # its gradient is from an earlier backward()
         self._close()
 
     def _close(self) -> None:
@@ -98,8 +100,8 @@ class ByRule(ModeHooks):
             if gradient is None or id(gradient) != which or gradient._version != version:
                 raise UsageError(
                     "clip",
-                    f"the gradient of {slot.name!r} was changed after it was sent; in mode 'rule' say at the start "
-                    "what changes it: distribute(..., clip=1.0), or scaler=scaler",
+                    f"the gradient of {slot.name!r} was changed after it was sent; in mode 'rule' use "
+                    "distribute(..., clip=1.0) to clip gradients, and distribute(..., scaler=scaler) for a GradScaler",
                 )
         self.drop_gradients()
         if not self._clocked:

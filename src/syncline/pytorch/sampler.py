@@ -1,4 +1,4 @@
-"""Who sees which examples: every epoch is dealt anew to the live workers, and the place in it can be saved."""
+"""The sampler: divides the examples of each epoch among the live workers. Its position can be saved."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from syncline.errors import UsageError
 
 
 class SharedSampler(Sampler[int]):
-    """Deals the examples of a data set to all live workers; each time it is gone through, the next epoch begins.
+    """Divides the examples of a data set among all live workers. Each iteration over the sampler is one epoch.
 
-    An epoch is dealt when it begins. Its examples go in turn to the members that this worker knows then, by rising
-    number, so what a worker gets depends on its place among them and not on its number. All get equally many:
-    what does not divide is filled up from the start, or with `drop_last` left out.
+    The sampler divides an epoch when it begins. It gives the examples in turn to the members that this worker knows at
+    that moment, in order of their numbers. So a worker's share depends on its position among the members, not on its
+    number. All workers get the same number of examples. If they do not divide evenly, the sampler repeats examples from
+    the start of the epoch, or with `drop_last` leaves out the rest.
 
-    Guaranteed: workers that begin the same epoch with the same members see different examples, and together they see
-    all of them (apart from what is filled up or left out).
+    Guarantee: workers that begin the same epoch with the same members see different examples. Together they see all of
+    them, apart from those that are repeated or left out.
 
-    If the membership changes in the middle of an epoch, that epoch stays as it was dealt:
+    If the membership changes during an epoch, the shares of that epoch do not change:
 
-    - Nobody sees the rest of the share of a worker that died or left. A worker that is started again begins the epoch
-      anew, at the place of its number.
-    - A worker that joins begins with the epoch that the others are in. It counts itself among the members, which they
-      do not until their next epoch, so it may see examples of this epoch that others see as well.
-    - Workers that begin an epoch while the news is on its way (under `ssp` or `asp`) may know different members. Their
-      shares of that epoch may overlap, and some examples may be left out.
+    - No worker sees the rest of the share of a worker that died or left. A restarted worker begins the epoch again, at
+      the position of its number.
+    - A worker that joins begins with the current epoch of the others. It counts itself among the members; the others do
+      so only from their next epoch on. So it may see examples of this epoch that other workers see too.
+    - Under `ssp` or `asp`, workers that begin an epoch during a change of the membership may know different members.
+      Their shares of that epoch may overlap, and some examples may be left out.
 
-    The first epoch that all begin with the same members is dealt without overlap again.
+    From the first epoch that all workers begin with the same members, shares do not overlap again.
     """
 
     def __init__(
@@ -44,9 +45,9 @@ class SharedSampler(Sampler[int]):
         drop_last: bool = False,
         seed: int = 0,
     ) -> None:
-        """`members`: the numbers of the live workers, `rank` among them, in rising order."""
+        """`members`: returns the numbers of the live workers, including `rank`, in ascending order."""
         if not len(data):
-            raise UsageError("sampler", "the data set is empty")
+            raise UsageError("sampler", "the data set is empty; give at least one example")
         self._data = data
         self._rank = rank
         self._members = members
@@ -55,37 +56,40 @@ class SharedSampler(Sampler[int]):
         self._seed = seed
         self.epoch = 0
         self.begun: Callable[[int], None] = lambda _: None
-        """Is called with the number of every epoch that begins."""
+        """Called with the number of every epoch that begins."""
         self._start = 0
-        """How many examples of this epoch are behind us, over all workers."""
+        """The number of examples of this epoch that all workers together had seen when the sampler divided it."""
         self._given = 0
-        """How many more this worker has been given since then."""
+        """The number of examples that this worker has got since then."""
         self._size = 1
-        """Among how many the present epoch was dealt."""
+        """The number of workers among which the sampler divided this epoch."""
         self._check(len(members()))
 
     def _check(self, size: int) -> None:
         if self._drop_last and len(self._data) < size:
-            raise UsageError("drop_last", f"leaves nothing of {len(self._data)} examples for {size} workers")
+            raise UsageError(
+                "drop_last",
+                f"{len(self._data)} examples are too few for {size} workers with drop_last=True; set it to False",
+            )
 
     def __len__(self) -> int:
-        """How many examples this worker gets if the epoch begins now."""
+        """The number of examples that this worker gets if the epoch begins now."""
         size = len(self._members())
         return self._share(self._start, size) or self._share(0, size)
 
     def _share(self, start: int, size: int) -> int:
-        """How many of the examples from `start` on each of so many workers gets."""
+        """The number of examples from `start` on that each of `size` workers gets."""
         left = max(len(self._data) - start, 0)
         return left // size if self._drop_last else -(-left // size)
 
     def set_epoch(self, epoch: int) -> None:
-        """Go on with this epoch, from its start; without this call epochs follow each other."""
+        """Continue with the start of this epoch. Without this call the epochs follow each other."""
         if epoch != self.epoch:
             self._go_to(epoch)
 
     @property
     def is_new(self) -> bool:
-        """Has nothing been asked of it yet?"""
+        """Whether the sampler has not been used yet."""
         return not (self.epoch or self._start or self._given)
 
     def _go_to(self, epoch: int, start: int = 0) -> None:
@@ -106,12 +110,12 @@ class SharedSampler(Sampler[int]):
             self._go_to(epoch + 1)
 
     def _skip_if_over(self, size: int) -> None:
-        """Nothing is left of this epoch for so many workers: the next one is due."""
+        """Go to the next epoch if this one has no examples left for this many workers."""
         if not self._share(self._start, size):
             self._go_to(self.epoch + 1)
 
     def _order(self, total: int) -> list[int]:
-        """The next `total` examples of this epoch, filled up from its start if there are fewer."""
+        """The next `total` examples of this epoch; if fewer are left, examples from its start follow."""
         count = len(self._data)
         if self._shuffle:
             generator = torch.Generator().manual_seed(self._seed * 1_000_003 + self.epoch)
@@ -122,10 +126,13 @@ class SharedSampler(Sampler[int]):
         return [*left, *islice(cycle(order), total - len(left))]
 
     def state_dict(self) -> dict[str, Any]:
-        """The place: which epoch, and how many examples of it are behind all workers together."""
+        """The position: the epoch, and the number of its examples that all workers together have seen."""
         return {"epoch": self.epoch, "start": self._start + self._given * self._size}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a place, also with another number of workers: nothing is seen twice, as far as it divides."""
+        """Continue from a position, also with another number of workers.
+
+        No example is seen twice in the epoch, apart from those repeated to divide it evenly.
+        """
         self._go_to(int(state["epoch"]), int(state["start"]))
         self._skip_if_over(len(self._members()))

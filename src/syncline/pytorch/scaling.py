@@ -1,4 +1,4 @@
-"""GradScaler: it skips a step by not calling it, so whoever waits for that step has to be told."""
+"""Support for GradScaler, which skips a step by not calling it. The hooks must know, or other workers would wait."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from syncline.pytorch.distribute import Distributed
 
 
 def register(scaler: Any, models: Mapping[str, Distributed]) -> None:
-    """Have `scaler.step(optimizer)` tell a model's hooks of a step that was skipped."""
+    """Make `scaler.step(optimizer)` call the model's hooks after a skipped step."""
     for each in models.values():
         each.hooks.scaled = True
     if hasattr(scaler, "_syncline_step"):

@@ -1,4 +1,4 @@
-"""A worker's part in a run, for PyTorch. torch itself is imported by the calls that need it."""
+"""The session of a worker, for PyTorch. Only the methods that need torch import it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Session(NumpySession):
-    """One worker of a run: the tables of the numpy level, and models of PyTorch."""
+    """One worker of a run, with PyTorch models in addition to the tables of `NumpySession`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Session(NumpySession):
         self._asked_to_leave = False
         self._loads = 0
         self._host: Host | None = None
-        """Under torchrun, beside the first worker: the process that hosts coordinator and servers."""
+        """Under torchrun, on the first worker: the process that runs the coordinator and the servers."""
 
     # Models.
 
@@ -61,16 +61,18 @@ class Session(NumpySession):
         stage: bool = False,
         **wishes: object,
     ) -> Optimizer:
-        """Keep this model in step with the other workers' from now on; in place, and returns the optimizer.
+        """Synchronise this model with the other workers from now on. Changes the model in place; returns the optimizer.
 
-        `mode`: "gradients", "changes" or "rule"; `rule`, `sync`, `codec`: a part or its text, which the command line
-        beats. `clip`, `scaler`: for a rule, where gradients leave during backward. `stage`: copy through the lane's
-        memory, as for a model on an accelerator.
+        `mode`: "gradients", "changes" or "rule". `rule`, `sync`, `codec`: a part or its text; options on the command
+        line override them. `clip`, `scaler`: for mode "rule", which sends gradients during backward(). `stage`: copy
+        parameters to and from the lane's memory, as for a model on an accelerator.
         """
         from syncline.pytorch.distribute import Options, distribute
 
         if name in self._models:
-            raise UsageError("name", f"there is a model {name!r} already; give each its own: distribute(..., name=...)")
+            raise UsageError(
+                "name", f"model {name!r} is already distributed; give another name: distribute(..., name=...)"
+            )
         said = {"mode": mode, "rule": rule, "sync": sync, "codec": codec, "on_nan": on_nan, **wishes}
         words = {key: _word(wish) for key, wish in said.items() if wish is not None}
         options = Options(overlap, buffers, stage, clip, scaler)
@@ -79,7 +81,7 @@ class Session(NumpySession):
         made.hooks.stepped = self._stepped
         if scaler is not None:
             self.scaler(scaler)
-        self._heed_sigterm()
+        self._install_sigterm_handler()
         self._catch_up()
         return made.optimizer
 
@@ -87,12 +89,12 @@ class Session(NumpySession):
         if name is None:
             return list(self._models.values())
         if name not in self._models:
-            raise UsageError("name", f"there is no model {name!r}; there are {', '.join(self._models) or 'none'}")
+            raise UsageError("name", f"there is no model {name!r}; the models are {', '.join(self._models) or 'none'}")
         return [self._models[name]]
 
     @contextmanager
     def no_sync(self, name: str | None = None) -> Iterator[None]:
-        """Let gradients accumulate here; the next backward() outside exchanges their sum."""
+        """Accumulate gradients on this worker only; the next backward() outside of the context exchanges their sum."""
         models = self._one(name)
         for each in models:
             each.hooks.paused += 1
@@ -103,12 +105,12 @@ class Session(NumpySession):
                 each.hooks.paused -= 1
 
     def wait(self) -> None:
-        """Have every parameter as it was asked for (after `overlap="forward"`)."""
+        """Wait for all requested parameters; only needed with `overlap="forward"`."""
         for each in self._models.values():
             each.hooks.wait()
 
     def scaler(self, scaler: Any) -> Any:
-        """Register a GradScaler: a step that it skips is skipped for everyone's sake. Returns it."""
+        """Register a GradScaler, so that other workers do not wait for a step that it skips. Returns the scaler."""
         from syncline.pytorch.scaling import register
 
         register(scaler, self._models)
@@ -120,10 +122,10 @@ class Session(NumpySession):
     # Data.
 
     def sampler(self, data: Any, *, shuffle: bool = True, drop_last: bool = False, seed: int = 0) -> SharedSampler:
-        """A sampler that deals equal counts to all live workers, anew each epoch.
+        """A sampler that divides the examples of each epoch evenly among all live workers.
 
-        A worker that joins begins with the epoch that the others are in; for that, all make their samplers in the same
-        order.
+        A worker that joins begins with the current epoch of the others. For this, all workers must create their
+        samplers in the same order.
         """
         from syncline.pytorch.sampler import SharedSampler
 
@@ -135,13 +137,13 @@ class Session(NumpySession):
         return made
 
     def _catch_up(self) -> None:
-        """Have samplers that were not used yet begin with the epoch that the others are in."""
+        """Set samplers that were not used yet to the current epoch of the other workers."""
         for number, sampler in enumerate(self._samplers):
             if sampler.is_new:
                 sampler.set_epoch(self.epoch_of(number))
 
     def split(self, data: Any, **kwargs: Any) -> DataLoader[Any]:
-        """A DataLoader over this worker's share; `shuffle` and `drop_last` are the sampler's."""
+        """A DataLoader over this worker's share of the data; the sampler gets `shuffle` and `drop_last`."""
         from torch.utils.data import DataLoader
 
         shuffle, drop_last = bool(kwargs.pop("shuffle", False)), bool(kwargs.pop("drop_last", False))
@@ -151,7 +153,7 @@ class Session(NumpySession):
     # All together.
 
     def mean(self, x: Any, what: str = "mean") -> Any:
-        """The mean of everyone's x, a number or a small tensor or array; the same for all, to the bit."""
+        """The mean of all workers' x, a number or a small tensor or array; bit-identical on all workers."""
         tensor = hasattr(x, "detach")
         array = np.asarray(x.detach().cpu().double().numpy() if tensor else x, np.float64)
         parts = [np.frombuffer(each, np.float64) for each in self.share(f"{what} {array.shape}", array.tobytes())]
@@ -163,19 +165,19 @@ class Session(NumpySession):
         return found if array.ndim else float(found)
 
     def any(self, flag: Any) -> bool:
-        """Does anybody say yes? The same answer for all."""
+        """Whether `flag` is true on any worker; the result is the same on all workers."""
         return b"1" in self.share("any", b"1" if flag else b"0")
 
     # State.
 
     def state_dict(self) -> dict[str, Any]:
-        """Parameters, buffers, optimizers, and the place in the data: plain tensors and values, all copies."""
+        """Copies of parameters, buffers, optimizer states and sampler positions, as plain tensors and values."""
         from syncline.pytorch.state import state_of
 
         return state_of(self, self._models, self._samplers)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved state; every worker calls it with the same, after `distribute`."""
+        """Continue from a saved state. Every worker must call this with the same state, after `distribute`."""
         from syncline.pytorch.state import load_state
 
         self._loads += 1
@@ -183,8 +185,8 @@ class Session(NumpySession):
 
     # The end.
 
-    def _heed_sigterm(self) -> None:
-        """A spot instance is asked to go: it finishes its step, leaves, and ends well."""
+    def _install_sigterm_handler(self) -> None:
+        """On SIGTERM (for example on a spot instance), finish the step, leave the run and exit with code 0."""
         alone = threading.current_thread() is not threading.main_thread()
         if not alone and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._terminated)
@@ -197,7 +199,7 @@ class Session(NumpySession):
 
     def _stepped(self) -> None:
         if self._asked_to_leave:
-            print(f"worker {self.rank} was asked to go and leaves after this step", file=sys.stderr, flush=True)
+            print(f"worker {self.rank} received SIGTERM and leaves after this step", file=sys.stderr, flush=True)
             self.leave()
             raise SystemExit(0)
 
@@ -216,7 +218,7 @@ class Session(NumpySession):
     def _cut(self) -> None:
         super()._cut()
         if self._host is not None:
-            torchrun.dismiss(self._host)
+            torchrun.end_host(self._host)
 
     def _detach(self) -> None:
         for each in self._models.values():
@@ -228,9 +230,9 @@ def _word(wish: object) -> str:
 
 
 def connect(environment: Mapping[str, str] = os.environ) -> Session:
-    """Take part in the run that started this program: `syncline run`, torchrun, or, started alone, a run of one."""
+    """Connect to the run that started this program (`syncline run` or torchrun); otherwise start a run of 1 worker."""
     session = Session()
-    if "SYNCLINE_COORDINATOR" not in environment and torchrun.is_there(environment):
-        wiring, session._host = torchrun.meet(environment)
+    if "SYNCLINE_COORDINATOR" not in environment and torchrun.started_this(environment):
+        wiring, session._host = torchrun.find_run(environment)
         return session.start(wiring)
     return session.start(Wiring.read(environment))

@@ -1,12 +1,13 @@
-"""`buffers="mean"` and `"leader"`: buffers travel beside the parameters, as tables of the same model.
+"""`buffers="mean"` and `"leader"`: workers exchange buffers together with the parameters, as tables of the same model.
 
-1. What is sent is the change since all last had the same values; a buffer that has not changed costs no bytes.
-2. `mean`: everyone's change counts alike. `leader`: only the change of the live worker with the lowest number counts;
-   it is sent so that the shards' division by the number of workers gives the change itself.
-3. Mode `gradients`: what comes back is the mean change of the round; a table of one value says by how much the leader's
-   was divided, whoever has died. Mode `changes`: what comes back is the shared buffer; if a death made the division
-   another one than was foreseen, the leader's next change makes it good.
-4. Buffers of whole numbers are rounded; of truth values and complex numbers everyone keeps its own.
+1. A worker sends the change of a buffer since all workers last had the same value. An unchanged buffer costs no bytes.
+2. `mean`: the changes of all workers have the same weight. `leader`: only the live worker with the lowest number sends
+   its change. It multiplies the change so that the result is the change itself after the servers' division by the
+   number of workers.
+3. Mode `gradients`: the answer is the mean change of the round. An extra table with one value tells by how much the
+   leader's change was divided, also if workers have died. Mode `changes`: the answer is the shared buffer. If the death
+   of a worker changed the divisor, the leader's next change corrects the error.
+4. Integer buffers are rounded. Boolean and complex buffers stay local.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _WEIGHT = "buffers' weight"
 
 @dataclass(eq=False, slots=True)
 class _Shared:
-    """One buffer: the common value that its change is counted from, and its two places in the lane's memory."""
+    """One buffer: the last common value (`base`), and its update and value in the lane's memory."""
 
     table: str
     buffer: Tensor
@@ -41,7 +42,7 @@ class _Shared:
 
 
 def first_buffers(model: nn.Module, kind: str) -> dict[str, Values]:
-    """The tables that the buffers of this model make, none of them if they stay local."""
+    """The tables for the buffers of this model; none if they stay local."""
     if kind == LOCAL:
         return {}
     tables = {_MARK + name: each.detach().to("cpu", torch.float32).numpy() for name, each in _shareable(model).items()}
@@ -55,7 +56,7 @@ def _shareable(model: nn.Module) -> dict[str, Tensor]:
 
 
 class SharedBuffers:
-    """The buffers of one model, exchanged with its parameters; none, if they stay local."""
+    """The buffers of one model that are exchanged together with its parameters; none if they stay local."""
 
     def __init__(self, model: nn.Module, kind: str, replica: Replica, values: dict[str, Values]) -> None:
         self._kind = kind
@@ -76,7 +77,7 @@ class SharedBuffers:
 
     @torch.no_grad()
     def give(self) -> None:
-        """Send what has changed here."""
+        """Send the changes of this worker's buffers."""
         members = self._replica.link.members
         if not self._shared or (self._kind == LEADER and members and members[0] != self._replica.rank):
             return
@@ -95,7 +96,7 @@ class SharedBuffers:
 
     @torch.no_grad()
     def take(self) -> None:
-        """Take over what came back."""
+        """Copy the answers into the buffers."""
         if not self._shared:
             return
         fresh = self._mean_change() if self._replica.mode is Mode.GRADIENTS else (lambda each: each.value)
@@ -104,7 +105,7 @@ class SharedBuffers:
             _write(each.buffer, each.base)
 
     def _mean_change(self) -> Callable[[_Shared], Tensor]:
-        """The new value of a buffer from the mean of its changes."""
+        """A function that computes the new value of a buffer from the mean of its changes."""
         share = 1.0 if self._weight is None else float(self._weight_back)
         return lambda each: each.base + each.value / share if share else each.base
 

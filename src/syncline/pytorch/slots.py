@@ -1,9 +1,9 @@
-"""Parameters and their tables: where the update and the value of each lie in the lane's memory.
+"""Slots: for each parameter, the memory of its update and of its value in the lane.
 
-1. The layout has every parameter once, also a frozen one: it may be thawed later.
-2. A float32 parameter on the CPU can lie in the lane's memory itself. Any other has its float32 master there, and is
-   staged: copied in and out.
-3. A parameter that was replaced behind our back is found and named before anything of it is exchanged.
+1. The layout contains every parameter once, including frozen ones, because the program may unfreeze them later.
+2. A float32 parameter on the CPU can use the lane's memory as its storage. Any other parameter has a float32 copy there
+   and is staged: copied to the lane's memory and back.
+3. If the program replaces a parameter after distribute(), an error names it before any of its values are exchanged.
 """
 
 from __future__ import annotations
@@ -23,53 +23,53 @@ _COMPILED = "_orig_mod."
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """One parameter, and its two places in the lane's memory."""
+    """One parameter, with its update and its value in the lane's memory."""
 
     name: str
     owner: nn.Module
     attribute: str
     parameter: nn.Parameter
     update: Tensor
-    """What is sent."""
+    """The update that is sent."""
     value: Tensor
-    """What comes back."""
+    """The value that comes back."""
     direct: bool = False
-    """The parameter's own storage is `value`."""
+    """Whether `value` is the parameter's own storage."""
     kind: tuple[torch.dtype, torch.device] = field(init=False)
 
     def __post_init__(self) -> None:
         self.kind = self.parameter.dtype, self.parameter.device
 
     def check(self) -> None:
-        """Is this still the parameter that was distributed?"""
+        """Raise `UsageError` if the program has replaced the parameter or its storage since distribute()."""
         if self.owner._parameters.get(self.attribute) is not self.parameter:
             raise UsageError(
                 "model",
                 f"parameter {self.name!r} was replaced by another one after distribute(); "
-                "load into it with session.load_state_dict(...)",
+                "to load new values, use session.load_state_dict(...)",
             )
         moved = self.direct and self.parameter.data_ptr() != self.value.data_ptr()
         if moved or (self.parameter.dtype, self.parameter.device) != self.kind:
             raise UsageError(
                 "model",
                 f"the storage of parameter {self.name!r} was replaced after distribute(); "
-                "move or convert the model (to(), half(), ...) before it",
+                "move or convert the model (to(), half(), ...) before distribute()",
             )
 
     def move_in(self) -> None:
-        """Have the parameter itself lie in the lane's memory from now on."""
+        """Make the lane's memory the storage of the parameter."""
         self.parameter.data = self.value
         self.direct = True
 
     def fresh(self) -> None:
-        """Take over what came back."""
+        """Copy the value that came back into the parameter, unless they share storage."""
         if not self.direct:
             with torch.no_grad():
                 self.parameter.copy_(self.value)
 
 
 def named(model: nn.Module) -> list[tuple[str, nn.Module, str, nn.Parameter]]:
-    """(plain name, the module that holds it, the name there, parameter) of each parameter, tied ones once."""
+    """(plain name, owning module, attribute name, parameter) for each parameter; tied parameters appear once."""
     found = []
     seen: set[nn.Parameter] = set()
     for path, module in model.named_modules():
@@ -83,24 +83,24 @@ def named(model: nn.Module) -> list[tuple[str, nn.Module, str, nn.Parameter]]:
 
 
 def plain(name: str) -> str:
-    """The name without what torch.compile puts before it."""
+    """The name without the prefix that torch.compile adds."""
     return name.replace(_COMPILED, "")
 
 
 def first_values(model: nn.Module) -> dict[str, Values]:
-    """Every parameter in float32 on the CPU, or `UsageError` if there is one that cannot be trained here."""
+    """Every parameter as float32 on the CPU; raises `UsageError` if a parameter cannot be trained."""
     arrays: dict[str, Values] = {}
     for name, _, _, parameter in named(model):
         if isinstance(parameter, nn.parameter.UninitializedParameter):
             raise UsageError("model", f"parameter {name!r} has no shape yet; run the model once before distribute()")
         if not parameter.is_floating_point():
-            raise UsageError("model", f"parameter {name!r} is {parameter.dtype}; only real numbers can be trained")
+            raise UsageError("model", f"parameter {name!r} is {parameter.dtype}; use a floating-point type")
         arrays[name] = parameter.detach().to("cpu", torch.float32).numpy()
     return arrays
 
 
 def slots_of(model: nn.Module, updates: dict[str, Values], values: dict[str, Values]) -> list[Slot]:
-    """A slot for each parameter; the arrays are the lane's memory of each table."""
+    """A slot for each parameter; the arrays are the tables' memory in the lane."""
     return [
         Slot(name, owner, attribute, parameter, _tensor(updates[name]), _tensor(values[name]))
         for name, owner, attribute, parameter in named(model)
@@ -118,7 +118,7 @@ def check_all(slots: Iterable[Slot]) -> None:
 
 
 def is_finite(values: Tensor) -> bool:
-    """Does this piece of the lane's memory hold neither NaN nor infinity?"""
+    """Whether this tensor in the lane's memory contains neither NaN nor infinity."""
     return layout.is_finite(values.reshape(-1).numpy())
 
 

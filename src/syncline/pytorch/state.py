@@ -1,6 +1,6 @@
-"""Saving and loading: what a run needs to go on, as plain tensors and values (`torch.load(..., weights_only=True)`).
+"""Saving and loading the state of a run, as plain tensors and values (`torch.load(..., weights_only=True)` works).
 
-Loading is an act of all workers: each model is declared anew with the loaded parameters, so servers hold them too.
+All workers load together: each model is declared again with the loaded parameters, so that the servers get them too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _model_state(each: Distributed) -> dict[str, Any]:
 
 
 def _copied(value: Any) -> Any:
-    """The same with tensors of its own."""
+    """A deep copy of tensors in nested dicts, lists and tuples."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, dict):
@@ -67,10 +67,10 @@ def load_state(
     generation: int,
 ) -> None:
     if state.get("schema") != SCHEMA:
-        raise UsageError("state", f"has schema {state.get('schema')!r}; this version reads {SCHEMA}")
+        raise UsageError("state", f"has schema {state.get('schema')!r}; this version of Syncline reads schema {SCHEMA}")
     for name, each in models.items():
         if name not in state["models"]:
-            raise UsageError("state", f"has no model {name!r}; it has {', '.join(state['models'])}")
+            raise UsageError("state", f"has no model {name!r}; its models are {', '.join(state['models'])}")
         _check_parameters(each, state["models"][name])
     for name, each in models.items():
         saved = state["models"][name]
@@ -81,11 +81,11 @@ def load_state(
     for sampler, saved in zip(samplers, state["samplers"], strict=False):
         sampler.load_state_dict(saved)
     if state["workers"] != session.size and session.is_leader:
-        say(f"syncline: the state was saved by {state['workers']} workers, and is taken up by {session.size}")
+        say(f"syncline: {state['workers']} workers saved this state; {session.size} workers continue from it")
 
 
 def _remembered(each: Distributed, saved: Mapping[str, Any], part: str) -> dict[str, Values]:
-    """What the servers' rule, or this worker's codec, remembered, if the model still has the same one."""
+    """The saved memory of the servers' rule or of this worker's codec; empty if the setting has changed since."""
     same = saved["settings"].get(part) == each.replica.settings.get(part)
     return {name: values.numpy() for name, values in saved[part].items()} if same else {}
 
@@ -96,7 +96,9 @@ def _check_parameters(each: Distributed, saved: Mapping[str, Any]) -> None:
     for name in {**mine, **theirs}:
         if mine.get(name) != theirs.get(name):
             here, there = mine.get(name, "nothing"), theirs.get(name, "nothing")
-            raise UsageError("state", f"parameter {name!r} of model {each.name!r}: {here} here, {there} in the state")
+            raise UsageError(
+                "state", f"parameter {name!r} of model {each.name!r}: the model has {here}, the state has {there}"
+            )
 
 
 def _load(each: Distributed, saved: Mapping[str, Any]) -> None:

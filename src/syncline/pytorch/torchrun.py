@@ -1,4 +1,4 @@
-"""Under torchrun: the first worker starts coordinator and servers beside itself, and tells the others by its store."""
+"""Runs under torchrun. The first worker starts the coordinator and servers, and publishes their address in a store."""
 
 from __future__ import annotations
 
@@ -13,23 +13,28 @@ from syncline.engines.net.wiring import Wiring
 from syncline.errors import RunError, UsageError
 
 SECONDS = 60.0
-"""How long the others wait for the first worker."""
+"""How long the other workers wait for the first worker, in seconds."""
 
 Host = subprocess.Popen[str]
 
 
-def is_there(environment: Mapping[str, str]) -> bool:
-    """Was this program started by torchrun, as one of several?"""
+def started_this(environment: Mapping[str, str]) -> bool:
+    """Whether torchrun started this program, with at least 2 workers."""
     return "TORCHELASTIC_RUN_ID" in environment and int(environment.get("WORLD_SIZE", "1")) > 1
 
 
-def meet(environment: Mapping[str, str]) -> tuple[Wiring, Host | None]:
-    """How this worker finds the run; the first one also gets the process that hosts it, which ends with its input."""
+def find_run(environment: Mapping[str, str]) -> tuple[Wiring, Host | None]:
+    """The wiring of this worker; on the first worker also the process of the coordinator and servers.
+
+    That process ends when its standard input is closed.
+    """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     if environment.get("GROUP_WORLD_SIZE", "1") != "1":
         raise UsageError(
-            "torchrun", "several hosts (--nnodes) are not supported; take: syncline run --listen, and --join elsewhere"
+            "torchrun",
+            "several hosts (--nnodes) are not supported; use `syncline run --listen` on one host and "
+            "`syncline run --join` on the others",
         )
     rank, size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
     ours = rank == 0 and environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
@@ -49,15 +54,18 @@ def meet(environment: Mapping[str, str]) -> tuple[Wiring, Host | None]:
         assert host.stdout is not None
         said = host.stdout.readline()
         if not said:
-            raise RunError(f"coordinator and servers did not start: exit code {host.wait()}")
+            raise RunError(f"the coordinator and servers did not start: their process ended with code {host.wait()}")
         store.set(key, said)
     said = store.get(key).decode()
     return Wiring.read({**json.loads(said), "SYNCLINE_WORKER": str(rank)}), host
 
 
-def dismiss(host: Host) -> None:
-    """Have the host let the others finish, and end. A word, since a loader's process may hold its input open too."""
+def end_host(host: Host) -> None:
+    """Tell the host process to end once the other workers have finished.
+
+    It gets the word "end", because closing its input is not enough if a data loader's process also holds it open.
+    """
     if host.stdin is not None and not host.stdin.closed:
-        with suppress(BrokenPipeError):  # it has ended by itself: there was nobody left
+        with suppress(BrokenPipeError):  # the host already ended, because no worker was left
             host.stdin.write("end\n")
             host.stdin.close()

@@ -1,4 +1,4 @@
-"""What a run is made of: who talks to whom, and with which parts."""
+"""Strategies: which nodes a run has, how they are connected, and which parts it uses."""
 
 from syncline.strategies.mode import Mode
 from syncline.strategies.protocol import Job, Strategy

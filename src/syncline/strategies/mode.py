@@ -1,4 +1,4 @@
-"""Who optimises."""
+"""The mode of a run: where the optimizer runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from enum import StrEnum
 
 
 class Mode(StrEnum):
-    """Who optimises: the workers on the round's mean gradient, each worker for itself, or the servers."""
+    """Where the optimizer runs."""
 
     GRADIENTS = "gradients"
+    """On every worker, with the mean gradient of the round."""
     CHANGES = "changes"
+    """On every worker by itself; the worker sends what the optimizer changed."""
     RULE = "rule"
+    """On the servers; workers send gradients."""

@@ -1,7 +1,8 @@
-"""What a strategy is: which nodes a run has, who talks to whom, and which settings there are.
+"""The base class of strategies. A strategy defines a run's nodes, its topology and its settings.
 
-Simulator, engines and the PyTorch adapter know this class, and no strategy by name. A strategy of your own derives from
-it: a frozen dataclass whose fields are its settings, with `trainer` and, if it has servers, `servers` and `keeper`.
+The simulator, the engines and the PyTorch adapter use only this class and know no strategy by name. To write your own
+strategy, derive a frozen dataclass from it. The fields are the settings. Implement `trainer` and, if the strategy has
+servers, `servers` and `keeper`.
 """
 
 from __future__ import annotations
@@ -24,35 +25,35 @@ from syncline.strategies.mode import Mode
 
 @dataclass(frozen=True)
 class Job:
-    """One model that is trained, as its nodes need to know it in every engine."""
+    """One model that is trained: what its nodes need to know, in every engine."""
 
     layout: Layout
     draw: Draw
     finite: bool = False
-    """Workers refuse to send NaN and infinity."""
+    """Whether workers refuse to send NaN and infinity."""
     within: Within = within
-    """Where a piece of a bucket lies in its arrays."""
+    """Gives the place of a piece in the arrays of its bucket."""
     first: Mapping[Bucket, Values] | None = None
-    """What all workers hold at the start without a message."""
+    """The parameters that all workers have at the start without a message."""
     weigh: Weigh | None = None
-    """How many bytes a bucket's update and its parameters take on the wire; None: as the codecs say."""
+    """Gives the bytes that a bucket's update and its parameters take on the wire; None: use the sizes of the codecs."""
     remote: bool = False
-    """Messages come from other processes: they may be lost, and payloads are checked before they are believed."""
+    """Whether messages come from other processes: they may be lost, and their payloads are checked before use."""
 
 
 class Strategy:
-    """The base of all strategies."""
+    """The base class of all strategies."""
 
     kind: ClassVar[str] = ""
-    """What it is called in settings; empty: the dotted path of its class."""
+    """The name of the strategy in settings; empty: the dotted path of its class."""
     messages: ClassVar[tuple[type[Message], ...]] = ()
-    """Messages of its own, beside those that every process understands."""
+    """The strategy's own messages, in addition to those that every process understands."""
     defaults: ClassVar[Mapping[str, str]] = {}
-    """What its settings are if nobody says, as text."""
+    """The default settings, as text."""
     takes_joiners: ClassVar[bool] = False
-    """Can workers join a run that is under way?"""
+    """Whether workers can join a run that is already training."""
     moves_servers: ClassVar[bool] = False
-    """Can servers come and go while it runs? Then it has `sync`, one model per server, and `release`."""
+    """Whether servers can be added or removed in a run. If so, it has `sync` (one model per server) and `release`."""
 
     def __str__(self) -> str:
         return text(self, self.name())
@@ -61,11 +62,11 @@ class Strategy:
     def name(cls) -> str:
         return cls.kind or f"{cls.__module__}.{cls.__qualname__}"
 
-    # What it is.
+    # Properties.
 
     @property
     def title(self) -> str:
-        """What a picture of its run is headed with."""
+        """The title of a plot of the run."""
         return str(self)
 
     @property
@@ -74,67 +75,67 @@ class Strategy:
 
     @property
     def servers(self) -> int:
-        """How many processes beside the workers hold parameters."""
+        """The number of servers."""
         return 0
 
     @property
     def peers(self) -> bool:
-        """Do workers talk to each other?"""
+        """Whether workers talk to each other."""
         return self.servers == 0
 
     @property
     def keeps(self) -> bool:
-        """Do servers hold the parameters? Else they live in the workers."""
+        """Whether servers hold the parameters; otherwise only the workers hold them."""
         return self.servers > 0
 
     @property
     def adds_own_changes(self) -> bool:
-        """Can an update be answered without parameters, so that a worker's own change is added to what it holds?"""
+        """Whether an answer can come without parameters, so that a worker adds its own change to its parameters."""
         return self.servers == 0
 
     @property
     def synchronous(self) -> bool:
-        """Does every worker wait for every other worker in every iteration?"""
+        """Whether every worker waits for every other worker in every iteration."""
         return False
 
     @property
     def learning_rate(self) -> float:
-        """That of the servers' rule, if it has one."""
+        """The learning rate of the servers' rule; 1.0 if the rule has none."""
         return 1.0
 
     @property
     def moved_arrays(self) -> int:
-        """How many arrays of its own size a bucket has when it moves, beside the updates that wait in it."""
+        """The number of bucket-sized arrays in a handover, without the kept updates."""
         return 1 + len(self.memory_types)
 
     @property
     def memory_types(self) -> Mapping[str, str]:
-        """The arrays that the servers' rule keeps of a bucket from one update to the next: their names and types."""
+        """The names and types of the arrays in the memory that the servers' rule keeps for each bucket."""
         return {}
 
     @property
     def remembers(self) -> tuple[str, ...]:
-        """Their names."""
+        """The names of these arrays."""
         return tuple(self.memory_types)
 
     @property
     def bucket_values(self) -> int:
-        """How many values a bucket has at most."""
+        """The largest number of values in a bucket."""
         return BUCKET_VALUES
 
     def check(self, workers: int) -> None:
-        """`UsageError` for what cannot work with so many workers, before anything runs."""
+        """Raise `UsageError` if the settings cannot work with this many workers. Called before anything runs."""
 
     # Settings.
 
     @classmethod
     def settings(cls) -> tuple[str, ...]:
-        """The settings that it has."""
+        """The names of the strategy's settings."""
         return tuple(field.name for field in fields(cls))  # type: ignore[arg-type]
 
     @classmethod
     def superseded(cls, words: Mapping[str, str]) -> frozenset[str]:  # noqa: ARG003
-        """The settings of weaker origin that these settings contradict, without naming them."""
+        """The settings from origins of lower priority that these settings override, although they do not name them."""
         return frozenset()
 
     @classmethod
@@ -145,70 +146,72 @@ class Strategy:
 
     @classmethod
     def of(cls, words: Mapping[str, str]) -> Self:
-        """The strategy that these settings describe; what is not there is as usual."""
+        """The strategy with these settings; the others keep their defaults."""
         known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
         return cls(**{key: value_of(word, known[key], key) for key, word in words.items() if key in known})
 
     def words(self) -> dict[str, str]:
-        """Its settings as text: `of(words())` is the same strategy."""
+        """The settings as text: `of(words())` returns an equal strategy."""
         return {field.name: word_of(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
 
     def with_servers(self, count: int | None) -> Self:
-        """The same with so many servers, if it has servers at all; None: as many as it has by itself."""
+        """The same strategy with this many servers, if it uses servers; None: leave the number as it is."""
         return self
 
     def changed(self, settings: Mapping[str, object], workers: int) -> Self:
-        """The same with these settings, parts or text, changed while it runs; `UsageError` if that cannot be."""
-        raise UsageError(next(iter(settings), "settings"), f"strategy {self.name()!r} cannot change while it runs")
+        """The strategy after these settings (parts or text) change during a run; `UsageError` if they cannot change."""
+        raise UsageError(
+            next(iter(settings), "settings"), f"strategy {self.name()!r} has no settings that can change during a run"
+        )
 
     # Nodes.
 
     def topology(self, job: Job, servers: Sequence[int]) -> Topology:
-        """Who holds what, or who talks to whom, at the start; `servers`: the numbers of those that are there."""
+        """The topology at the start of a run with these server numbers."""
         return Mesh()
 
     def buckets(self, layout: Layout, topology: Topology) -> tuple[Bucket, ...]:
-        """The whole model in buckets, in order."""
+        """The buckets of the whole model, in order."""
         if isinstance(topology, tuple):
             return tuple(sorted(bucket for held in topology for bucket in held))
         return buckets(layout, [Bucket(0, layout.size)], self.bucket_values)
 
     def neighbours(self, me: NodeId, view: View) -> frozenset[NodeId]:
-        """Whom this node talks to in a view, beside the coordinator."""
+        """The nodes that this node talks to in a view, without the coordinator."""
         return neighbours_in(view, me)
 
     def replacing(self, layout: Layout, held: Holders, servers: Collection[int]) -> Holders:
-        """Which buckets each of these servers is to hold, given who holds which now."""
-        raise UsageError("server", f"the servers of strategy {self.name()!r} neither come nor go")
+        """The next placement on these servers, given the current one."""
+        raise UsageError("server", f"strategy {self.name()!r} cannot add or remove servers during a run")
 
     def coordinator(self, job: Job, view: View) -> ViewMaker:
-        """The node that makes views."""
+        """The coordinator's node, which makes views."""
         return Membership(view)
 
     def trainer(self, worker: int, incarnation: int, job: Job, view: View) -> Trainer:
         """The node of a worker."""
-        raise NotImplementedError(f"strategy {self.name()!r} has no node for workers")
+        raise NotImplementedError(f"strategy {self.name()!r} does not implement trainer(), the node of a worker")
 
     def keeper(self, server: int, job: Job, view: View, pieces: Mapping[Bucket, Values]) -> Keeper:
-        """The node of a server; `pieces`: its first parameters, written in place."""
-        raise NotImplementedError(f"strategy {self.name()!r} has no node for servers")
+        """The node of a server; `pieces`: its first parameters, which the node updates in place."""
+        raise NotImplementedError(f"strategy {self.name()!r} does not implement keeper(), the node of a server")
 
     def meter(self, spans: bool = False) -> Meter:
-        """What its runs are judged by."""
+        """The meter that computes the figures of a run."""
         return StepMeter(spans)
 
-    # What the simulator asks.
+    # For the simulator.
 
     def plain(self) -> Self:
-        """The same without codecs, for made-up updates, of which only the sizes count."""
+        """The same strategy without codecs, for made-up updates, of which only the sizes matter."""
         return self
 
     def wire_bytes(self, layout: Layout, bucket: Bucket) -> tuple[int, int]:
-        """The bytes of a bucket's update and of its parameters on the wire, at most."""
+        """The largest number of bytes on the wire of a bucket's update and of its parameters."""
         return bucket.size * VALUE_BYTES, bucket.size * VALUE_BYTES
 
     def message_bytes(self, layout: Layout, message: Message, payload: Payload | None) -> int:
-        """The bytes of a message's payload on the wire."""
+        """The number of bytes that a message's payload takes on the wire."""
         bucket = getattr(message, "bucket", None)
         if payload is None or bucket is None:
             return 0 if payload is None else payload.nbytes
@@ -216,7 +219,7 @@ class Strategy:
 
 
 def neighbours_in(view: View, me: NodeId) -> frozenset[NodeId]:
-    """Those whom a node talks to, as the topology says."""
+    """The nodes that a node talks to, by the view's topology."""
     topology = view.topology
     workers = (worker_id(member.worker) for member in view.members)
     if isinstance(topology, Mesh):

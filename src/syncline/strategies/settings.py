@@ -1,4 +1,4 @@
-"""The settings of a run as text, and the strategy that they describe."""
+"""The settings of a run as text, and the strategy that they define."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ RUN_DEFAULTS = {"strategy": DEFAULT, "seed": "0", "on_nan": "stop"}
 """The settings that every run has, whatever its strategy."""
 
 ON_NAN = ("stop", "skip")
-"""What a worker does with an update that holds NaN: end the run, or leave that update out."""
+"""What a worker does with an update that contains NaN: end the run, or skip the update."""
 
 FITTED = "the lane"
-"""The origin of settings that were chosen to fit the machines: a strategy that lacks one does without it."""
+"""The origin of settings that were chosen to fit the hosts; they are ignored if the strategy does not have them."""
 
 Settled = dict[str, tuple[str, str]]
-"""Every setting as text, and where it came from."""
+"""Every setting as (text, origin)."""
 
 
 def defaults(kind: str = DEFAULT) -> dict[str, str]:
-    """What the settings of a run with this strategy are if nobody says anything."""
+    """The default settings of a run with this strategy."""
     return {**RUN_DEFAULTS, "strategy": kind, **strategy_class(kind).defaults}
 
 
 def known_settings(kind: str = DEFAULT) -> tuple[str, ...]:
-    """The settings of a run with this strategy."""
+    """The names of the settings of a run with this strategy."""
     return (*RUN_DEFAULTS, *strategy_class(kind).settings())
 
 
 def settle(layers: Mapping[str, Mapping[str, str]], servers: int | None, workers: int) -> Settled:
-    """Every setting and where it came from: of `layers` the first that says it. What cannot work is refused."""
+    """Every setting with its origin: the first of `layers` that has it wins. `UsageError` if they cannot work."""
     spread = {origin: _spread(words) for origin, words in layers.items()}
     kind, origin = next(((words["strategy"], each) for each, words in spread.items() if "strategy" in words), ("", ""))
     cls = strategy_class(kind or DEFAULT)
@@ -53,7 +53,7 @@ def settle(layers: Mapping[str, Mapping[str, str]], servers: int | None, workers
 
 
 def _spread(words: Mapping[str, str]) -> dict[str, str]:
-    """`strategy="name:key=value"` is several settings; those beside it beat it."""
+    """Expand `strategy="name:key=value"` into several settings; explicit settings override those in the text."""
     return {**read_strategy(words["strategy"]), **_without(words, "strategy")} if "strategy" in words else dict(words)
 
 
@@ -62,30 +62,31 @@ def _without(words: Mapping[str, str], key: str) -> dict[str, str]:
 
 
 def _is_setting(cls: type[Strategy], key: str, word: str, *, must: bool) -> bool:
-    """Is this a setting of this strategy, or of every run? `must`: it was said of this strategy."""
+    """Whether this is a setting of this strategy or of every run. `must`: raise `UsageError` if it is not."""
     if key in RUN_DEFAULTS or key in cls.settings():
         return True
     if key == "mode":
         only = cls.of({}).mode.value
         if word != only:
-            raise UsageError(key, f"strategy {cls.name()!r} trains in mode {only!r} only, not in {word!r}")
+            raise UsageError(key, f"strategy {cls.name()!r} supports only mode {only!r}, not {word!r}")
         return False
     if must:
-        raise UsageError(key, f"is not a setting; there are {', '.join((*RUN_DEFAULTS, *cls.settings()))}")
+        raise UsageError(key, f"is not a setting; the settings are {', '.join((*RUN_DEFAULTS, *cls.settings()))}")
     return False
 
 
 def _check_run(found: Settled) -> None:
     if not found["seed"][0].isdecimal():
-        raise UsageError("seed", f"{found['seed'][0]!r} is not a seed; a whole number from 0 up is")
+        raise UsageError("seed", f"{found['seed'][0]!r} is not a seed; use an integer that is 0 or larger")
     if found["on_nan"][0] not in ON_NAN:
         raise UsageError("on_nan", f"{found['on_nan'][0]!r} is not one of {', '.join(ON_NAN)}")
 
 
 def contradiction(wishes: Mapping[str, str], words: Mapping[str, str], stronger: Iterable[str]) -> str | None:
-    """The first setting for which a worker asks for something else, unless somebody stronger has said it.
+    """The first setting in `wishes` (what a worker asks for) that differs from `words`; None if all agree.
 
-    Words are compared as words: those of another process are not read as parts, since that may import what they name.
+    Settings in `stronger` have an origin of higher priority and are not compared. The comparison is of texts: parsing
+    the text of another process could import a class that it names.
     """
     settled = set(stronger)
     if settled & {"mode", "rule"}:
@@ -96,17 +97,17 @@ def contradiction(wishes: Mapping[str, str], words: Mapping[str, str], stronger:
 
 
 def setting_word(value: object) -> str:
-    """A value of an experiment file as text; a list has one text for each server."""
+    """A value of an experiment file as text; a list has one value for each server."""
     if isinstance(value, bool):
         return str(value).lower()
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def strategy_in(words: Mapping[str, str]) -> Strategy:
-    """The strategy of a run that has begun."""
+    """The strategy of a run, from its complete settings."""
     return strategy_class(words.get("strategy", DEFAULT)).of(words)
 
 
 def strategy_of(words: Mapping[str, str], servers: int | None) -> Strategy:
-    """The strategy that these words describe, with so many servers; None: as many as it has by itself."""
+    """The strategy with these settings and this many servers; None: the number that the settings give."""
     return strategy_in(words).with_servers(servers)

@@ -1,4 +1,4 @@
-"""The table of strategies: the only place outside of their packages that knows them by name."""
+"""The table of strategies by name. No other module outside of the strategies' own packages names them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ DEFAULT = ServerStrategy.kind
 
 
 def strategy_class(kind: str, option: str = "strategy") -> type[Strategy]:
-    """The strategy of this name, or your own class at this dotted path."""
+    """The strategy with this name, or the user's class at this dotted path."""
     if kind in STRATEGIES:
         return STRATEGIES[kind]
     if "." not in kind:
         close = get_close_matches(kind, STRATEGIES, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         known = ", ".join(STRATEGIES)
-        raise UsageError(option, f"there is no strategy {kind!r}; {hint}one of: {known}, or the path of your own class")
+        raise UsageError(
+            option, f"there is no strategy {kind!r}; {hint}use one of {known}, or the dotted path of your own class"
+        )
     found = own_class(kind, option)
     if not issubclass(found, Strategy):
         raise UsageError(option, f"{kind} is not a strategy; derive it from syncline.Strategy")
@@ -31,16 +33,18 @@ def strategy_class(kind: str, option: str = "strategy") -> type[Strategy]:
 
 
 def read_strategy(text: str, option: str = "strategy") -> dict[str, str]:
-    """The settings that a text says, `strategy` among them: `name`, `name:value,...` or `name:key=value,...`."""
+    """The settings in a text, including `strategy`: `name`, `name:value,...` or `name:key=value,...`."""
     kind, _, rest = text.strip().partition(":")
     keys = strategy_class(kind, option).settings()
     positional, named = arguments(rest, option, text)
     if len(positional) > len(keys):
-        raise UsageError(option, f"{text!r} has more values than {kind} has settings: {', '.join(keys) or 'none'}")
+        raise UsageError(
+            option, f"{text!r} has more values than {kind} has settings; the settings are {', '.join(keys) or 'none'}"
+        )
     words = dict(zip(keys, positional, strict=False))
     for key, word in named.items():
         if key not in keys or key in words:
             problem = "is given twice" if key in words else f"is not a setting of {kind}"
-            raise UsageError(option, f"{text!r}: {key!r} {problem}; it has {', '.join(keys) or 'none'}")
+            raise UsageError(option, f"{text!r}: {key!r} {problem}; the settings are {', '.join(keys) or 'none'}")
         words[key] = word
     return {"strategy": kind, **words}

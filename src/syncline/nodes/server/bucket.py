@@ -69,7 +69,7 @@ class HeldBucket:
         """(incarnation, progress) of each worker's last answered pull without a push."""
         self._kept = KeptUpdates()
         self._last = LastUpdates()
-        self._lot = ParkedPulls()
+        self._parked = ParkedPulls()
         self._paces = Paces()
         self._round_applied = -1
         self._unruly = -1
@@ -124,7 +124,7 @@ class HeldBucket:
         worker, i = arrived.source.number, push.progress
         seen = self._seen.get(worker)
         if seen is not None and seen.incarnation == push.incarnation and i <= seen.progress:
-            if not self._lot.holds(worker, i):
+            if not self._parked.holds(worker, i):
                 self._answer(arrived, now, out, late=i == seen.progress and self._late.get(worker) is seen)
             return None
         self._seen[worker] = push
@@ -147,7 +147,7 @@ class HeldBucket:
         long_ago = seen is not None and seen.incarnation == pull.incarnation and pull.progress < seen.progress
         if long_ago or self._pulled.get(source.number) == (pull.incarnation, pull.progress):
             self._answer(arrived, now, out)
-        elif not self._lot.holds(source.number, pull.progress):
+        elif not self._parked.holds(source.number, pull.progress):
             self._pull(arrived, now, out)
 
     def _take(self, worker: int, push: Push, payload: Payload | None, out: list[Effect]) -> None:
@@ -155,7 +155,7 @@ class HeldBucket:
         if push.empty:
             payload = None
         if terms.reapplies:
-            payload, read = self._or_last(who, push, payload)
+            payload, read = self._update_or_last(who, push, payload)
         if terms.at_close:
             self._kept.keep(i, who, WaitingUpdate(payload, push.lr, read, owned=terms.reapplies))
         elif payload is not None:
@@ -168,7 +168,7 @@ class HeldBucket:
             if i == self.v and (terms.members[worker].first or 0) <= i:
                 self.missing -= 1
 
-    def _or_last(self, who: Who, push: Push, payload: Payload | None) -> tuple[Payload | None, int]:
+    def _update_or_last(self, who: Who, push: Push, payload: Payload | None) -> tuple[Payload | None, int]:
         """A copy of this update, or the last one if it is to be reapplied; and the version it was computed from."""
         if payload is not None:
             return self._last.keep(who, payload, push.read, anew=self._terms.at_close), push.read
@@ -181,9 +181,9 @@ class HeldBucket:
         if terms.model.may_answer(self, arrived.source.number, message.progress, terms.draw):
             self._answer(arrived, now, out)
         elif terms.release is _SOFT and type(message) is Push and message.progress > self._unruly:
-            self._lot.park(arrived, self.v)
+            self._parked.park(arrived, self.v)
         else:
-            self._lot.park(arrived, self._release_round(arrived))
+            self._parked.park(arrived, self._release_round(arrived))
 
     def _may_answer(self, arrived: ParkedRequest) -> bool:
         terms, self._judged = self._terms, arrived
@@ -240,7 +240,7 @@ class HeldBucket:
             self._count_missing()
             if terms.adaptive:
                 self.bound = terms.adaptive.next_bound(self)
-            for parked in self._lot.release(closed):
+            for parked in self._parked.release(closed):
                 self._answer(parked, now, out)
 
     def _apply_round(self, i: int, out: list[Effect]) -> None:
@@ -288,7 +288,7 @@ class HeldBucket:
         if self.teller is not None:
             self.teller.forget(worker)
         self._paces.forget(worker)
-        parked = self._lot.withdraw(worker)
+        parked = self._parked.withdraw(worker)
         if parked is not None:
             gone = Gone(self._terms.view, parked.message.incarnation, parked.message.progress, self.name)
             out.append(Send(parked.source, gone))
@@ -306,13 +306,13 @@ class HeldBucket:
         self._set_first_bound()
         self._paces = Paces()
         self._unruly = self.fastest + 1
-        waiting = self._lot.empty()
+        waiting = self._parked.empty()
         self.advance(now, out)
         for parked in waiting:
             if self._may_answer(parked):
                 self._answer(parked, now, out)
             else:
-                self._lot.park(parked, self._release_round(parked))
+                self._parked.park(parked, self._release_round(parked))
 
     def _release_round(self, parked: ParkedRequest) -> int:
         """The round to park a pull under if it came without a push, or if the sync model changed since.
@@ -342,11 +342,11 @@ class HeldBucket:
         """The state that moves together with the arrays."""
         counts = (self.version, self.v, self.bound, self._round_applied, self._unruly)
         workers = (self._pushed, self._seen, self._late, self._pulled)
-        return BucketState(*counts, *workers, self._kept, self._last, self._lot, self._paces)
+        return BucketState(*counts, *workers, self._kept, self._last, self._parked, self._paces)
 
     def go_on_from(self, known: BucketState) -> None:
         """Continue from the state of the previous holder."""
         self.version, self.v, self.bound, self._round_applied, self._unruly = known[:5]
         self._pushed, self._seen, self._late, self._pulled = known[5:9]
-        self._kept, self._last, self._lot, self._paces = known[9:]
+        self._kept, self._last, self._parked, self._paces = known[9:]
         self._count_missing()

@@ -74,7 +74,7 @@ class Coordinator(Membership):
     def _admit(self, server: int) -> list[Effect]:
         if server in self._ever:
             raise UsageError("server", f"number {server} was used before; use {max(self._ever) + 1} for the new server")
-        effects = self._want(self._wanted | {server})
+        effects = self._set_wanted(self._wanted | {server})
         self._ever.add(server)
         return effects
 
@@ -84,21 +84,21 @@ class Coordinator(Membership):
             raise UsageError("server", f"there is no server {server} to remove; this run has {there}")
         if self._wanted == {server}:
             raise UsageError("server", f"{server} is the only server left; add another server before you remove it")
-        return self._want(self._wanted - {server})
+        return self._set_wanted(self._wanted - {server})
 
-    def _want(self, servers: set[int]) -> list[Effect]:
+    def _set_wanted(self, servers: set[int]) -> list[Effect]:
         if self._replace is None:
             raise UsageError("server", "servers cannot be added to this run or removed from it")
         self._replace(self._holders, servers)  # raises now if the placement cannot work with this many servers
         self._wanted = servers
-        return self._move_on()
+        return self._begin_next_move()
 
     def _settle(self, server: int, number: int) -> list[Effect]:
         if number >= self.moved:
             self._unsettled.discard(server)
-        return self._move_on()
+        return self._begin_next_move()
 
-    def _move_on(self) -> list[Effect]:
+    def _begin_next_move(self) -> list[Effect]:
         """Begin the next change of the placement, if one is wanted and none is in progress."""
         if self._unsettled or self._wanted == self._servers or self._replace is None:
             return []

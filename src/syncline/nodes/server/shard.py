@@ -208,7 +208,7 @@ class Shard:
                     bucket.remove(worker, out)
         if view.holders != self._holders:
             self._hand_over(view, out)
-        self._heed_joiners(out)
+        self._report_for_joiners(out)
         for bucket in self.buckets.values():
             bucket.members_changed(now, out)
         waiting, self._deferred = self._deferred, []
@@ -230,7 +230,7 @@ class Shard:
         self.terms.adopt(view)
         self._joiners = any(member.first is None for member in view.members)
 
-    def _heed_joiners(self, out: list[Effect]) -> None:
+    def _report_for_joiners(self, out: list[Effect]) -> None:
         self.terms.limit = inf
         if self._joiners and not self._due:
             largest = max((bucket.v for bucket in self.buckets.values()), default=0)
@@ -275,7 +275,7 @@ class Shard:
         for each in waiting:
             self._judge(each, now, out)
         if not self._due:
-            self._heed_joiners(out)
+            self._report_for_joiners(out)
 
     def _check_arrays(self, message: Handover, payload: Payload) -> None:
         """Raise PeerError if a handover contains bytes that the bucket's codec cannot have written."""

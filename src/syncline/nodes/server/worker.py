@@ -94,7 +94,6 @@ class Worker:
         "_cut",
         "_deferred",
         "_gating",
-        "_hearer",
         "_holder",
         "_least_v",
         "_left",
@@ -102,6 +101,7 @@ class Worker:
         "_parts",
         "_past",
         "_read",
+        "_reply_reader",
         "_sent",
         "_view",
         "_was_late",
@@ -138,7 +138,7 @@ class Worker:
             self._gating = WorkerGate(number, parts.gate, parts.layout, parts.draw, parts.weight)
         self._writers = None if is_plain(parts.codec) else Writers(parts.codec, parts.layout, parts.within)
         """Encodes the updates; None: they are sent as plain values."""
-        self._hearer = (
+        self._reply_reader = (
             None
             if parts.reply is None
             else ReplyReader(parts.reply, parts.layout, not parts.of_means, parts.first or {})
@@ -170,7 +170,7 @@ class Worker:
         elif type(event) is Ready:
             self._push(event, out)
         else:
-            self._obey(event, out)
+            self._handle_request(event, out)
         return out
 
     @property
@@ -247,7 +247,7 @@ class Worker:
                 return True
         return False
 
-    def _obey(self, event: Event, out: list[Effect]) -> None:
+    def _handle_request(self, event: Event, out: list[Effect]) -> None:
         match event:
             case Fetch(progress):
                 self._fetch(progress, out)
@@ -284,7 +284,7 @@ class Worker:
                     out.append(Deliver(bucket, ready.payload, None, _ADD))
         self._lr = ready.lr
         push = Push(self._view, self.incarnation, i, bucket, read, wants, ready.lr, update is None, 0, 0, skipped)
-        if self._writers is None and self._hearer is None:
+        if self._writers is None and self._reply_reader is None:
             self._send(bucket, push, update, out)
         else:
             self._send_written(push, update, out)
@@ -295,12 +295,12 @@ class Worker:
         if update is not None and self._writers is not None:
             keys = (self.number, self.earlier + push.progress, bucket.start)
             payload = self._writers.write(bucket, update, lambda: self._parts.draw.generator("codec", *keys))
-        holds = 0 if self._hearer is None else self._hearer.holds(bucket)
+        holds = 0 if self._reply_reader is None else self._reply_reader.holds(bucket)
         self._send(bucket, replace(push, size=encoded_bytes(payload), holds=holds), payload, out)
 
     def _check_reply(self, answer: Params, payload: Payload) -> None:
         """Raise PeerError unless the received bytes are a valid reply about this bucket."""
-        codec = Dense() if self._hearer is None else self._hearer.codec_of(answer.bucket)
+        codec = Dense() if self._reply_reader is None else self._reply_reader.codec_of(answer.bucket)
         check_written(codec, payload, answer.bucket.size)
 
     @property
@@ -404,7 +404,7 @@ class Worker:
         """The parameters, or the mean of the round, in this payload."""
         if self._parts.checks and answer.size:
             self._check_reply(answer, payload)
-        return payload if self._hearer is None else self._hearer.hear(answer, payload)
+        return payload if self._reply_reader is None else self._reply_reader.hear(answer, payload)
 
     def _defer(self, event: Received) -> None:
         """Keep an answer until the view that it names arrives."""

@@ -28,14 +28,14 @@ class WorkerGate:
         "_begun",
         "_draw",
         "_fetched",
+        "_fetched_bytes",
         "_gate",
-        "_heard",
         "_layout",
         "_measures",
         "_outlook",
-        "_paid",
         "_reapplies",
-        "_sent",
+        "_reported_means",
+        "_sent_bytes",
         "_sizes",
         "_tables",
         "_turn",
@@ -56,13 +56,13 @@ class WorkerGate:
         """For each bucket, the start of the table in which the bucket starts."""
         self._fetched: dict[Bucket, int] = {}
         """The iteration after which each bucket was last fetched."""
-        self._heard: dict[Bucket, float] = {}
+        self._reported_means: dict[Bucket, float] = {}
         """The mean of the rule's statistic that the server last reported for each bucket."""
         self._sizes: dict[Bucket, float] = {}
         """The root mean square of each bucket's last update."""
-        self._sent = 0
+        self._sent_bytes = 0
         """The bytes of all updates sent so far."""
-        self._paid = 0
+        self._fetched_bytes = 0
         """The bytes of all fetches so far."""
         self._begun = -1
         self._turn = 0
@@ -104,20 +104,20 @@ class WorkerGate:
             update = None
         if self._measures:
             pushed, pulled = self._weigh(bucket)
-            self._sent += pushed if update is not None else 0
-            self._paid += pulled if fetches else 0
+            self._sent_bytes += pushed if update is not None else 0
+            self._fetched_bytes += pulled if fetches else 0
         return update, read, skipped, fetches
 
     def _look(self) -> Outlook:
         if self._outlook is None:
             standings = {bucket: self._standing(bucket) for bucket in self._tables}
-            self._outlook = Outlook(standings, self._turn, self._sent, self._paid)
+            self._outlook = Outlook(standings, self._turn, self._sent_bytes, self._fetched_bytes)
         return self._outlook
 
     def _standing(self, bucket: Bucket) -> Standing:
         age = self._begun - self._fetched.get(bucket, -1)
         weight = self._weigh(bucket) if self._measures else (0, 0)
-        return Standing(self._tables[bucket], self._heard.get(bucket), self._sizes.get(bucket), age, *weight)
+        return Standing(self._tables[bucket], self._reported_means.get(bucket), self._sizes.get(bucket), age, *weight)
 
     # Updates that are held back.
 
@@ -147,7 +147,7 @@ class WorkerGate:
             mean = answer.statistics[0]
             if not (isfinite(mean) and mean >= 0):
                 raise PeerError(f"an answer for {bucket} with an invalid mean: {mean}")
-            self._heard[bucket] = mean
+            self._reported_means[bucket] = mean
 
     # New placements.
 
@@ -159,7 +159,7 @@ class WorkerGate:
     def rename(self, inside: Callable[[Bucket], Iterable[Bucket]], within: Within) -> None:
         """Rename all buckets as a new view cuts them."""
         self._fetched = {piece: i for name, i in self._fetched.items() for piece in inside(name)}
-        self._heard = {piece: mean for name, mean in self._heard.items() for piece in inside(name)}
+        self._reported_means = {piece: mean for name, mean in self._reported_means.items() for piece in inside(name)}
         self._sizes = {piece: size for name, size in self._sizes.items() for piece in inside(name)}
         self.held = {
             piece: (values[within(name, piece)], read)

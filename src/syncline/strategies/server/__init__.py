@@ -1,4 +1,4 @@
-"""The server strategy: parameter-server shards that each synchronise by themselves."""
+"""The server strategy: a parameter server in shards. Each bucket of a shard is synchronised by itself."""
 
 from syncline.strategies.server.strategy import ServerStrategy
 

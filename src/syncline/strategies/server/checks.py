@@ -1,4 +1,4 @@
-"""Which combinations of parts cannot work, each refused with the reason before anything runs."""
+"""Checks for combinations of parts that cannot work. They raise `UsageError` before anything runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check(strategy: ServerStrategy, workers: int) -> None:
-    """Refuse what makes no sense, before anything runs."""
+    """Raise `UsageError` if the parts of this strategy cannot work together, or not with this many workers."""
     for model in strategy.sync:
         check_model(model, strategy.mode, workers)
     _check_codecs(strategy)
@@ -28,51 +28,51 @@ def check(strategy: ServerStrategy, workers: int) -> None:
 
 
 def _check_gate(strategy: ServerStrategy) -> None:
-    """A gate needs what it asks for, and must not skip what the mode needs."""
+    """Check that the gate gets the data it needs and does not skip what the mode needs."""
     gate, mode, word = strategy.gate, strategy.mode, write(strategy.gate)
     if getattr(gate, "needs_mean", False) and not reported(strategy.rule):
         raise UsageError(
             "gate",
-            f"{word!r} follows the statistics of fasgd, which {write(strategy.rule)!r} does not keep; "
+            f"{word!r} uses the statistics of the rule fasgd, which {write(strategy.rule)!r} does not compute; "
             'use rule = "fasgd:0.005", or another gate',
         )
     if mode is Mode.GRADIENTS and getattr(gate, "skips_fetches", True):
         raise UsageError(
             "gate",
-            f"{word!r} skips fetches, but in mode 'gradients' every worker needs every round's mean; "
+            f"{word!r} skips fetches, but in mode 'gradients' every worker needs the mean of every round; "
             'use gate = "always" or mode = "changes"',
         )
     if mode is Mode.GRADIENTS and getattr(gate, "needs_params", False):
         raise UsageError(
             "gate",
-            f"{word!r} compares updates with parameters, which in mode 'gradients' it never sees; "
+            f"{word!r} compares updates with parameters, which servers do not send in mode 'gradients'; "
             'use mode = "changes" or a rule',
         )
     if mode is Mode.CHANGES and getattr(gate, "on_skip", "") == REAPPLY:
         raise UsageError(
             "gate",
-            f"{word!r}: a change that is skipped would be lost, and another one made twice; "
-            "in mode 'changes' use on_skip=accumulate, or a rule",
+            f"{word!r}: in mode 'changes' a skipped change would be lost and another one would be applied twice; "
+            "use on_skip=accumulate, or a rule",
         )
 
 
 def _check_codecs(strategy: ServerStrategy) -> None:
-    """Momentum correction is a matter of gradients: changes have had their momentum, and so have parameters."""
+    """Check that momentum correction is used only for gradients: changes and parameters already include momentum."""
     corrects = [each for each in _parts_of(strategy.codec) if getattr(each, "momentum", 0)]
     if corrects and strategy.mode is Mode.CHANGES:
         raise UsageError(
             "codec",
-            f"{write(strategy.codec)!r} corrects the momentum of gradients, but mode 'changes' sends changes; leave "
-            'momentum out, or use mode = "gradients" or a rule',
+            f"{write(strategy.codec)!r} corrects the momentum of gradients, but mode 'changes' sends changes; remove "
+            'momentum, or use mode = "gradients" or a rule',
         )
     if any(getattr(each, "momentum", 0) for each in _parts_of(strategy.reply_codec)):
         raise UsageError(
-            "reply_codec", f"{write(strategy.reply_codec)!r}: replies have no momentum to correct; leave it out"
+            "reply_codec", f"{write(strategy.reply_codec)!r}: replies have no momentum to correct; remove momentum"
         )
 
 
 def _parts_of(codec: object) -> Iterator[object]:
-    """A codec, and those that it is made of."""
+    """A codec and all codecs that it is made of."""
     yield codec
     for field in fields(codec) if is_dataclass(codec) else ():
         value = getattr(codec, field.name)
@@ -83,12 +83,14 @@ def _parts_of(codec: object) -> Iterator[object]:
 
 
 def check_model(model: SyncModel, mode: Mode, workers: int, option: str = "sync") -> None:
-    """Refuse a model that cannot run with so many workers or in this mode; also for a change to it."""
+    """Raise `UsageError` if a model cannot work with this many workers or in this mode; also used for changes."""
     if isinstance(model, Drop) and model.k > workers:
-        raise UsageError(option, f"{write(model)!r} waits for {model.k} of {workers} workers; at most drop:{workers}")
+        raise UsageError(
+            option, f"{write(model)!r} waits for {model.k} of {workers} workers; use drop:{workers} or a smaller number"
+        )
     if mode is Mode.GRADIENTS and not is_bsp(model):
         raise UsageError(
             "mode" if option == "sync" else option,
-            f"'gradients' is possible only under bsp, not {write(model)!r}, since every worker needs every round's "
-            'mean; use mode = "changes" or a rule, or sync = "bsp"',
+            f"'gradients' works only with bsp, not {write(model)!r}, because every worker needs the mean of every "
+            'round; use mode = "changes" or a rule, or sync = "bsp"',
         )

@@ -1,4 +1,4 @@
-"""Which mode and which rule follow from what was said: who optimises is one question in two words."""
+"""Mode and rule depend on each other: how to complete the two settings, and which combinations are wrong."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from syncline.sync import Bsp, Ssp, SyncModel
 
 
 def settle_mode(mode: Mode | None, rule: Rule | None, sync: Sequence[SyncModel]) -> tuple[Mode, Rule]:
-    """The mode and the shards' rule that follow from what was said: `gradients` under bsp, `changes` otherwise."""
+    """The mode and the servers' rule. If neither is set, the mode is `gradients` under bsp and `changes` otherwise."""
     if mode is None:
         mode = _default_mode(rule, sync)
     if mode is Mode.RULE:
         if rule is None:
-            raise UsageError("mode", "'rule' needs a rule as well, e.g. rule = \"sgd:0.1\"")
+            raise UsageError("mode", "'rule' needs the setting rule, for example rule = \"sgd:0.1\"")
         if not optimises(rule):
             raise UsageError(
                 "rule",
-                f"{write(rule)!r} does not optimise; one that does: sgd:0.1, momentum:0.1, adam:0.001, fasgd:0.005",
+                f"{write(rule)!r} is not an optimizer; use one such as sgd:0.1, momentum:0.1, adam:0.001, fasgd:0.005",
             )
         return mode, rule
     own: Rule = Mean() if mode is Mode.GRADIENTS else Add()
     if rule is not None and rule != own:
         raise UsageError(
-            "rule", f'{write(rule)!r} makes no sense with mode = {mode.value!r}; leave it out, or set mode = "rule"'
+            "rule", f'{write(rule)!r} does not work with mode = {mode.value!r}; remove it, or set mode = "rule"'
         )
     return mode, own
 

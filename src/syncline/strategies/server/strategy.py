@@ -1,4 +1,4 @@
-"""The server strategy: its parts together, its settings as text, and its nodes."""
+"""The server strategy: its parts, its settings as text, and its nodes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NEVER = "never"
 
 @dataclass(frozen=True)
 class ServerStrategy(Strategy):
-    """Which parts a run of the server strategy is made of; `sync` has one model per server."""
+    """The parts of a run of the server strategy; `sync` has one model per server."""
 
     kind: ClassVar[str] = "server"
     takes_joiners: ClassVar[bool] = True
@@ -62,7 +62,7 @@ class ServerStrategy(Strategy):
     bucket_values: int = BUCKET_VALUES
     reply_codec: Codec = Dense()
     patience: float | None = None
-    """Seconds after which a worker sends an unanswered push again, where messages can be lost; None: never."""
+    """Seconds after which a worker sends an unanswered push again, if messages can be lost; None: never."""
 
     @property
     def title(self) -> str:
@@ -99,7 +99,7 @@ class ServerStrategy(Strategy):
 
     @property
     def reply(self) -> Codec | None:
-        """How parameters are written as changes; None: they go whole."""
+        """The codec for replies, which are then sent as changes; None: the parameters are sent complete."""
         return None if is_plain(self.reply_codec) else self.reply_codec
 
     def check(self, workers: int) -> None:
@@ -113,7 +113,7 @@ class ServerStrategy(Strategy):
 
     @classmethod
     def superseded(cls, words: Mapping[str, str]) -> frozenset[str]:
-        """Who optimises is one question in two words: a new answer drops what contradicts it."""
+        """A new `rule` overrides an earlier `mode`, and a new mode other than `rule` overrides an earlier rule."""
         dropped = {"mode"} if "rule" in words else set()
         if words.get("mode", Mode.RULE.value) != Mode.RULE.value:
             dropped.add("rule")
@@ -125,7 +125,7 @@ class ServerStrategy(Strategy):
 
     @classmethod
     def of(cls, words: Mapping[str, str]) -> Self:
-        """`sync` has one model for all servers, or one for each, with blanks between them."""
+        """The strategy with these settings; `sync` has one model for all servers, or one each, separated by spaces."""
         said = {key: _part_of(key, word) for key, word in words.items() if key in cls.settings()}
         sync = said.pop("sync", (Bsp(),))
         said["mode"], said["rule"] = settle_mode(said.get("mode"), said.get("rule"), sync)
@@ -150,17 +150,19 @@ class ServerStrategy(Strategy):
         if count is None or count == len(self.sync):
             return self
         if count < 1:
-            raise UsageError("servers", f"strategy 'server' needs at least 1, not {count}")
+            raise UsageError("servers", f"strategy 'server' needs at least 1 server, not {count}")
         if len(self.sync) != 1:
-            raise UsageError("sync", f"names {len(self.sync)} models for {count} servers: one for all, or one each")
+            raise UsageError(
+                "sync", f"has {len(self.sync)} models for {count} servers; give one for all, or one for each"
+            )
         return replace(self, sync=self.sync * count)
 
     def changed(self, settings: Mapping[str, object], workers: int) -> Self:
-        """Sync models and the release can change; `sync` has one model for all servers, or one for each."""
+        """Only `sync` and `release` can change; `sync` has one model for all servers, or one for each."""
         found: dict[str, Any] = {}
         for key, value in settings.items():
             if key not in ("sync", "release"):
-                raise UsageError(key, "cannot change while the run goes on; sync and release can")
+                raise UsageError(key, "cannot change during a run; only sync and release can")
             found[key] = _part_of(key, value) if isinstance(value, str) else value
         if "sync" in found:
             models = found["sync"] if isinstance(found["sync"], tuple) else (found["sync"],)
@@ -176,11 +178,11 @@ class ServerStrategy(Strategy):
         return tuple(self.cut(job.layout, ranges.get(number, ())) for number in range(max(servers) + 1))
 
     def cut(self, layout: Layout, ranges: Iterable[Bucket]) -> tuple[Bucket, ...]:
-        """What one shard holds, cut into buckets; by table, if the gate chooses among tables."""
+        """The ranges of one shard, cut into buckets; cut at every table if the gate decides per table."""
         return buckets(layout, ranges, self.bucket_values, bool(getattr(self.gate, "per_table", False)))
 
     def replacing(self, layout: Layout, held: Holders, servers: Collection[int]) -> Holders:
-        """Which buckets each of these servers is to hold, given who holds which now."""
+        """The next placement on these servers, given the current one."""
         return replaced(self.placement, layout, held, servers)
 
     def coordinator(self, job: Job, view: View) -> Coordinator:
@@ -196,8 +198,8 @@ class ServerStrategy(Strategy):
         return shard
 
     def terms(self, server: int, job: Job) -> ShardTerms:
-        """What the buckets of this shard have in common."""
-        model = self.sync[server if server < len(self.sync) else 0]  # one that came later has the model of all
+        """The state that all buckets of this shard share."""
+        model = self.sync[server if server < len(self.sync) else 0]  # an added server uses the first model
         return ShardTerms(
             model,
             self.rule,
@@ -212,7 +214,7 @@ class ServerStrategy(Strategy):
         )
 
     def parts(self, job: Job) -> WorkerParts:
-        """What all workers have in common."""
+        """The parts and options that all workers share."""
         return WorkerParts(
             job.layout,
             job.draw,
@@ -249,13 +251,13 @@ class ServerStrategy(Strategy):
 
 
 def _part_of(key: str, word: str) -> Any:
-    """What a word says for this setting; a bucket as the number of its values, at least one."""
+    """The value of a setting from its text; for `bucket` the number of values, at least 1."""
     if key == "sync":
         return tuple(parse("sync", each, key) for each in word.split()) or (Bsp(),)
     if key == "bucket":
         size = units.size(word, key)
         if size > PAYLOAD:
-            raise UsageError("bucket", f"{word!r} is more than a message carries; at most {PAYLOAD >> 30}GiB")
+            raise UsageError("bucket", f"{word!r} does not fit in a message; use at most {PAYLOAD >> 30}GiB")
         return max(size // VALUE_BYTES, 1)
     if key == "patience":
         return None if word == NEVER else _patience(word)
@@ -267,7 +269,7 @@ def _part_of(key: str, word: str) -> Any:
 def _patience(word: str) -> float:
     seconds = units.seconds(word, "patience")
     if not seconds > 0:
-        raise UsageError("patience", f"{word!r} must be above 0 seconds, or {NEVER!r}")
+        raise UsageError("patience", f"must be more than 0 seconds, or {NEVER!r}, not {word!r}")
     return seconds
 
 
