@@ -168,7 +168,7 @@ session = syncline.connect()
 rank = session.rank
 good = {"w": np.zeros(5)}
 wrong(lambda: session.tables({"w": np.array([1j])}), "'w'", "complex")
-wrong(lambda: session.tables({1: np.zeros(5)}), "1 is no name")
+wrong(lambda: session.tables({1: np.zeros(5)}), "1 is not a name")
 wrong(lambda: session.tables({f"table{i}": 0.0 for i in range(200_000)}), "200,000 names")
 wrong(lambda: session.tables(good, sync=0.5), "sync", "0.5")
 wrong(lambda: session.tables(good, sink="bsp"), "sink", "sync, release, gate")
