@@ -333,13 +333,13 @@ IMPOSSIBLE = {
     "bucket": ("server", IN_TRAINING, answer(bucket=Bucket(0, 4)), "values 0..4"),
     "unasked": ("server", IN_TRAINING, unasked, "was not asked for"),
     "garbage": ("server", IN_TRAINING, lambda coming: coming.whole + b"\xff" * 64, "too large"),
-    "a server that never came": ("coordinator", IN_VIEW, view(lambda real: _given(real, 2)), "nobody has told"),
-    "far away": ("coordinator", IN_VIEW, view(lambda real: _given(real, 40_000)), "nobody has told"),
+    "a server that never came": ("coordinator", IN_VIEW, view(lambda real: _given(real, 2)), "never its address"),
+    "far away": ("coordinator", IN_VIEW, view(lambda real: _given(real, 40_000)), "never its address"),
     "one bucket": ("coordinator", IN_VIEW, holding((Bucket(0, 2077),), ()), "not pieces of those in view"),
     "no buckets": ("coordinator", IN_VIEW, holding((), ()), "not pieces of those in view"),
-    "negative first": ("coordinator", IN_VIEW, starting(-(2**63)), "an iteration that cannot be"),
-    "first": ("coordinator", IN_VIEW, starting(2**64 - 1), "an iteration that cannot be"),
-    "answer": ("coordinator", IN_TRAINING, lambda _: recorded(Taken(0, 0, 0, Bucket(0, 4), 0, 0)).whole, "Taken from"),
+    "negative first": ("coordinator", IN_VIEW, starting(-(2**63)), "first iteration is out of range"),
+    "first": ("coordinator", IN_VIEW, starting(2**64 - 1), "first iteration is out of range"),
+    "answer": ("coordinator", IN_TRAINING, lambda _: recorded(Taken(0, 0, 0, Bucket(0, 4), 0, 0)).whole, "sent Taken"),
 }
 
 
@@ -403,9 +403,13 @@ def drawn(draw: np.random.Generator) -> Values:
 
 
 BROKEN = {
-    "garbage": ("server0", b"\xff" * 64, "server0 broke the protocol: a frame with a header of"),
-    "half a frame": ("server1", recorded(Stop()).whole[:-2], "server1 broke the protocol: a frame that holds"),
-    "not for a worker": ("coordinator", recorded(Stop()).whole, "coordinator broke the protocol: Stop from"),
+    "garbage": ("server0", b"\xff" * 64, "server0 broke the protocol: it sent a frame that is too large"),
+    "half a frame": (
+        "server1",
+        recorded(Stop()).whole[:-2],
+        "server1 broke the protocol: it sent a frame that is not a valid message",
+    ),
+    "not for a worker": ("coordinator", recorded(Stop()).whole, "coordinator broke the protocol: it sent Stop"),
 }
 
 

@@ -56,7 +56,7 @@ def test_a_worker_that_dies_comes_back_and_no_update_is_lost_or_there_twice(
     options += ["--restarts", "2", "--report", "report.json", "--log-dir", "logs"]
     with running(tmp_path, LEDGER.replace("DIES", dies), *options) as run:
         assert run.ends() == 0, run.story()
-        assert re.fullmatch(rf"syncline: \S+ s: {said}; it is started again \(restart 1 of 2\)\n", run.err), run.story()
+        assert re.fullmatch(rf"syncline: \S+ s: {said}; it is restarted \(restart 1 of 2\)\n", run.err), run.story()
         first = int(re.search(r"\[w1\] starts 1 1 (\d+)", run.out)[1])  # type: ignore[index]
         assert "Traceback" not in run.out, run.story()
     finals = [np.load(tmp_path / f"final{rank}.npy") for rank in range(3)]
@@ -78,7 +78,7 @@ def test_restarts_are_counted_over_all_workers(tmp_path: Path) -> None:
     body = "say('starts')\nos._exit(3)"
     with running(tmp_path, body, "-n2", "--restarts", "3") as run:
         assert run.ends() == 1, run.story()
-        assert len(re.findall("it is started again", run.err)) == 3, run.story()
+        assert len(re.findall("it is restarted", run.err)) == 3, run.story()
         assert "(restart 3 of 3)" in run.err
         assert re.fullmatch(r"syncline: w\d ended with exit code 3 after \S+ s", run.err.splitlines()[-1])
         assert run.out.count("starts") <= 5, run.story()
@@ -140,7 +140,7 @@ def test_a_worker_that_has_joined_from_elsewhere_keeps_its_number(tmp_path: Path
             other.hears("is 2 0")
             other.kill(next(pid for pid in other.processes() if pid != other.process.pid))
             other.hears(r"\[w2\] is 2 1")
-            assert "w2 ended by signal 9 (SIGKILL); it is started again (restart 1 of 1)" in other.err
+            assert "w2 ended by signal 9 (SIGKILL); it is restarted (restart 1 of 1)" in other.err
             run.touch("stop")
             assert other.ends() == 0, other.story()
             assert "[w2] done" in other.out

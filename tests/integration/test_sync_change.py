@@ -194,7 +194,7 @@ def test_a_run_is_changed_by_its_name(lane: str, tmp_path: Path) -> None:
         assert len(re.findall("from now on, as an operator asked", run.err)) == 2, run.story()
         over = tell(name, "--sync", "asp", directory=tmp_path)
         assert over.returncode == 1
-        assert over.stderr.startswith(f"syncline: there is no run '{name}' of yours under way on this host"), over
+        assert over.stderr.startswith(f"syncline: you have no run '{name}' on this host"), over
     assert_each_update_once(tmp_path)
     for server in range(2):
         first, second, third = segments(tmp_path, server)
@@ -347,7 +347,7 @@ def port_of(run: Run) -> int:
     [
         (["127.0.0.1:9", "--sync", "bsp"], 1, "cannot reach the coordinator at 127.0.0.1:9: nobody listens there"),
         (["@syncline-run-nobody", "--sync", "bsp"], 1, "cannot reach the coordinator at @syncline-run-nobody"),
-        (["nobody", "--sync", "bsp"], 1, "there is no run 'nobody' of yours under way on this host"),
+        (["nobody", "--sync", "bsp"], 1, "you have no run 'nobody' on this host"),
         (["127.0.0.1:0", "--sync", "bsp"], 2, "RUN: '127.0.0.1:0' is not a usable address"),
         (["192.0.2.1:7070", "--sync", "bsp"], 2, "--key-file: 192.0.2.1 is not loopback"),
         (["nobody"], 2, "--sync: there is nothing to change; give --sync ssp:3, --release soft, or both"),

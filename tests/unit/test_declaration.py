@@ -24,7 +24,7 @@ def declare(arrays: Any, **wishes: Any) -> Declare:
 
 WRONG_TABLES = {
     "no dict": ([np.zeros(3)], "dict"),
-    "a name that is no text": ({1: np.zeros(3)}, "1 is no name"),
+    "a name that is no text": ({1: np.zeros(3)}, "1 is not a name"),
     "a long name": ({"w" * 4097: np.zeros(3)}, "4,097 characters"),
     "a name that is no UTF-8": ({"\ud800": np.zeros(3)}, "UTF-8"),
     "nothing": ({}, "hold no values"),
@@ -32,7 +32,7 @@ WRONG_TABLES = {
     "objects": ({"bad": np.array([None])}, "'bad' is an array of object"),
     "complex numbers": ({"bad": np.array([1j])}, "'bad' is an array of complex"),
     "times": ({"bad": np.zeros(3, "datetime64[s]")}, "'bad' is an array of datetime"),
-    "ragged rows": ({"bad": [[1.0], [1.0, 2.0]]}, "'bad' is no array"),
+    "ragged rows": ({"bad": [[1.0], [1.0, 2.0]]}, "'bad' is not an array"),
     "too many sides": ({"bad": np.zeros((1,) * 33)}, "'bad' has the shape"),
     "a side that is too long": ({"good": 1.0, "bad": np.zeros((MOST_VALUES + 1, 0))}, "'bad' has the shape"),
     "too many tables": ({f"table{i:06}": 0.0 for i in range(200_000)}, "200,000 names"),
@@ -50,7 +50,7 @@ def test_tables_that_cannot_be(case: str) -> None:
 
 @pytest.mark.parametrize("wish", [0.1, None, True, b"bsp", ["bsp"]], ids=repr)
 def test_a_setting_that_is_no_word(wish: object) -> None:
-    with pytest.raises(UsageError, match="is no word") as refused:
+    with pytest.raises(UsageError, match="is not text") as refused:
         declare({"w": np.zeros(3)}, sync=wish)
     assert refused.value.option == "sync"
 

@@ -68,7 +68,7 @@ def test_whom_nobody_starts_again(allowed: bool, number: int) -> None:
 def test_restarts_are_counted(children: Children) -> None:
     restarts, first = Restarts(2), dead(children, 3)
     assert restarts.left == 2
-    assert restarts.note(first) == "w1 ended with exit code 3; it is started again (restart 1 of 2)"
+    assert restarts.note(first) == "w1 ended with exit code 3; it is restarted (restart 1 of 2)"
     second = dead(children, 4)
     restarts.started(second, first)
     assert (restarts.left, second.restarts) == (1, 1)

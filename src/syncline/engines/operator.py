@@ -1,7 +1,7 @@
-"""Speaks to a run from outside: finds it, and asks its coordinator for a change.
+"""Find a run from outside, and ask its coordinator for a change.
 
-A run is found by the address that `--listen` printed, or, on its own host and by its own user, by a name: a few letters
-of the name under which the coordinator listens there.
+The user names a run by the address that `--listen` printed. On the run's own host the same user may also give the name
+of the run: the first letters of the random part of the coordinator's socket name.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from syncline.engines.process_state import host
 from syncline.errors import PeerError, RunError, UsageError
 
 NAME = 8
-"""So many letters tell the runs of a host apart."""
+"""The number of letters in the name of a run."""
 
 REPLY_SECONDS = 60.0
-"""How long the servers have to confirm a change."""
+"""Seconds in which the servers must confirm a change."""
 
 OPTION = "RUN"
 
@@ -32,12 +32,12 @@ Kind = TypeVar("Kind", Welcome, ChangeReply)
 
 
 def name_of(coordinator: str) -> str:
-    """How a user calls the run whose coordinator listens at this address of this host."""
+    """The name of the run whose coordinator listens at this socket of this host."""
     return coordinator.removeprefix(f"@{RUN}-")[:NAME]
 
 
 def find(run: str | None) -> tuple[str, ...]:
-    """The addresses at which the coordinator of this run may be; None: of the only run of this user on this host."""
+    """The possible addresses of this run's coordinator; None: the only run of this user on this host."""
     if run is not None and run.startswith("@"):
         return (run,)
     if run is not None and ":" in run:
@@ -56,32 +56,32 @@ def _named(run: str | None) -> str:
     if not matching:
         which = "" if run is None else f" {run!r}"
         remedy = "for one on another host, give the address that its --listen printed"
-        raise RunError(f"there is no run{which} of yours under way on this host (there are: {there}); {remedy}")
+        raise RunError(f"you have no run{which} on this host (your runs: {there}); {remedy}")
     if len(matching) > 1:
-        raise UsageError(OPTION, f"there are several such runs of yours on this host; name one of {there}")
+        raise UsageError(OPTION, f"you have several such runs on this host; name one of {there}")
     return matching[0]
 
 
 def _listening() -> list[str]:
-    """The names under which coordinators listen on this host, of any user."""
+    """The socket names of all coordinators on this host, of any user."""
     lines = Path("/proc/net/unix").read_text().splitlines()[1:]
     return sorted({line.split()[-1] for line in lines if line.split()[-1].startswith(f"@{RUN}-")})
 
 
 def _is_ours(name: str) -> bool:
-    """Does a process of this user listen under this name?"""
+    """Does the process that listens at this socket belong to this user?"""
     with suppress(OSError), addresses.connect(addresses.parse(name, OPTION), CONNECT_SECONDS) as connection:
         return addresses.peer_credentials(connection).uid == os.geteuid()
     return False
 
 
 def change(places: tuple[str, ...], wiring: Wiring, request: ChangeRequest) -> None:
-    """Ask for a change, and wait until all servers have changed, or say why they have not."""
+    """Ask for a change, and wait until all servers have changed; raise an error if they have not."""
     for place in places:
         _check(place, wiring)
     link = reach(places, wiring, Hello("", "operator", pid=os.getpid(), host=host()))
     try:
-        _hear(link, Welcome, CONNECT_SECONDS, "does not answer as a coordinator would")
+        _hear(link, Welcome, CONNECT_SECONDS, "did not answer as a coordinator would")
         link.tell(request)
         reply = _hear(link, ChangeReply, REPLY_SECONDS, "has not confirmed the change; it may still happen")
     finally:
@@ -93,7 +93,7 @@ def change(places: tuple[str, ...], wiring: Wiring, request: ChangeRequest) -> N
 
 
 def _check(place: str, wiring: Wiring) -> None:
-    """Refuse an address that needs a key, and a name of another user's."""
+    """Raise `UsageError` for an address that needs a key file, and for the run of another user."""
     address = addresses.parse(place, OPTION)
     if not address.name:
         context_for(address.host, wiring, server=False)
@@ -111,7 +111,7 @@ def _hear(link: CoordinatorLink, kind: type[Kind], seconds: float, problem: str)
                 return message
             if isinstance(message, Refused | Abort):
                 raise RunError(message.reason)
-            raise PeerError(f"{type(message).__name__} from the coordinator at {where}")
+            raise PeerError(f"the coordinator at {where} sent an unexpected {type(message).__name__}")
         if link.gone:
             raise RunError(f"{where} has closed the connection; {keys.CLOSED}")
     raise RunError(f"{where} {problem}")

@@ -24,7 +24,7 @@ RESTART_REMEDY = "use --sync ssp:3 or asp, --mode changes, or a rule (--rule sgd
 def check_joiner(worker: int, strategy: Strategy) -> None:
     """Raise `UsageError` if this worker cannot join a run with this strategy."""
     if not strategy.takes_joiners:
-        raise UsageError("strategy", f"worker {worker} cannot join: {_takes_nobody(strategy)}")
+        raise UsageError("strategy", f"worker {worker} cannot join: {_why_no_joiners(strategy)}")
     if strategy.mode is Mode.GRADIENTS:
         raise UsageError("mode", f"worker {worker} cannot join: {REASON}; {REMEDY}")
 
@@ -32,10 +32,10 @@ def check_joiner(worker: int, strategy: Strategy) -> None:
 def check_restarts(strategy: Strategy) -> None:
     """Raise `UsageError` if a restarted worker could not rejoin a run with this strategy."""
     if not strategy.takes_joiners:
-        raise UsageError("--restarts", f"{_takes_nobody(strategy)}; leave --restarts out")
+        raise UsageError("--restarts", f"{_why_no_joiners(strategy)}; leave --restarts out")
     if strategy.mode is Mode.GRADIENTS:
         raise UsageError("--restarts", f"{REASON}, so a restarted worker could not continue; {RESTART_REMEDY}")
 
 
-def _takes_nobody(strategy: Strategy) -> str:
+def _why_no_joiners(strategy: Strategy) -> str:
     return f"strategy {strategy.name()!r} does not let workers join a run that is already training"

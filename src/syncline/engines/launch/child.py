@@ -32,11 +32,11 @@ class Child:
     """A file with the same output."""
     code: int | None = None
     numbered: bool = False
-    """It has joined another run, which has given it its number."""
+    """It has joined another run, which assigned its number."""
     restarts: int = 0
     """How many times this worker was started before, and died."""
     frozen: bool = False
-    """It was stopped for so long that the run went on without it."""
+    """It was stopped for so long that the run continued without it."""
     lost: tuple[float, str] | None = None
     """When the coordinator lost it, and the coordinator's reason. The launcher reports that reason only if the end of
     the process gives no better one."""

@@ -28,9 +28,9 @@ class Children:
         return child
 
     def replace(self, former: Child, command: list[str], environment: Mapping[str, str]) -> Child:
-        """Start a process in the place of one that has ended: its output goes on where the other's has stopped."""
+        """Start a process in place of one that has ended; its output follows the output of the former."""
         while former.stream in self._selector.get_map() and self._output(former):
-            pass  # its last words come first
+            pass  # the rest of its output comes first
         child = spawn(former.name, command, environment, self._everyone)
         child.log, former.log = former.log, None
         self._selector.register(child.stream, selectors.EVENT_READ, child)

@@ -59,4 +59,4 @@ def reach(places: tuple[str, ...], wiring: Wiring, hello: Hello) -> CoordinatorL
 
 
 def _no_payload(message: Frame, size: int) -> memoryview:
-    raise PeerError(f"{type(message).__name__} with a payload of {size:,} bytes")
+    raise PeerError(f"it sent {type(message).__name__} with a payload of {size:,} bytes")

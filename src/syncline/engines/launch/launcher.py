@@ -2,10 +2,10 @@
 
 1. The kernel kills every child when the launcher dies, for whatever reason. When a child ends, the launcher (or the
    coordinator, if the launcher was killed) kills the processes that it has started, unless they have left its session.
-2. If a signal kills a worker, the launcher prints one line and the run goes on. The run ends if a worker fails (exit
+2. If a signal kills a worker, the launcher prints one line and the run continues. The run ends if a worker fails (exit
    code above 0), if a worker is refused because its settings are invalid, or if a server is lost (outcome.py). A worker
    that joined another run does not end that run when it fails. While restarts are left (restarts.py), the launcher
-   starts a worker that dies or fails again, as the next incarnation of the same worker.
+   restarts a worker that dies or fails, as the next incarnation of the same worker.
 3. The run succeeded if a worker ended with exit code 0, none failed, and no server was lost while it was needed.
 4. A worker that is stopped (SIGSTOP) for longer than SYNCLINE_PATIENCE counts as dead: the launcher does not wait for
    it at the end.
@@ -91,14 +91,14 @@ class Launcher:
         self._hurry = False
         self._welcome = False
         self._run = ""
-        """The identity of the run."""
+        """The identifier of the run."""
         self._named = False
-        """True once the run that was joined has given its numbers to our processes."""
+        """True once the run that was joined has assigned a number to a process of ours."""
         self._began = monotonic()
         self._stopped = Stopped()
         self._look = 0.0
 
-    # The start.
+    # Start.
 
     def start(self) -> None:
         """Start all processes."""
@@ -364,14 +364,14 @@ class Launcher:
             outcome.failed = outcome.failed or (cause if fatal else None)
 
     def _starts_again(self, child: Child) -> bool:
-        """Is this worker, which has ended, to be started again?"""
+        """Return True if this worker, which has ended, is to be restarted."""
         if not child.code or not self._restarts.left:
             return False
-        self._receive()  # the run may be over, and that is why the worker has ended
+        self._receive()  # the worker may have ended because the run is over
         return self._outcome.over is None and not self._outcome.done
 
     def _restart(self, child: Child) -> None:
-        """Start a worker again under its number, unless it died before the run that it joins gave it one."""
+        """Restart a worker under its number, unless it died before the run that it joins assigned one."""
         index, wiring = self.workers.index(child), replace(self.wiring, folder=here())
         if not self._plan.joins:
             wiring = replace(wiring, worker=str(index))
@@ -399,7 +399,7 @@ class Launcher:
             self._link.tell(message)
 
     def _collect(self) -> None:
-        """Ask for the servers' figures and let all processes end; the coordinator decides which ones to wait for."""
+        """Ask for the servers' counters and let all processes end; the coordinator decides which ones to wait for."""
         self._tell(Stop())
         assert self._link is not None
         while self._outcome.over is None and not self._link.gone:
@@ -408,7 +408,7 @@ class Launcher:
         while self._outcome.over is None and monotonic() < until and any(child.code is None for child in self.servers):
             self._turn(0.05)
 
-    # The end.
+    # End.
 
     def _drain(self, seconds: float) -> None:
         """Wait up to this many seconds for the workers to end."""

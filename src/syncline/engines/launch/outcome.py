@@ -10,7 +10,7 @@ from syncline.errors import RunError, SynclineError, UsageError
 
 
 class RunOutcome:
-    """Records what happens to a run; with `alone=True` its workers joined another run, which goes on without them."""
+    """Records what happens to a run; with `alone=True` its workers joined another run, which continues without them."""
 
     def __init__(self, alone: bool) -> None:
         self._alone = alone
@@ -36,8 +36,8 @@ class RunOutcome:
     def is_fatal(self, child: Child, worker: bool) -> bool:
         """Return True if the failure of this process ends the run.
 
-        The run survives a worker that was killed by a signal, or was removed because it was stopped, or was started
-        again and came when nobody trained any more. It does not survive an exception in a worker.
+        The run survives a worker that was killed by a signal, that was removed because it was stopped, or that was
+        restarted and came back after the training had ended. It does not survive an exception in a worker.
         """
         assert child.code
         if worker:

@@ -27,7 +27,7 @@ class Plan:
     """The program of a worker."""
     workers: int = 2
     servers: int | None = None
-    """None: as many as the strategy has by itself; with `places`, none."""
+    """None: the default number of the strategy; with `places`, no servers."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """The settings on the command line."""
     wiring: Wiring = Wiring()
@@ -41,7 +41,7 @@ class Plan:
     places: tuple[str, ...] = ()
     """The addresses at which the run to join may listen: all addresses of its host."""
     restarts: int = 0
-    """How many times, in all, a worker that dies or fails is started again."""
+    """How many restarts of workers that die or fail are allowed in total."""
 
     @property
     def joins(self) -> bool:
@@ -61,7 +61,7 @@ class Plan:
 
     @property
     def strategy(self) -> Strategy:
-        """The strategy, as far as is known before the program speaks."""
+        """The strategy, as far as known before the program calls Syncline."""
         return strategy_of({key: word for key, (word, _) in self.settled().items()}, self.servers)
 
     def settled(self) -> dict[str, tuple[str, str]]:
@@ -104,7 +104,7 @@ def checked(plan: Plan, listen: str | None = None, join: str | None = None, *, d
 
 
 def _check_restarts(plan: Plan) -> None:
-    """Refuse restarts that could not work; if the program chooses the mode, the coordinator does so later."""
+    """Refuse restarts that could not work. If the program chooses the mode, the coordinator checks this later."""
     found = plan.settled()
     said = any(found[key][1] in (COMMAND_LINE, plan.file) for key in ("mode", "rule", "strategy") if key in found)
     if plan.restarts and said:

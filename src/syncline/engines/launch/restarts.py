@@ -1,7 +1,7 @@
-"""Workers that are started again after they died: how many times that may still happen, and which processes they were.
+"""Restarts of workers that died: how many are left, and which processes were replaced.
 
-The budget is for all workers of a launcher together, as with `torchrun --max-restarts`. Unlike under torchrun, only the
-worker that died is started again, and the others go on meanwhile.
+All workers of a launcher share one budget, as with `torchrun --max-restarts`. Unlike torchrun, the launcher restarts
+only the worker that died, and the others continue meanwhile.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from syncline.engines.launch.child import Child
 
 
 class Restarts:
-    """The budget of one launcher; `most`: so many restarts in all."""
+    """The budget of one launcher; `most`: the number of restarts in total."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -23,16 +23,16 @@ class Restarts:
         return self._most - self._done
 
     def note(self, child: Child) -> str:
-        """This worker is about to be replaced: the line that says so."""
+        """Count the restart of this worker, and return the line that reports it."""
         self._done += 1
         self._former.add(child.pid)
-        return f"{child.end}; it is started again (restart {self._done} of {self._most})"
+        return f"{child.end}; it is restarted (restart {self._done} of {self._most})"
 
     def started(self, child: Child, former: Child) -> None:
-        """`child` is the new process of the worker that `former` was."""
+        """`child` is the new process that replaces `former`."""
         child.restarts = former.restarts + 1
         self._former.discard(child.pid)
 
     def was_replaced(self, pid: int) -> bool:
-        """Is this a process whose end was told already, and which has a successor?"""
+        """Was this process replaced by a new one? Then its end was reported already."""
         return pid in self._former

@@ -1,10 +1,10 @@
-"""A thread that reads and writes a worker's wires while its program computes: so an exchange hides behind computing.
+"""A thread that reads and writes a worker's connections while its program computes, so that the two overlap.
 
-1. It starts when it is first needed: when much is under way by TCP. Where memory is shared there is nothing to move.
-2. Whoever has the turn (`with background:`) may touch the wires and the node. Whoever waits for it holds the door, so
-   that nobody has two turns before the other has one. While the program waits for something it keeps the turn, and
-   reads and writes by itself.
-3. An error that the background finds is noted by the link; the program is told when it next asks for something.
+1. The thread starts when it is first needed: when much data is in flight over TCP. With shared memory it is not needed.
+2. A thread that holds the lock (`with background:`) may use the connections and the node. The lock is fair: a thread
+   that waits for it gets it before the other thread gets it twice. While the program waits for an answer, it holds the
+   lock and reads and writes itself.
+3. If the thread fails, the link records the error, and the next call of the program raises it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from syncline.engines.net.connections import Connections
 from syncline.errors import SynclineError
 
 JOIN_SECONDS = 2.0
-"""An interrupt may hit the program just as it takes its turn; it must not wait for ever then."""
+"""Seconds to wait for the thread to end. It never ends if an interrupt hit the program while it took the lock."""
 
 
 class BackgroundThread:
-    """Turns the wires as long as `busy` says that something is under way."""
+    """Serves the connections as long as `busy` says that data is in flight."""
 
     def __init__(self, wires: Connections, busy: Callable[[], bool], failed: Callable[[SynclineError], object]) -> None:
         self._wires = wires
@@ -37,7 +37,7 @@ class BackgroundThread:
         self._closed = False
 
     def __enter__(self) -> None:
-        """Take the turn, unless this thread has it already."""
+        """Take the lock, unless this thread holds it already."""
         me = get_ident()
         if self._owner != me:
             with self._door:
@@ -52,7 +52,7 @@ class BackgroundThread:
             self._turn.release()
 
     def wake(self) -> None:
-        """Something is under way; see to it until it is not."""
+        """Data is in flight: serve the connections until it is not."""
         if self._closed:
             return
         if self._thread is None:
@@ -62,7 +62,7 @@ class BackgroundThread:
         os.eventfd_write(self._bell, 1)
 
     def close(self) -> None:
-        """End the thread; not from within a turn of the program's."""
+        """End the thread. The caller must not hold the lock."""
         self._closed = True
         if self._thread is not None and self._thread is not current_thread():
             os.eventfd_write(self._bell, 1)
@@ -80,7 +80,7 @@ class BackgroundThread:
             self._failed(error)
 
     def _listen(self) -> bool:
-        """Wait until the bell rings or something can be read or written; is it the latter?"""
+        """Wait until the thread is woken or a connection is ready; return True if a connection is ready."""
         poll = select.poll()
         poll.register(self._bell, select.POLLIN)
         with self:

@@ -1,4 +1,4 @@
-"""A worker's requests to change the sync model of the run, and what becomes of them."""
+"""A worker's requests to change the sync model of the run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NO_COORDINATOR = "the coordinator is gone, and the sync model cannot change with
 
 
 class ChangeRequests:
-    """Asks the coordinator, one request after the other."""
+    """Asks the coordinator for changes, one at a time."""
 
     def __init__(self, traffic: Traffic) -> None:
         self._traffic = traffic
@@ -19,7 +19,7 @@ class ChangeRequests:
         self._reply: ChangeReply | None = None
 
     def ask(self, models: tuple[str, ...], sync: tuple[str, ...], release: str) -> None:
-        """Ask for a change, and wait until all servers have changed. `UsageError`: it makes no sense; all goes on."""
+        """Ask for a change, and wait until all servers have changed; `UsageError` if the request is invalid."""
         if COORDINATOR not in self._traffic:
             raise RunError(NO_COORDINATOR)
         self._number += 1
@@ -34,12 +34,12 @@ class ChangeRequests:
         return self._reply is not None or COORDINATOR not in self._traffic
 
     def heard(self, reply: ChangeReply) -> None:
-        if reply.number == self._number:  # else the program has given up waiting for it
+        if reply.number == self._number:  # else the program no longer waits for it
             self._reply = reply
 
 
 def raise_if_refused(reply: ChangeReply) -> None:
-    """The error that this reply stands for, if it does."""
+    """Raise the error that this reply carries, if any."""
     if reply.option:
         raise UsageError(reply.option, reply.problem)
     if reply.problem:

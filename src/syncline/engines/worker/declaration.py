@@ -1,4 +1,4 @@
-"""What a program declares, checked before anything of it is sent: tables with names and numbers, settings in words."""
+"""Check the tables and settings that a program declares, before anything is sent."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from syncline.strategies.settings import known_settings
 from syncline.strategies.table import DEFAULT, read_strategy
 
 LONGEST_NAME = 4096
-"""Characters."""
+"""The most characters in the name of a table."""
 
 MOST_SIDES = 32
-"""How many dimensions a table may have."""
+"""The most dimensions of a table."""
 
 _NUMBERS = "biuf"
-"""What numpy calls booleans, whole numbers and real ones."""
+"""numpy's kinds for booleans, integers and floats."""
 
 
 def in_float32(arrays: Mapping[str, npt.ArrayLike]) -> dict[str, Values]:
-    """The arrays in float32, if they can be tables."""
+    """Convert the arrays to float32; raise `UsageError` if one cannot be a table."""
     if not isinstance(arrays, Mapping):
-        raise UsageError("tables", f"are a dict of names and arrays, not a {type(arrays).__name__}")
+        raise UsageError("tables", f"must be a dict of names and arrays, not a {type(arrays).__name__}")
     found = {_name(name): _values(name, array) for name, array in arrays.items()}
     if not sum(each.size for each in found.values()):
         raise UsageError("tables", "hold no values; give at least one array")
@@ -39,44 +39,42 @@ def in_float32(arrays: Mapping[str, npt.ArrayLike]) -> dict[str, Values]:
 def declaration(layout: Layout, wishes: Mapping[str, object], model: str) -> Declare:
     """The message that declares these tables, and the settings that the program asks for."""
     if layout.size > MOST_VALUES:
-        raise UsageError("tables", f"hold {layout.size:,} values; at most {MOST_VALUES:,}")
+        raise UsageError("tables", f"hold {layout.size:,} values; the limit is {MOST_VALUES:,}")
     words = {key: _word(key, wish) for key, wish in wishes.items()}
     kind = read_strategy(words["strategy"])["strategy"] if "strategy" in words else DEFAULT
     for key in words:
         if key not in (*known_settings(kind), "mode"):  # every strategy has a mode, if not as a setting
-            raise UsageError(key, f"is not a setting; there are {', '.join(known_settings(kind))}")
+            raise UsageError(key, f"is not a setting; the settings are {', '.join(known_settings(kind))}")
     declare = Declare(declared(layout), words, model)
     size = len(pack(declare)) - PREFIX.size
     if size > DECLARATION:
-        problem = (
-            f"{len(layout.tables):,} names and shapes take {size:,} bytes, and at most {DECLARATION:,} can be sent"
-        )
-        raise UsageError("tables", f"{problem}; join small tables, or shorten their names")
+        problem = f"{len(layout.tables):,} names and shapes take {size:,} bytes; the limit is {DECLARATION:,}"
+        raise UsageError("tables", f"{problem}; merge small tables, or shorten their names")
     return declare
 
 
 def _name(name: object) -> str:
     if not isinstance(name, str):
-        raise UsageError("tables", f"{name!r} is no name; a name is a text")
+        raise UsageError("tables", f"{name!r} is not a name; a name must be a string")
     if len(name) > LONGEST_NAME:
-        problem = f"the name {name[:20]!r}... has {len(name):,} characters; at most {LONGEST_NAME:,}"
+        problem = f"the name {name[:20]!r}... has {len(name):,} characters; the limit is {LONGEST_NAME:,}"
         raise UsageError("tables", problem)
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise UsageError("tables", f"the name {name!r} cannot be written in UTF-8") from None
+        raise UsageError("tables", f"the name {name!r} cannot be encoded in UTF-8") from None
     return name
 
 
 def _values(name: str, array: npt.ArrayLike) -> Values:
     try:
         found = np.asarray(array)
-    except (ValueError, TypeError, RuntimeError) as error:  # the last: a tensor that says why it is none
-        raise UsageError("tables", f"{name!r} is no array: {error}") from None
+    except (ValueError, TypeError, RuntimeError) as error:  # the last: a tensor that cannot be converted
+        raise UsageError("tables", f"{name!r} is not an array: {error}") from None
     if found.dtype.kind not in _NUMBERS:
-        raise UsageError("tables", f"{name!r} is an array of {found.dtype}; a table holds real numbers")
+        raise UsageError("tables", f"{name!r} is an array of {found.dtype}; a table must hold real numbers")
     if found.ndim > MOST_SIDES or max(found.shape, default=0) > MOST_VALUES:
-        raise UsageError("tables", f"{name!r} has the shape {found.shape}; at most {MOST_SIDES} sides can be sent")
+        raise UsageError("tables", f"{name!r} has the shape {found.shape}; at most {MOST_SIDES} dimensions can be sent")
     return found.astype(np.float32, copy=False)
 
 
@@ -84,14 +82,14 @@ def _word(key: str, wish: object) -> str:
     if key == "placement" and not isinstance(wish, str):
         return _placement(wish)
     if isinstance(wish, bool) or not isinstance(wish, str | int | np.integer):
-        raise UsageError(key, f"{wish!r} is no word; write it as on the command line, e.g. sync='ssp:3' or seed=7")
+        raise UsageError(key, f"{wish!r} is not text; write it as on the command line, e.g. sync='ssp:3' or seed=7")
     return str(wish)
 
 
 def _placement(wish: object) -> str:
-    """A placement as its text: the coordinator is another process, which reads it back."""
+    """The text of a placement; the coordinator, which is another process, parses it."""
     part = placement_of(wish)
     word = write(part)
     if parse("placement", word) != part:
-        raise UsageError("placement", f"{wish!r} cannot be sent as a word: {word!r} is not it; make it a dataclass")
+        raise UsageError("placement", f"{wish!r} cannot be sent: {word!r} does not describe it; make it a dataclass")
     return word

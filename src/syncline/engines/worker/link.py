@@ -1,4 +1,4 @@
-"""A worker's side of a run: the host of its node, which waits only where its program asks it to."""
+"""A worker's side of a run: the host of its node. It waits only in calls of the program that wait."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ from syncline.strategies.protocol import Job
 from syncline.strategies.settings import strategy_in
 
 WELCOME_SECONDS = 5.0
-"""A peer that has not answered by then is not the coordinator of a run."""
+"""Seconds in which the coordinator must answer; otherwise the peer is not a coordinator."""
 
 START_SECONDS = 3600.0
-"""How long a worker waits for the others at the start."""
+"""Seconds that a worker waits for the others at the start."""
 
 MOST = 1 << 62
-"""No iteration has such a number."""
+"""Larger than any iteration."""
 
 
 class WorkerLink:
@@ -82,26 +82,26 @@ class WorkerLink:
         self._sitting = False
         self._begun: Begin | None = None
         self._views: list[View | Reach] = []
-        """Those that came before there was a node to tell."""
+        """Messages that arrived before the node was made."""
         self.node: Trainer | None = None
         self.following: int | None = None
-        """The iteration to go on with, once the present one is whole."""
+        """The next iteration, once the current one is complete; until then None."""
         self.members: tuple[int, ...] = ()
-        """The live workers of this model, as far as this one knows."""
+        """The live workers of this model, as of the latest view that this worker has."""
         self._peers: PeerLanes | None = None
-        """Connections to other workers, if the strategy has some."""
+        """Connections to other workers, if the strategy uses them."""
         self._aside: dict[NodeId, Bytes] = {}
-        """Payloads that were not received in their place, until their message is told."""
+        """Payloads that were received into a separate buffer, until the node handles their message."""
         self._former: set[NodeId] = set()
-        """Servers that hold nothing any more, and may still answer."""
+        """Servers that hold nothing any more, but may still answer."""
         self._read_by: list[tuple[NodeId, Read]] = []
-        """What other workers want to read of this one's first values, while it has none."""
+        """Reads of other workers that wait until this one has the initial values."""
         self._has_first = False
         self._last_push: dict[Bucket, Message] = {}
 
     @property
     def error(self) -> SynclineError | None:
-        """Why this worker can take no further part."""
+        """Why this worker cannot continue."""
         return self._traffic.error
 
     @property
@@ -112,10 +112,10 @@ class WorkerLink:
     def _awaits(self) -> bool:
         return self.node is not None and self.node.is_waiting
 
-    # The start.
+    # Start.
 
     def connect(self, known: Welcome | None = None) -> Welcome:
-        """Say hello to the coordinator; what it answers. `known`: what it answered on the first connection."""
+        """Connect to the coordinator, and return its answer. `known`: its answer on the first connection."""
         hello = Hello(self._wiring.run, "worker", int(self._wiring.worker or -1), pid=os.getpid(), host=host())
         if known is not None:
             hello = replace(hello, run=known.run, number=known.worker, incarnation=known.incarnation, again=True)
@@ -126,13 +126,13 @@ class WorkerLink:
         return self.welcome
 
     def another(self) -> WorkerLink:
-        """A link for another model: a connection is about one."""
+        """Open a link for another model, since a connection is for one model."""
         made = WorkerLink(self._wiring)
         made.connect(self.welcome)
         return made
 
     def share(self, kind: str, data: bytes) -> list[bytes]:
-        """Say something to all, and hear what all have said."""
+        """All-gather: send a value, and return the values of all workers."""
         self._said = None
         self._traffic.send(COORDINATOR, Share(kind, data))
         self.wait(lambda: self._said is not None)
@@ -140,16 +140,16 @@ class WorkerLink:
         return list(self._said.data)
 
     def change(self, models: tuple[str, ...], sync: tuple[str, ...], release: str) -> None:
-        """Have all servers go on under another sync model, for these models."""
+        """Change the sync model or the release of these models on all servers."""
         self._changes.ask(models, sync, release)
 
     def tell(self, message: Pulse | EpochBegun) -> None:
-        """Tell the coordinator how far this worker is; if it is gone, nobody need know."""
+        """Tell the coordinator this worker's progress; do nothing if the coordinator is gone."""
         if COORDINATOR in self._traffic:
             self._traffic.send(COORDINATOR, message)
 
     def begin(self, declare: Declare) -> Begin:
-        """Declare what is trained, and wait until all have."""
+        """Declare the model, and wait until all workers have declared it."""
         self._traffic.send(COORDINATOR, declare)
         notice = "waiting until the other workers declare their tables"
         self._traffic.wait(lambda: self._begun is not None, START_SECONDS, notice)
@@ -162,18 +162,18 @@ class WorkerLink:
         return begin
 
     def _set_up(self, begin: Begin, declare: Declare) -> None:
-        """A worker trains what it has declared."""
+        """Check the coordinator's answer, connect to the servers, and make the node."""
         assert self.welcome is not None
         layout, view = layout_of(declare.tables), begin.view
         if begin.tables != declare.tables or len(view.holders) != len(begin.servers):
-            raise PeerError("a beginning with another model than was declared, or with servers that do not hold it")
+            raise PeerError("it sent Begin with a model or servers that do not match the declaration")
         try:
             self.strategy = strategy_in(begin.settings)
             job = Job(layout, Draw(int(begin.settings["seed"])), remote=True)
         except (KeyError, ValueError) as error:
-            raise PeerError(f"settings that are not usable: {error}") from None
+            raise PeerError(f"it sent invalid settings: {error}") from None
         if self.strategy.servers and not bucket_map_of(view.holders).covers(layout.size):
-            raise PeerError("a beginning with servers that do not hold the whole model")
+            raise PeerError("it sent Begin with servers that do not hold the whole model")
         me, incarnation = self.welcome.worker, self.welcome.incarnation
         self.me = worker_id(me)
         hello = Hello(self.welcome.run, "worker", me, incarnation, pid=os.getpid(), host=host(), model=declare.model)
@@ -191,7 +191,7 @@ class WorkerLink:
             self._from_coordinator(each)
 
     def _meet(self, hello: Hello) -> None:
-        """Connect to the neighbours among the workers."""
+        """Connect to the workers that are neighbours."""
         self._peers = peers = PeerLanes(hello, self._wiring, self._traffic, self.strategy.messages)
         self._traffic.send(COORDINATOR, Listening(peers.listen()))
         self._traffic.wait(lambda: peers.known, START_SECONDS)
@@ -199,7 +199,7 @@ class WorkerLink:
         self._traffic.wait(lambda: peers.ready or bool(self._views), START_SECONDS)
 
     def seed(self) -> None:
-        """Leader: give the others their first parameters, from `memory.updates`."""
+        """Leader: send the initial parameters, which are in `memory.updates`."""
         if self.strategy.servers:
             self._reads.seed(self.buckets, self.memory)
             return
@@ -209,7 +209,7 @@ class WorkerLink:
             self._lend(source, read)
 
     def take_first(self) -> None:
-        """Wait for the first parameters."""
+        """Wait for the initial parameters."""
         if self.strategy.servers:
             self.handle(Fetch(-1))
             self.wait(lambda: self.following is not None)
@@ -225,29 +225,29 @@ class WorkerLink:
         self.following = self.node.progress
 
     def remind(self, name: str) -> None:
-        """Leader, before `seed`: the rule remembers by this name what lies in `memory.updates`."""
+        """Leader, before `seed`: send `memory.updates` as the rule's state with this name."""
         self._reads.seed(self.buckets, self.memory, name)
         self.wait(lambda: not self._reads)
 
     @property
     def residuals(self) -> dict[Bucket, dict[str, Values]]:
-        """What the codec keeps of each bucket for the next update."""
+        """The codec's residuals of each bucket."""
         assert self.node is not None
         return self.node.memories
 
     def go_on_from(self, iteration: int) -> None:
-        """So many iterations went before: the codec draws what it would have drawn without an interruption."""
+        """Continue after this many iterations of an earlier run: the codec draws the random numbers that follow."""
         assert self.node is not None
         self.node.earlier = iteration
 
     def recall(self, name: str = "") -> None:
-        """What the rule remembers by this name, into `memory.updates`; while no update is under way."""
+        """Read the rule's state with this name into `memory.updates`, while no update is in flight; "": parameters."""
         with self._traffic.turn:
             self._reads.read(name)
         self.wait(lambda: not self._reads)
 
     def sit(self) -> None:
-        """Wait until all who start together hold the first parameters."""
+        """Wait until all workers that start together have the initial parameters."""
         self._sitting = True
         self._traffic.send(COORDINATOR, Seated())
         self.wait(lambda: self._go)
@@ -257,14 +257,14 @@ class WorkerLink:
             self._traffic.end(leader)
 
     def join(self) -> None:
-        """Take part in a run that is under way."""
+        """Join a run that is already training."""
         self.handle(Enter())
         self.wait(lambda: self.following is not None)
 
     # The host of the node.
 
     def handle(self, event: Event) -> None:
-        """Tell the node something, and do what it asks for."""
+        """Pass an event to the node, and perform its effects."""
         with self._traffic.turn:
             self._driver.tell(event, monotonic())
 
@@ -278,7 +278,7 @@ class WorkerLink:
         if type(message) is Push and payload is not None:
             if self._servers.share(to):
                 if self._last_push.get(message.bucket) is message:
-                    return  # what lies in shared memory cannot be lost, and its answer is written where others read
+                    return  # a push in shared memory cannot be lost, so a retry is not sent
                 self._last_push[message.bucket] = message
             place = self.memory.lay(message.bucket, payload)
         self._servers.send(to, message, place)
@@ -305,13 +305,13 @@ class WorkerLink:
         raise self._failed(fail.error) if isinstance(fail.error, GoneError) else fail.error
 
     def ungiven(self) -> list[Bucket]:
-        """The buckets of the present iteration that the program has not handed in."""
+        """The buckets of the current iteration that the program has not finished."""
         assert self.node is not None
         with self._traffic.turn:
             return [] if self.following is not None else [each for each in self.buckets if not self.node.is_given(each)]
 
     def wait(self, done: Callable[[], bool]) -> None:
-        """Read and write until something holds."""
+        """Read and write until `done()`."""
         self._traffic.wait(done)
 
     def _send_control(self, to: NodeId, message: Frame, place: Payload | None = None) -> None:
@@ -320,19 +320,19 @@ class WorkerLink:
         else:
             self._servers.send(to, message, place)
 
-    # What comes in.
+    # Messages.
 
     def sink(self, source: NodeId, message: Frame, size: int) -> memoryview:
-        """Where a payload goes: everything is checked before it is believed, or written where the program finds it."""
+        """Return memory for a payload; the message is checked before anything is written to the program's memory."""
         if source == COORDINATOR or self.node is None or self._servers.share(source):
-            raise PeerError(f"{type(message).__name__} with a payload")
+            raise PeerError(f"it sent {type(message).__name__} with a payload, which it may not")
         if isinstance(message, Whole):
             if not self._reads.asked(source, message.bucket) or size != message.bucket.size * VALUE_BYTES:
-                raise PeerError(f"{message.bucket} in {size:,} bytes, which was not asked for")
+                raise PeerError(f"it sent {message.bucket} in {size:,} bytes, which was not requested")
             memory = self.memory
             return (memory.update if message.memory else memory.param)(message.bucket).data.cast("B")
         if not isinstance(message, Message):
-            raise PeerError(f"{type(message).__name__} with a payload")
+            raise PeerError(f"it sent {type(message).__name__} with a payload, which it may not")
         place = self.node.place_of(source, message, size)
         if place is not None:
             return self.memory.param(place).data.cast("B")
@@ -347,7 +347,7 @@ class WorkerLink:
         if source == COORDINATOR:
             self._from_coordinator(message)
         elif self.node is None and not isinstance(message, Read):
-            raise PeerError(f"{type(message).__name__} before anything has begun")
+            raise PeerError(f"it sent {type(message).__name__} before the model began")
         elif isinstance(message, Read | Whole | Noted):
             self._on_read(source, message, payload is not None)
         elif isinstance(message, Moved) and self._reads.asked(source, message.bucket):
@@ -355,51 +355,51 @@ class WorkerLink:
         elif isinstance(message, Message):
             self._tell_node(source, message, payload is not None)
         else:
-            raise PeerError(f"{type(message).__name__} from {source}")
+            raise PeerError(f"it sent {type(message).__name__}, which it may not send to a worker")
         if self._former:
             self._let_go()
 
     def _tell_node(self, source: NodeId, message: Message, carried: bool) -> None:
-        """A message of the protocol, with what came along or lies in shared memory."""
+        """Pass a training message to the node, with its payload, which arrived with it or is in shared memory."""
         if source.role == "worker" and type(message) not in self.strategy.messages:
-            raise PeerError(f"{type(message).__name__} from a worker")
+            raise PeerError(f"it sent {type(message).__name__}, which a worker may not send")
         aside = self._aside.pop(source, None) if carried else None
         payload: Payload | None = None
         if type(message) is Params:
             if carried == self._servers.share(source):
-                raise PeerError(f"Params {'with' if carried else 'without'} a payload")
+                raise PeerError(f"it sent Params {'with' if carried else 'without'} a payload")
             payload = self._params_of(message, aside)
         elif aside is not None:
             payload = aside if getattr(message, "size", 0) else aside.view(np.float32)
         self.handle(Received(source, message, payload))
 
     def _params_of(self, params: Params, aside: Bytes | None) -> Payload:
-        """What came with these parameters."""
+        """The payload of these parameters."""
         if aside is not None:
             return aside if params.size else aside.view(np.float32)
         place = self.memory.param(params.bucket)
         if not params.size:
             return place
         if not 0 < params.size <= place.nbytes:
-            raise PeerError(f"Params of {params.bucket} in {params.size:,} bytes")
+            raise PeerError(f"it sent Params of {params.bucket} in {params.size:,} bytes")
         return place.view(np.uint8)[: params.size]
 
     def _on_read(self, source: NodeId, message: Read | Whole | Noted, carried: bool) -> None:
-        """Values outside of any iteration."""
+        """Handle values that are read outside of any iteration."""
         if isinstance(message, Read):
             self._lend(source, message)
         elif not self._reads.asked(source, message.bucket):
-            raise PeerError(f"{message.bucket}, which was not asked for")
+            raise PeerError(f"it sent {message.bucket}, which was not requested")
         elif isinstance(message, Whole) and carried == self._servers.share(source):
-            raise PeerError(f"Whole {'with' if carried else 'without'} a payload")
+            raise PeerError(f"it sent Whole {'with' if carried else 'without'} a payload")
         else:
             self._reads.arrived(message.bucket)
 
     def _lend(self, source: NodeId, read: Read) -> None:
-        """Another worker wants to start with this one's values."""
+        """Send another worker the initial values, once this worker has them."""
         bucket = read.bucket
         if source.role != "worker" or not 0 <= bucket.start < bucket.stop <= self.memory.params.size:
-            raise PeerError(f"a reading of {bucket}")
+            raise PeerError(f"it asked for {bucket}, which it may not read")
         if not self._has_first:
             self._read_by.append((source, read))
         elif source in self._traffic:
@@ -432,17 +432,17 @@ class WorkerLink:
         elif isinstance(message, InForce):
             self.changed |= message.settings
         else:
-            raise PeerError(f"{type(message).__name__} from the coordinator")
+            raise PeerError(f"it sent {type(message).__name__}, which the coordinator may not send now")
 
-    # Who takes part, and who is needed.
+    # Members and connections.
 
     def _adopt(self, view: View) -> None:
-        """A new view: who is a neighbour may have changed, and the node goes on by it."""
+        """Adopt a view: update the neighbours, and pass it to the node."""
         assert self.node is not None
         neighbours = self.strategy.neighbours(self.me, view)
         for each in neighbours:
             if each.role == "server" and each not in self._traffic and self._is_active:
-                raise PeerError(f"a view in which {each} holds something, of which nobody has told")
+                raise PeerError(f"it sent a view in which {each} holds buckets, but never its address")
         self._note_members(view)
         before, self._neighbours = self._neighbours, neighbours
         self._former = {each for each in self._former | before if each.role == "server"} - neighbours
@@ -454,22 +454,22 @@ class WorkerLink:
 
     def _note_members(self, view: View) -> None:
         if not all(0 <= (member.first or 0) < MOST for member in view.members):
-            raise PeerError("a view in which somebody starts with an iteration that cannot be")
+            raise PeerError("it sent a view in which a member's first iteration is out of range")
         self.members = tuple(member.worker for member in view.members)
 
     def _waits_for(self, id: NodeId) -> bool:
         return self.node is None or self.node.waits_for(id) or self._reads.waits_for(id)
 
     def _let_go(self) -> None:
-        """Close the connections to servers that hold nothing, once nothing is awaited from them."""
+        """Close the connections to servers that hold nothing and owe no answer."""
         for server in [each for each in self._former if not self._waits_for(each)]:
             self._former.discard(server)
             self._servers.let_go(server)
 
     def greet(self, wire: Connection, message: Frame) -> None:
-        """Another worker has called."""
+        """Another worker has connected."""
         if self._peers is None:
-            raise PeerError("this worker takes no calls")
+            raise PeerError("it connected to a worker that accepts no connections")
         self._peers.greet(wire, message)
 
     def broke(self, source: NodeId, error: PeerError) -> None:
@@ -498,24 +498,24 @@ class WorkerLink:
 
     @property
     def _is_active(self) -> bool:
-        """Has this worker not left yet?"""
+        """Is this worker still in the run?"""
         return self.node is None or self.node.phase is not Phase.GONE
 
     def _needs_coordinator(self) -> bool:
-        """Is this worker about to become a member, or to cease to be one?"""
+        """Is this worker joining or leaving, which needs the coordinator?"""
         return not self._ended and (self.node is None or self._sitting or self.node.phase is not Phase.RUNNING)
 
     def _failed(self, error: SynclineError) -> SynclineError:
         return self._traffic.fail(error)
 
-    # The end.
+    # End.
 
     def leave(self) -> None:
         self.handle(Depart())
         self.wait(lambda: self.node is not None and self.node.phase is Phase.GONE)
 
     def read_final(self) -> None:
-        """Once nobody is a member any more: take the parameters as they are."""
+        """Wait until the last member has left, and read the final parameters."""
         self.wait(lambda: self._ended)
         self.recall()
 

@@ -1,11 +1,12 @@
-"""Connections between workers, for strategies in which workers talk to each other.
+"""Connections between workers, for strategies in which workers exchange messages with each other.
 
-1. A worker listens, and the coordinator tells all where the others are. Of two neighbours the one with the higher
-   number calls the other.
-2. Who is a neighbour follows from the view. A connection that is wanted and not there yet keeps what is to be sent.
-   One that is not wanted any more stays open until the other worker ends it: what it has sent is read.
-3. A neighbour whose connection has ended is probably dead: the next view tells. If none comes, the worker fails.
-4. Whatever is wrong with a peer's frame costs that peer its connection, and nobody else anything.
+1. Every worker listens, and the coordinator sends all workers the addresses of the others. Of two neighbours the one
+   with the higher number connects to the other.
+2. The view determines the neighbours. Messages to a neighbour that is not connected yet wait. The connection to a
+   former neighbour stays open until the other worker closes it, so that everything it has sent is read.
+3. A neighbour whose connection has ended is probably dead; the next view shows it. If no such view comes in time, this
+   worker fails.
+4. After an invalid frame the worker closes the connection of its sender; nothing else happens.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from syncline.layout import Payload
 from syncline.messages import Message, NodeId, worker_id
 
 LOST_SECONDS = 30.0
-"""How long a worker waits for a view without a neighbour whose connection has ended."""
+"""Seconds that a worker waits for a view without a neighbour whose connection has ended."""
 
 
 class PeerLanes:
     """Connections to other workers of one model."""
 
     def __init__(self, hello: Hello, wiring: Wiring, traffic: Traffic, messages: tuple[type[Message], ...]) -> None:
-        """`hello`: what this worker says to peers that it calls."""
+        """`hello`: what this worker sends first when it connects to a peer."""
         self._hello = hello
         self._wiring = wiring
         self._traffic = traffic
@@ -44,17 +45,17 @@ class PeerLanes:
         self._owed: dict[NodeId, list[tuple[Frame, Payload | None]]] = {}
 
     def listen(self) -> NodeAddress:
-        """Let other workers call; where they find this one."""
+        """Accept connections of other workers; return the addresses."""
         unix, tcp = listen(self._traffic.loop, self._wiring)
         return NodeAddress(host(), unix, tcp)
 
     def learn(self, addresses: Mapping[int, NodeAddress]) -> None:
-        """The coordinator says where all workers are."""
+        """The coordinator has sent the addresses of all workers."""
         self._addresses = addresses
 
     @property
     def ready(self) -> bool:
-        """Is it known where the others are, and is every neighbour connected?"""
+        """Are the addresses known, and is every neighbour connected?"""
         return self._addresses is not None and all(peer in self._traffic for peer in self._wanted)
 
     @property
@@ -62,9 +63,9 @@ class PeerLanes:
         return self._addresses is not None
 
     def want(self, peers: frozenset[NodeId]) -> None:
-        """These are the neighbours from now on."""
+        """Set the neighbours, and connect to those with a lower number."""
         for peer in self._wanted - peers:
-            self._owed.pop(peer, None)  # what it has sent is still read; it ends the connection when it goes
+            self._owed.pop(peer, None)  # we still read what it sends; it closes the connection when it exits
         self._wanted = peers
         for peer in peers:
             if peer.number < self._hello.number and peer not in self._traffic:
@@ -75,25 +76,25 @@ class PeerLanes:
         assert self._addresses is not None
         address = self._addresses.get(peer.number)
         if address is None:
-            raise RunError(f"the coordinator has not said where {peer} is")
+            raise RunError(f"the coordinator has not sent the address of {peer}")
         wire, tls = call_node(str(peer), address, self._wiring, tcp=self._wiring.lane == "tcp")
         self._traffic.call(peer, wire, tls, self._hello, self._messages)
         self._pay(peer)
 
     def greet(self, wire: Connection, message: Frame) -> NodeId:
-        """Another worker has called; who it is."""
+        """Another worker has connected: check its hello, and return who it is."""
         if not isinstance(message, Hello) or message.role != "worker" or message.protocol != PROTOCOL:
-            raise PeerError("the first frame must say which worker this is")
+            raise PeerError("its first frame was not Hello of a worker")
         same = compare_digest(message.run.encode(), self._hello.run.encode())
         peer = worker_id(message.number)
         if not same or message.model != self._hello.model or peer in self._traffic or message.number < 0:
-            raise PeerError(f"worker {message.number} has no place here")
+            raise PeerError(f"worker {message.number} is not of this run and model, or is already connected")
         self._traffic.known(peer, wire, self._messages, DECLARATION)
         self._pay(peer)
         return peer
 
     def send(self, to: NodeId, message: Frame, payload: Payload | None) -> None:
-        """Send to a neighbour; as soon as it is connected."""
+        """Send to a neighbour, now or as soon as it is connected."""
         if to in self._traffic:
             self._traffic.send(to, message, None if payload is None else payload.data, lasting=False)
         elif to in self._wanted:
@@ -109,7 +110,7 @@ class PeerLanes:
         self.lost(peer, str(error))
 
     def lost(self, peer: NodeId, reason: str) -> None:
-        """A connection has ended; if no view without that peer comes, there is no going on."""
+        """A connection has ended: fail if no view without that peer comes in time."""
         if peer in self._wanted:
             self._traffic.loop.call_later(LOST_SECONDS, self._give_up(peer, reason))
 

@@ -1,4 +1,4 @@
-"""What a worker gives to others, or asks them for, outside of any iteration: first values, final ones, memories."""
+"""Values that a worker sends or reads outside of any iteration: initial and final parameters, and rule state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Send(Protocol):
 
 
 class PendingReads:
-    """Each bucket that was asked for and has not come yet, and whom it was asked of."""
+    """The buckets that were requested and have not arrived yet, each with the node that was asked."""
 
     def __init__(self, view: View, send: _Send) -> None:
         self._send = send
@@ -27,7 +27,7 @@ class PendingReads:
         self.adopt(view)
 
     def adopt(self, view: View) -> None:
-        """From now on servers hold what this view says."""
+        """Use the placement of this view from now on."""
         self._view = max(view.view, 0)
         self._map = bucket_map_of(view.holders)
 
@@ -42,9 +42,9 @@ class PendingReads:
         return any(to == source for to, _ in self._open.values())
 
     def seed(self, buckets: Iterable[Bucket], memory: LaneMemory, name: str = "") -> None:
-        """Give servers what lies in the updates, as parameters, or as what the rule remembers by this name.
+        """Send the update memory to the servers, as initial parameters or as the rule's state with this name.
 
-        Memories are acknowledged: parameters, which use the same place, come after them.
+        Servers acknowledge state, because the parameters that follow use the same memory.
         """
         for bucket in buckets:
             server, seed = self._map.holder[bucket], Seed(bucket, name)
@@ -53,11 +53,11 @@ class PendingReads:
             self._send(server, seed, memory.update(bucket))
 
     def read(self, name: str = "") -> None:
-        """Ask servers for all parameters as they are, or for all that the rule remembers by this name."""
+        """Ask the servers for all current parameters, or for the rule's state with this name."""
         self._ask_for(list(self._map.holder), name)
 
     def read_from(self, worker: NodeId, buckets: Iterable[Bucket]) -> None:
-        """Ask another worker for what it holds."""
+        """Ask another worker for its values of these buckets."""
         for bucket in buckets:
             self._open[bucket] = (worker, Read(bucket))
         for to, read in list(self._open.values()):
@@ -73,8 +73,8 @@ class PendingReads:
         self._open.pop(bucket, None)
 
     def moved(self, moved: Moved) -> None:
-        """What was to be read is elsewhere, or in pieces."""
+        """A bucket that was requested has moved or was split: ask the new holders."""
         _, asked = self._open.pop(moved.bucket)
         if not isinstance(asked, Read) or asked.view >= moved.view:
-            raise PeerError(f"{moved.bucket} is denied, which view {moved.view} gives to it")
+            raise PeerError(f"it sent Moved for {moved.bucket}, which it holds in view {moved.view}")
         self._ask_for(self._map.inside(moved.bucket), asked.memory)

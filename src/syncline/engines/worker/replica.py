@@ -1,9 +1,9 @@
-"""One model as a worker holds it: tables in the lane's memory, updates that leave bucket by bucket, and iterations.
+"""A worker's replica of one model: its tables in the lane's memory, its updates and its iterations.
 
-replica.declare(arrays, wishes)      all start with the leader's values
-replica.update(name, values)         leaves as soon as its bucket is whole
-replica.clock()                      this iteration's updates are in
-replica.sync()                       wait as the sync model says
+replica.declare(arrays, wishes)      all workers start with the leader's values
+replica.update(name, values)         sent as soon as its bucket is complete
+replica.clock()                      all updates of this iteration are there
+replica.sync()                       wait as long as the sync model requires
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from syncline.strategies.protocol import Strategy
 
 
 class ReplicaLink(Protocol):
-    """The way from a worker to the shards of one model, and back."""
+    """A worker's connection to the shards of one model."""
 
     memory: LaneMemory
     strategy: Strategy
@@ -41,7 +41,7 @@ class ReplicaLink(Protocol):
     def error(self) -> SynclineError | None: ...
 
     following: int | None
-    """The iteration to go on with, once the present one is whole."""
+    """The next iteration, once the current one is complete; until then None."""
     members: tuple[int, ...]
     changed: dict[str, str]
     """The settings that have changed since the run began."""
@@ -89,15 +89,15 @@ class Replica:
         self.iteration = 0
         """The iteration that the next updates belong to."""
         self.earlier = 0
-        """The iterations of the run that this one goes on with."""
+        """The iterations of the earlier run that this one continues."""
         self.arrays: dict[str, Values] = {}
-        """What comes back, table by table."""
+        """The values that the servers send back, by table."""
         self._settings: dict[str, str] = {}
         self.origins: dict[str, str] = {}
         self.leader = -1
-        """The worker whose values all started with; -1: this one joined later."""
+        """The worker whose values all started with; -1: this worker joined later."""
         self.epochs: tuple[int, ...] = ()
-        """If this one joined later: in which epoch of each sampler the others were then."""
+        """If this worker joined later: the epoch of each sampler at that time."""
         self.link = link
         self._tables: dict[str, Table] = {}
         self._given: set[str] = set()
@@ -107,7 +107,7 @@ class Replica:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Every setting that is in force, as far as this worker knows."""
+        """All current settings, as of the last change that this worker knows."""
         return {**self._settings, **self.link.changed}
 
     @property
@@ -120,15 +120,15 @@ class Replica:
 
     @property
     def staleness(self) -> int:
-        """How many iterations this worker is ahead of the slowest, as the last answer knew it."""
+        """How many iterations this worker is ahead of the slowest, as of the last answer."""
         return max(0, self.iteration - self._node.closed)
 
     @property
     def _node(self) -> Trainer:
-        assert self.link.node is not None, "something is declared"
+        assert self.link.node is not None, "the tables are declared"
         return self.link.node
 
-    # The start.
+    # Start.
 
     def declare(
         self,
@@ -136,13 +136,13 @@ class Replica:
         wishes: Mapping[str, object],
         memory: Mapping[str, Values] | None = None,
     ) -> dict[str, Values]:
-        """Say what is trained, and take the leader's values; the arrays that come back are the lane's own memory.
+        """Declare the tables, and take the leader's values; the arrays returned are the lane's own memory.
 
-        `memory`: what the servers' rule remembered (`recall`), to go on with.
+        `memory`: the state of the servers' rule to continue with, as `recall` returned it.
         """
         self._check_open()
         if self._tables:
-            raise UsageError("tables", "are declared already; one declaration holds them all")
+            raise UsageError("tables", "are already declared; declare all tables in one call")
         values = in_float32(arrays)
         layout = Layout.of((name, each.shape) for name, each in values.items())
         begin = self.link.begin(declaration(layout, wishes, self.name))
@@ -156,7 +156,7 @@ class Replica:
         return dict(self.arrays)
 
     def _first_values(self, values: Mapping[str, Values], memory: Mapping[str, Values]) -> None:
-        """All take the leader's values; a joiner takes those of the iteration before its first."""
+        """Take the leader's values; a joiner takes the parameters of the iteration before its first."""
         link = self.link
         if self.leader < 0:
             link.join()
@@ -175,14 +175,14 @@ class Replica:
     def _checked(self, name: str, vector: Values) -> Values:
         known = self._remembered()
         if name not in known or vector.shape != self.link.memory.updates.shape:
-            raise UsageError("memory", f"{name!r} of {vector.size:,} values is not what this rule remembers")
+            raise UsageError("memory", f"{name!r} of {vector.size:,} values is not part of this rule's state")
         return vector
 
     def _remembered(self) -> list[str]:
         return list(self.strategy.remembers)
 
     def recall(self) -> dict[str, Values]:
-        """What the servers' rule remembers, each name as one flat array; between iterations."""
+        """Read the state of the servers' rule between iterations, one flat array per name."""
         self._check_declared()
         if self._clocked:
             self.sync()
@@ -193,7 +193,7 @@ class Replica:
         return found
 
     def residuals(self) -> dict[str, Values]:
-        """What this worker's codec keeps for the next update, each name as one flat array."""
+        """The residuals of this worker's codec, one flat array per name."""
         self._check_declared()
         found: dict[str, Values] = {}
         for bucket, memory in self.link.residuals.items():
@@ -203,7 +203,7 @@ class Replica:
         return found
 
     def go_on_with(self, residuals: Mapping[str, Values], earlier: int) -> None:
-        """Let the codec go on with what `residuals` gave after so many iterations."""
+        """Continue with what `residuals` returned after `earlier` iterations."""
         self.earlier = earlier
         self.link.go_on_from(earlier)
         for bucket, memory in self.link.residuals.items():
@@ -224,18 +224,18 @@ class Replica:
     # Iterations.
 
     def places(self) -> dict[str, Values]:
-        """Where the update of each table is written before `give(name)`; never while it is on its way."""
+        """The memory of each table's update. Write it before `give(name)`, and never while the update is in flight."""
         return {name: self._view(self.link.memory.updates, name) for name in self._tables}
 
     def buffer(self, name: str) -> Values:
-        """The memory of a table's update, to be written in place before `update(name)`; ask anew each iteration."""
+        """The memory of a table's update. Write it before `update(name)`; call this again in each iteration."""
         self._turn_to("buffer", name)
         return self._view(self.link.memory.updates, name)
 
     def update(self, name: str, values: npt.ArrayLike | None = None) -> None:
-        """Hand in this iteration's update of a table; without values, what is in its `buffer`.
+        """Send this iteration's update of a table; without values, send what is in its `buffer`.
 
-        `NotFinite`: it holds NaN or infinity. Nothing of it has left, and the table may be given another one.
+        Raises `NotFinite` if it contains NaN or infinity. None of it has been sent, and you may call this again.
         """
         self._turn_to("update", name)
         if values is not None:
@@ -244,7 +244,7 @@ class Replica:
         self.give(name)
 
     def give(self, name: str, lr: float | None = None) -> None:
-        """Send what lies in this table's place, which is finite; `lr` goes along."""
+        """Send the update in this table's memory, which must be finite, with the learning rate `lr`."""
         self._lr = lr
         self._given.add(name)
         for bucket in self._over[name]:
@@ -252,16 +252,16 @@ class Replica:
                 self._push(bucket, True)
 
     def _turn_to(self, call: str, name: str) -> None:
-        """See to it that the memory of a table's update may be written."""
+        """Make sure that the memory of a table's update may be written."""
         self._check_table(call, name)
         if self._clocked:
             self.sync()
         elif name in self._given:
-            raise UsageError(call, f"table {name!r} has its update of this iteration; call clock() first")
+            raise UsageError(call, f"table {name!r} already has its update of this iteration; call clock() first")
 
     def _check_open(self) -> None:
         if self._closed:
-            raise UsageError("session", "is closed; nothing can be done with it any more")
+            raise UsageError("session", "is closed; it cannot be used any more")
 
     def _check_declared(self) -> None:
         self._check_open()
@@ -271,10 +271,10 @@ class Replica:
     def _check_table(self, call: str, name: str) -> None:
         self._check_declared()
         if name not in self._tables:
-            raise UsageError(call, f"there is no table {name!r}; there are {', '.join(self._tables)}")
+            raise UsageError(call, f"there is no table {name!r}; the tables are {', '.join(self._tables)}")
 
     def _check_finite(self, name: str) -> None:
-        """In mode `gradients` NaN harms no server, and all see it alike."""
+        """Raise `NotFinite`, except in mode `gradients`: there servers keep no values, and all workers see the NaN."""
         table = self._tables[name]
         if self.mode is Mode.GRADIENTS:
             return
@@ -288,7 +288,7 @@ class Replica:
         self.link.handle(Ready(bucket, update, self._lr, params))
 
     def clock(self) -> None:
-        """This iteration's updates are in; tables without one count as not changed. The next iteration begins."""
+        """End this iteration's updates, and begin the next iteration; a table without an update counts as unchanged."""
         self._check_declared()
         if self._clocked:
             self.sync()
@@ -306,7 +306,7 @@ class Replica:
             self.link.memory.updates[max(table.start, bucket.start) : min(table.stop, bucket.stop)] = 0
 
     def sync(self, name: str | None = None) -> Values | None:
-        """Wait until a table, or everything, is as fresh as the sync model asks for; the table's array."""
+        """Wait until a table, or all tables, are as fresh as the sync model requires; return the table's array."""
         if name is None:
             self._check_declared()
         else:
@@ -329,21 +329,21 @@ class Replica:
         self._given.clear()
         self._clocked = False
 
-    # The end.
+    # End.
 
     def leave(self) -> None:
-        """Leave at once; the others go on without this worker."""
+        """Leave at once; the other workers continue."""
         if not self._closed and self._tables and self.link.error is None:
             if self._clocked:
                 self.sync()
             self.link.leave()
 
     def read_final(self) -> None:
-        """After `leave`: wait until all have left, and take the final parameters, which are the same for everyone."""
+        """After `leave`: wait until all workers have left, and read the final parameters, which all workers share."""
         if not self._closed and self._tables and self.link.error is None and self.strategy.keeps:
             self.link.read_final()
 
     def cut(self) -> None:
-        """No further call is possible."""
+        """Close the link; no further call is possible."""
         self._closed = True
         self.link.close()

@@ -1,7 +1,7 @@
-"""The servers as a worker reaches them: by memory that they share, or by wire.
+"""A worker's lanes to the servers: shared memory or TCP.
 
-1. ServerLanes of the same host share the worker's memory: a payload for them, or from them, stays where it lies.
-2. Where nobody shared it at the start, it cannot be shared later.
+1. Servers on the same host share the worker's memory, so payloads to and from them are not sent over the connection.
+2. If no server shared the memory at the start, no server can share it later.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from syncline.messages import Message, NodeId, server_id
 
 
 class ServerLanes:
-    """Connections to servers, all of which are greeted alike."""
+    """The connections to the servers; the worker sends the same hello on each."""
 
     def __init__(self, wiring: Wiring, traffic: Traffic) -> None:
         self._wiring = wiring
@@ -36,9 +36,9 @@ class ServerLanes:
         hello: Hello,
         messages: tuple[type[Message], ...] = (),
     ) -> LaneMemory:
-        """Reach every server, and say who this is; the worker's memory, of so many values twice.
+        """Connect to every server, send `hello`, and return the worker's memory for a model of `values` values.
 
-        `messages`: those of the strategy's own.
+        `messages`: the message types of the strategy.
         """
         self._hello = hello
         self._messages = messages
@@ -55,10 +55,10 @@ class ServerLanes:
         return memory
 
     def reach(self, number: int, place: NodeAddress) -> str:
-        """A server has come: connect to it; what is in the way, if something is."""
+        """Connect to a server that joins; return the problem, or ""."""
         try:
             if server_id(number) in self._traffic:
-                raise PeerError(f"server {number}, which is there already")
+                raise PeerError(f"it named server {number} as new, which is already connected")
             lane = open_lane(number, place, self._wiring, share=self._segment is not None)
             self._traffic.add(server_id(number), lane.wire, self._messages)
             self._greet(number, lane)
@@ -74,21 +74,21 @@ class ServerLanes:
             else:
                 lane.wire.send(self._hello)
         except OSError as error:
-            raise RunError(f"server {number} ended the connection: {error}") from None
+            raise RunError(f"server {number} closed the connection: {error}") from None
 
     def share(self, server: NodeId) -> bool:
-        """Does this server read and write the worker's memory itself?"""
+        """Does this server share the worker's memory?"""
         return server in self._sharing
 
     def send(self, to: NodeId, message: Frame, place: Payload | None = None) -> None:
-        """Send a frame; what lies at this place rides along unless the server can read it there."""
+        """Send a frame, with the values at `place` as payload unless the server shares the memory."""
         self._traffic.send(to, message, None if place is None or to in self._sharing else place.data)
 
     def forget(self, server: NodeId) -> None:
         self._sharing.discard(server)
 
     def let_go(self, server: NodeId) -> None:
-        """Close the connection: this server holds nothing any more."""
+        """Close the connection to a server that holds nothing any more."""
         self.forget(server)
         self._traffic.end(server)
 

@@ -1,19 +1,19 @@
-"""A worker's part in a run: who it is, the models that it trains, and what all workers do together.
+"""A worker's session: its number, the models that it trains, and collective operations of all workers.
 
-At the level of numpy a session has one model, and these are its calls:
+With numpy a session has one model, and these are its calls:
 
     session = syncline.connect()
-    tables = session.tables({"w": w, "b": b})     # all start with the leader's values
+    tables = session.tables({"w": w, "b": b})     # all workers start with the leader's values
     for step in range(1000):
-        session.update("w", change_of_w)          # leaves as soon as its bucket is whole
+        session.update("w", change_of_w)          # sent as soon as its bucket is complete
         session.update("b", change_of_b)
-        session.clock()                           # this iteration's updates are in
-        session.sync()                            # wait as the sync model says; `tables` hold what came back
+        session.clock()                           # all updates of this iteration are there
+        session.sync()                            # wait as long as the sync model requires; updates `tables`
     session.close()
 
-What an update is, and what comes back, is a matter of the mode: `changes` (the default here): the change that your own
-optimizer made, and the parameters; `rule`: a gradient, and the parameters; `gradients`: a gradient, and the mean of all
-workers' gradients.
+The mode decides what an update is and what the servers send back. `changes` (the default here): you send the change
+that your own optimizer made, and receive the parameters. `rule`: you send a gradient, and receive the parameters.
+`gradients`: you send a gradient, and receive the mean of all workers' gradients.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from syncline.strategies.mode import Mode
 from syncline.strategies.sync_change import check_change, words_of
 
 MODEL = "model"
-"""The name of a model that was given none."""
+"""The name of a model that has no other."""
 
 PULSE_SECONDS = 0.5
-"""Nobody looks more often than that at how far a worker is."""
+"""Seconds between two reports of a worker's progress."""
 
 
 class NumpySession:
@@ -52,14 +52,14 @@ class NumpySession:
     def __init__(self) -> None:
         self.rank, self.size, self.incarnation = 0, 1, 0
         self._link: WorkerLink | None = None
-        """The first connection to the coordinator; None: a run of one."""
+        """The first connection to the coordinator; None: a run with one worker."""
         self._wiring = Wiring()
         self._replicas: list[Replica] = []
         self._closed = False
         self._pulsed = 0.0
 
     def start(self, wiring: Wiring) -> Self:
-        """Connect to the run; without a coordinator this is a run of one."""
+        """Connect to the run; without a coordinator, start a run with one worker."""
         self._wiring = wiring
         also_look_in(wiring.folder)
         if wiring.coordinator:
@@ -84,24 +84,24 @@ class NumpySession:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The numbers of the live workers, this one's own among them, as far as this worker knows; in rising order.
+        """The numbers of the live workers including this one, in ascending order, as of the latest view.
 
-        Before anything is declared: those that the run starts with. A worker that has joined has a number of `size` or
-        more; one that was started again has the number that it had.
+        Before anything is declared: the workers that start the run. A worker that has joined has a number of `size` or
+        more; a restarted worker keeps its number.
         """
         known = self._replicas[0].link.members if self._replicas else ()
         return tuple(sorted({*(known or range(self.size)), self.rank}))
 
     @property
     def is_leader(self) -> bool:
-        """Is this the worker whose values all started with? Before anything is declared: the first one."""
+        """Did all workers start with this worker's values? Before anything is declared: is it worker 0?"""
         leader = self._replicas[0].leader if self._replicas and self._replicas[0].settings else 0
         return self.rank == leader
 
     # Models.
 
     def replica(self, name: str) -> Replica:
-        """A further model of the run, to be declared; on every worker under the same name."""
+        """Add a model, to be declared; every worker must use the same name for it."""
         self._check_open()
         if self._link is None:
             made = Replica(name, 0, SoloLink())
@@ -113,16 +113,16 @@ class NumpySession:
         return made
 
     def drop(self, replica: Replica) -> None:
-        """Leave one model; its connection to the coordinator may still serve all of them."""
+        """Leave one model; its connection stays open if the session needs it for the other models."""
         replica.leave()
         self._replicas.remove(replica)
         if replica.link is not self._link:
             replica.cut()
 
     def tables(self, arrays: Mapping[str, npt.ArrayLike], **wishes: str | int) -> dict[str, Values]:
-        """Declare what is trained, in float32; the arrays that come back are the lane's own memory.
+        """Declare the tables, as float32; the arrays returned are the lane's own memory.
 
-        `wishes`: settings as on the command line, which beats them: `sync="ssp:3"`, `mode="changes"`, `rule="sgd:0.1"`.
+        `wishes`: settings, which the command line overrides: `sync="ssp:3"`, `mode="changes"`, `rule="sgd:0.1"`.
         """
         self._check_open()
         if not self._replicas:
@@ -140,7 +140,7 @@ class NumpySession:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Every setting of the run, in words."""
+        """All current settings of the run, as text."""
         return self._own.settings
 
     @property
@@ -149,35 +149,35 @@ class NumpySession:
         return self._replicas[0].iteration if self._replicas else 0
 
     def buffer(self, name: str) -> Values:
-        """The memory of a table's update, to be written in place before `update(name)`; ask anew each iteration."""
+        """The memory of a table's update. Write it before `update(name)`; call this again in each iteration."""
         return self._own.buffer(name)
 
     def update(self, name: str, values: npt.ArrayLike | None = None) -> None:
-        """Hand in this iteration's update of a table; without values, what is in its `buffer`.
+        """Send this iteration's update of a table; without values, send what is in its `buffer`.
 
-        `NotFinite`: it holds NaN or infinity. Nothing of it has left, and the table may be given another one.
+        Raises `NotFinite` if it contains NaN or infinity. None of it has been sent, and you may call this again.
         """
         self._own.update(name, values)
 
     def clock(self) -> None:
-        """This iteration's updates are in; tables without one count as not changed. The next iteration begins."""
+        """End this iteration's updates, and begin the next iteration; a table without an update counts as unchanged."""
         self._own.clock()
 
     def sync(self, name: str | None = None) -> Values | None:
-        """Wait until a table, or everything, is as fresh as the sync model asks for; the table's array."""
+        """Wait until a table, or all tables, are as fresh as the sync model requires; return the table's array."""
         return self._own.sync(name)
 
-    # Changes while it runs.
+    # Changes during training.
 
     def change(self, *, sync: object = None, release: object = None, name: str | None = None, **others: object) -> None:
-        """Have the whole run go on under another sync model, or another release, from now on.
+        """Change the sync model or the release of the whole run from now on.
 
         `sync`: a model or its text ("ssp:3"), or a list of them with one for each server. `release`: "lazy" or "soft".
-        `name`: of which model, if there are several; left out: of all that this worker trains. One worker calls this;
-        nobody stops for it, and nothing is lost. It returns when all servers have changed.
+        `name`: the model to change; if left out, all models that this worker trains. Call this on one worker. No worker
+        stops for it, and no update is lost. It returns when all servers have changed.
 
-        `UsageError`: it makes no sense; nothing has changed, and the run goes on. `session.settings` has what is in
-        force, and `load_state_dict` begins anew with what the run began with.
+        Raises `UsageError` if the request is invalid; then nothing has changed, and the run continues.
+        `session.settings` has the current settings. `load_state_dict` starts again with the initial ones.
         """
         self._check_open()
         words = words_of(sync, release, others)
@@ -191,55 +191,55 @@ class NumpySession:
             each.link.change((each.name,), *words)
 
     def _chosen(self, name: str | None) -> list[Replica]:
-        """The model of this name; without one, all."""
+        """The model with this name; without a name, all models."""
         known = {each.name: each for each in (self._own, *self._replicas)}
         if name is None:
             return list(known.values())
         if name not in known:
-            raise UsageError("name", f"there is no model {name!r}; there are {', '.join(known)}")
+            raise UsageError("name", f"this run has no model {name!r}; it has {', '.join(known)}")
         return [known[name]]
 
-    # All together.
+    # Collective operations.
 
     def share(self, kind: str, data: bytes = b"") -> list[bytes]:
-        """Say something, and hear what every worker has said in the same call, in worker order."""
+        """All-gather: send a value, and return the values of all workers in the same call, in worker order."""
         self._check_open()
         return [data] if self._link is None else self._link.share(kind, data)
 
     def barrier(self) -> None:
-        """Wait until every worker is here."""
+        """Wait until every worker has called this."""
         self.share("barrier")
 
     def pulse(self, pulse: Pulse, *, now: bool = False) -> None:
-        """Have the launcher show how far this worker is; at most twice a second, unless it must be known `now`."""
+        """Report this worker's progress to the launcher, at most twice a second unless `now`."""
         self._check_open()
         if self._link is not None and (now or monotonic() - self._pulsed >= PULSE_SECONDS):
             self._pulsed = monotonic()
             self._link.tell(pulse)
 
-    # The place in the data.
+    # Epochs.
 
     def epoch_of(self, sampler: int) -> int:
-        """In which epoch of this sampler the others were when this worker joined; 0 if it started with them."""
+        """The epoch of this sampler when this worker joined; 0 if it started with the others."""
         epochs = self._replicas[0].epochs if self._replicas else ()
         return epochs[sampler] if sampler < len(epochs) else 0
 
     def note_epoch(self, sampler: int, epoch: int) -> None:
-        """Have those who join begin with this epoch."""
+        """Let workers that join later begin with this epoch."""
         if self._link is not None and self._link.error is None and not self._closed and sampler < MOST_SAMPLERS:
             self._link.tell(EpochBegun(sampler, epoch))
 
-    # The end.
+    # End.
 
     def leave(self) -> None:
-        """Leave the run at once; the others go on without this worker."""
+        """Leave the run at once; the other workers continue."""
         if not self._closed:
             for replica in self._replicas:
                 replica.leave()
         self._cut()
 
     def close(self) -> None:
-        """Leave the run, wait until all have, and take the final parameters, which are the same for everyone."""
+        """Leave the run, wait until all workers have left, and read the final parameters, which all workers share."""
         if self._closed:
             return
         for replica in self._replicas:
@@ -250,27 +250,27 @@ class NumpySession:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise UsageError("session", "is closed; nothing can be done with it any more")
+            raise UsageError("session", "is closed; it cannot be used any more")
 
     def _at_exit(self) -> None:
-        """The program has ended without a word: well, or by an exception, and then nobody waits for the others."""
+        """The program ended without closing the session: close it, or only disconnect if an exception ended it."""
         if os.getpid() != self._pid:
-            return  # a copy of the program (fork), which has no part in the run
+            return  # a forked copy of the program, which is not a worker
         if getattr(sys, "last_value", None) is None:
             self.close()
         else:
             self._cut()
 
     def _at_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """An exception ends the program; not at once, where a thread goes on, so nobody may wait for `_at_exit`."""
-        if os.getpid() == self._pid and not hasattr(sys, "ps1"):  # at a prompt it ends nothing
+        """Disconnect when an exception ends the program: while another thread runs, `_at_exit` is not called."""
+        if os.getpid() == self._pid and not hasattr(sys, "ps1"):  # at a prompt the program continues
             self._cut()
         if self._next_hook is sys.__excepthook__ and self._is_of_others(error):
             error.__traceback__ = trace = None
         self._next_hook(kind, error, trace)
 
     def _is_of_others(self, error: BaseException) -> bool:
-        """Was the run ended elsewhere? Then it does not matter where this program stood."""
+        """Did the run fail in another process? Then this program's traceback does not help."""
         return type(error) is RunError and any(error is replica.link.error for replica in self._replicas)
 
     def _cut(self) -> None:

@@ -1,4 +1,4 @@
-"""A run of one, in this process: the same nodes, and nothing between them. A program started by itself has it."""
+"""A run with one worker inside this process: the same nodes without a network. A program started directly uses it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ME, SERVER = worker_id(0), server_id(0)
 
 
 class SoloLink:
-    """A worker's link to the one server of its model, if there is one; the host of both nodes."""
+    """The link of the only worker, and the host of its node and of the server's, if the strategy has one."""
 
     def __init__(self) -> None:
         self.error: SynclineError | None = None
@@ -37,9 +37,9 @@ class SoloLink:
         self._keeper: Keeper | None = None
         self._remembered: dict[str, Values] = {}
         self._flying: deque[tuple[NodeId, Event]] = deque()
-        """Messages on their way."""
+        """Messages in flight."""
         self.changed: dict[str, str] = {}
-        """The settings that have changed since it began."""
+        """The settings that have changed since the run began."""
 
     def begin(self, declare: Declare) -> Begin:
         found = settle({"the program": declare.wishes}, None, 1)
@@ -60,7 +60,7 @@ class SoloLink:
         return self.node.buckets
 
     def seed(self) -> None:
-        """The server, or this worker, starts with what lies in the updates."""
+        """Start with the values in the update memory, on the server or, without one, on this worker."""
         if not self.strategy.servers:
             self.memory.params[:] = self.memory.updates
             return
@@ -96,19 +96,19 @@ class SoloLink:
             self.memory.update(bucket)[:] = self._keeper.remembered(bucket)[name]
 
     def join(self) -> None:
-        raise AssertionError("a run of one has nobody to join")
+        raise AssertionError("a run with one worker cannot be joined")
 
     def sit(self) -> None:
-        """Everyone is there."""
+        """There are no other workers to wait for."""
 
     # The host of the nodes.
 
     def handle(self, event: Event) -> None:
-        """Tell the worker something; whatever follows from it happens at once."""
+        """Pass an event to the worker's node, and perform all its consequences at once."""
         self._perform(ME, event)
 
     def change(self, models: tuple[str, ...], sync: tuple[str, ...], release: str) -> None:
-        """Go on under another sync model, which was checked; `models`: this one."""
+        """Change the sync model or the release, which were checked; there is only one model."""
         assert self._keeper is not None
         model = parse("sync", sync[0]) if sync else self._keeper.in_force().model
         self._perform(SERVER, Change(model, one_of(Release, release, "release") if release else None))
@@ -116,12 +116,12 @@ class SoloLink:
         self.changed |= {key: word for key, word in words.items() if word}
 
     def _perform(self, to: NodeId, event: Event) -> None:
-        """Tell a node something, and perform all that follows from it."""
+        """Pass an event to a node, and deliver all messages that follow from it."""
         now = monotonic()
         self._flying = deque([(to, event)])
         while self._flying:
             to, event = self._flying.popleft()
-            if to != COORDINATOR:  # it has nothing to say about the membership of one
+            if to != COORDINATOR:  # the membership never changes
                 self._drivers[to].tell(event, now)
 
     def send(self, me: NodeId, send: Send) -> None:
@@ -139,7 +139,7 @@ class SoloLink:
             self.following = deliver.next
 
     def set_timer(self, me: NodeId, timer: SetTimer) -> None:
-        """Nothing is lost here, so nothing needs to be done again; what waits for time alone does not happen."""
+        """Do nothing: no message is lost here, so no retry is needed, and no timer fires."""
 
     def reject(self, me: NodeId, reject: Reject) -> None:
         raise PeerError(reject.reason)
@@ -152,7 +152,7 @@ class SoloLink:
         return [] if self.following is not None else [each for each in self.buckets if not self.node.is_given(each)]
 
     def wait(self, done: Callable[[], bool]) -> None:
-        assert done(), "in a run of one everything has happened already"
+        assert done(), "in a run with one worker everything has happened already"
 
     def leave(self) -> None:
         self.handle(Depart())
@@ -163,4 +163,4 @@ class SoloLink:
             self.memory.param(bucket)[:] = params
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there are no connections."""

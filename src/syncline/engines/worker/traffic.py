@@ -1,4 +1,4 @@
-"""All connections of one worker: what it sends, how it waits, and why there may be no going on."""
+"""All connections of one worker: sending, waiting, and the error that has ended its part in the run."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from syncline.errors import RunError, SynclineError
 from syncline.messages import COORDINATOR, Message, NodeId
 
 NOTICE_SECONDS = 10.0
-"""Whoever waits longer than this at the start is told for what."""
+"""Seconds after which a worker that waits at the start prints what it waits for."""
 
 LOOK_SECONDS = 1.0
-"""Seconds between two looks whether a host has fallen silent."""
+"""Seconds between two checks for hosts that have died."""
 
 REASON_SECONDS = 0.5
-"""For so long the coordinator is listened to, which may know why a server is gone."""
+"""Seconds that a worker waits for the coordinator to say why a server is gone."""
 
 MUCH = 1 << 16
-"""A payload of so many bytes is worth a thread that moves it while the program computes."""
+"""From this many bytes of payload on, a background thread sends while the program computes."""
 
 NO_COORDINATOR = "the coordinator is gone{}, and the membership cannot change without it"
 
 
 class Traffic:
-    """Connections that are read and written while the program waits, and in the background while it computes."""
+    """Reads and writes the connections while the program waits, and in the background while it computes."""
 
     def __init__(self, reader: ConnectionReader, awaits: Callable[[], bool]) -> None:
-        """`awaits`: is an answer under way that the program does not wait for yet?"""
+        """`awaits`: is an answer outstanding that the program does not wait for yet?"""
         self.error: SynclineError | None = None
-        """Why this worker can take no further part."""
+        """Why this worker cannot continue."""
         self._awaits = awaits
         self._wires = Connections(reader)
         self.turn = BackgroundThread(self._wires, self._busy, self.fail)
-        """Whoever has it may touch the wires and the node."""
+        """The lock for the connections and the node."""
 
     def _busy(self) -> bool:
         return self._wires.waiting or self._awaits()
@@ -65,19 +65,19 @@ class Traffic:
         hello: Frame,
         messages: tuple[type[Message], ...],
     ) -> None:
-        """A connection whose handshake of TLS is yet to come; `hello` is said first."""
+        """Add a connection whose TLS handshake is still to come, and send `hello` first."""
         self._wires.call(id, wire, tls, hello, messages)
 
     def known(self, id: NodeId, wire: Connection, messages: tuple[type[Message], ...], limit: int) -> None:
-        """A connection that was accepted, and whose peer has said who it is."""
+        """Add an accepted connection whose peer has identified itself."""
         self._wires.known(id, wire, messages, limit)
 
     def end(self, id: NodeId) -> None:
-        """Close a connection without a word to anybody."""
+        """Close a connection without telling the reader."""
         self._wires.end(id)
 
     def send(self, to: NodeId, message: Frame, payload: memoryview | None = None, *, lasting: bool = True) -> None:
-        """Send a frame; a `lasting` payload stays as it is until it is answered, so it is not copied."""
+        """Send a frame; a `lasting` payload does not change until the peer has answered, so it is not copied."""
         with self.turn:
             if self.error is not None:
                 raise self.error
@@ -88,7 +88,7 @@ class Traffic:
                 self.turn.wake()
 
     def wait(self, done: Callable[[], bool], seconds: float = inf, notice: str = "") -> None:
-        """Read and write until something holds, for at most so long; `notice`: what the user is told after a while."""
+        """Read and write until `done()`, for at most `seconds`; `notice`: a line to print after a while."""
         silence = None
         began = now = looked = monotonic()
         with self.turn:
@@ -97,23 +97,23 @@ class Traffic:
                     raise self.error
                 left = began + seconds - now
                 if left < 0:
-                    raise RunError(f"nothing was heard for {seconds:g} s")
+                    raise RunError(f"no answer for {seconds:g} s")
                 self._wires.turn(min(left, LOOK_SECONDS))
                 now = monotonic()
                 if now - looked >= LOOK_SECONDS:
-                    silence, looked = silence or TcpLiveness(), now  # new: nobody has looked while the program computed
+                    silence, looked = silence or TcpLiveness(), now  # new: there were no checks before this call
                     self._wires.look(silence, now)
                 if notice and now - began >= NOTICE_SECONDS:
                     say(f"syncline: {notice}")
                     notice = ""
 
     def fail(self, error: SynclineError) -> SynclineError:
-        """Note that there is no going on: whoever asks again is told again, and nobody waits for what will not come."""
+        """Record the first error. Every later call raises it, and waiting calls stop."""
         self.error = self.error or error
         return self.error
 
     def hear_why(self) -> None:
-        """The coordinator may know more of a loss, and says so: that is the better error."""
+        """Wait briefly for the coordinator, which may send a better reason for a lost connection."""
         until = monotonic() + REASON_SECONDS
         while COORDINATOR in self._wires and monotonic() < until:
             self._wires.turn(max(until - monotonic(), 0.0))
