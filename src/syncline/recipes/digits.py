@@ -16,7 +16,7 @@ def problem(
 ) -> TorchProblem:
     """Reaches 95 % on the test images in about 100 iterations of 8 workers with batch 32.
 
-    Its split and learning rate were chosen by that same test accuracy: good for comparing schemes, not a benchmark.
+    The split and the learning rate were chosen by that test accuracy, so use it to compare schemes, not as a benchmark.
     """
     data = digits().validated(validation)
     torch.manual_seed(draw.seed % 2**63)
