@@ -1,6 +1,6 @@
-"""Real runs on this machine: a program for the workers, `syncline run` as a process, and what it must leave behind.
+"""Real runs on this machine: starts `syncline run` with a program for the workers, and checks that it leaves nothing.
 
-Every process of a run inherits a mark in its environment, so a run's processes can be found whoever their parent is.
+Every process of a run inherits a mark in its environment, so the tests find all processes of a run by that mark.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import lanes
 MARK = "MARK_OF_A_TEST_RUN"
 
 QUIET = {"OMP_NUM_THREADS": "1"}
-"""Set by the user, so that a run has nothing to say of it."""
+"""Set as a user would, so that the run prints no message about threads."""
 
 PATIENCE = 120.0
-"""Seconds after which a test gives up. No test asserts a time: this only ends one that would hang."""
+"""The timeout of a test in seconds. No test asserts a time; this only ends a test that hangs."""
 
 _ACCEPTS = 0x10000
 """Linux: the flag of a Unix socket that listens (SO_ACCEPTCON)."""
@@ -70,7 +70,7 @@ def steps_until(name, said="under way"):
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
-    """Wait until something is true; its value."""
+    """Wait until the condition is true, and return its value."""
     give_up = time.monotonic() + PATIENCE
     while not (found := condition()):
         if time.monotonic() > give_up:
@@ -80,7 +80,7 @@ def until(condition: Callable[[], Any], what: str) -> Any:
 
 
 class Run:
-    """One `syncline run`, and every process that belongs to it."""
+    """One `syncline run` and all its processes."""
 
     def __init__(
         self, directory: Path, body: str, *options: str, words: Sequence[str] = (), **environment: str
@@ -102,23 +102,23 @@ class Run:
 
     @property
     def out(self) -> str:
-        """What the workers have said so far."""
+        """The output of the workers so far."""
         return self._files[0].read_text()
 
     @property
     def err(self) -> str:
-        """What the run itself has said so far."""
+        """The output of the run itself so far."""
         return self._files[1].read_text()
 
     def touch(self, name: str) -> None:
-        """Make the file that the workers wait for."""
+        """Create the file that the workers wait for."""
         (self.directory / name).touch()
 
     def hears(self, pattern: str, times: int = 1) -> re.Match[str]:
-        """Wait until the run or its workers have said something so many times; the last of them."""
+        """Wait until the output matches the pattern `times` times, and return the last match."""
 
         def heard() -> re.Match[str] | None:
-            over = self.process.poll() is not None  # first: what it says last is then there to be read
+            over = self.process.poll() is not None  # checked first, so that the output below is complete
             found = list(re.finditer(pattern, self.out + self.err))
             assert not over or len(found) >= times, f"it has ended without {pattern!r}\n{self.story()}"
             return found[times - 1] if len(found) >= times else None
@@ -128,21 +128,21 @@ class Run:
         return found
 
     def ends(self) -> int:
-        """Wait for the end; the exit code."""
+        """Wait for the end of the run, and return its exit code."""
         try:
             return self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it does not end\n{self.story()}") from None
 
     def story(self) -> str:
-        """All that is known, for the message of an assertion."""
+        """Everything known about the run, for the message of an assertion."""
         left = {pid: _command(pid) for pid in self.processes()}
         return f"exit code {self.process.poll()}\n--- err\n{self.err}\n--- out\n{self.out}\n--- processes\n{left}"
 
     # Processes.
 
     def processes(self) -> list[int]:
-        """Every live process of the run, the launcher as well."""
+        """Every live process of the run, including the launcher."""
         mark = f"{MARK}={self.mark}".encode()
         return [pid for pid in _pids() if mark in _environment(pid)]
 
@@ -150,7 +150,7 @@ class Run:
         return self._one(f"server{number}")
 
     def server_that_joined(self) -> int:
-        """The one server that this launcher has brought to another run, which has given it its number."""
+        """The only server that this launcher has added to another run; that run has assigned its number."""
         found = [pid for pid in self.processes() if _command(pid).split()[1:] == ["-m", "syncline.engines.server"]]
         assert len(found) == 1, self.story()
         return found[0]
@@ -159,7 +159,7 @@ class Run:
         return self._one("coordinator")
 
     def worker(self, number: int) -> int:
-        """A worker of a run that it has not joined."""
+        """A worker that was started with the run (not one that joined)."""
         return self._one(f"worker{number}")
 
     def _one(self, who: str) -> int:
@@ -168,7 +168,7 @@ class Run:
         return pid
 
     def find(self, who: str) -> int | None:
-        """The process of `worker0`, `server1` or the `coordinator`; None: there is none, not yet or no more."""
+        """The process of `worker0`, `server1` or the `coordinator`; None if it has not started or has ended."""
         role, number = re.fullmatch(r"([a-z]+)(\d*)", who).groups()  # type: ignore[union-attr]
         words = ["-m", f"syncline.engines.{role}"] + [number] * bool(number)
         for pid in self.processes():
@@ -184,7 +184,7 @@ class Run:
         os.kill(pid, number)
 
     def sockets(self) -> set[str]:
-        """The sockets on which its processes listen, as the kernel numbers them."""
+        """The inode numbers of the sockets on which its processes listen."""
         return {inode for pid in self.processes() for inode in _sockets(pid)} & listening()
 
     def gone(self) -> None:
@@ -194,7 +194,7 @@ class Run:
 
 @contextmanager
 def running(directory: Path, body: str, *options: str, words: Sequence[str] = (), **environment: str) -> Iterator[Run]:
-    """A run that must have left nothing behind when the test is over: the test itself waits for its end."""
+    """A run that must leave nothing behind. The test must wait for the run's end itself."""
     names = set(os.listdir("/dev/shm"))
     run = Run(directory, body, *options, words=words, **environment)
     try:
@@ -211,7 +211,7 @@ def running(directory: Path, body: str, *options: str, words: Sequence[str] = ()
 
 
 def listening() -> set[str]:
-    """All sockets of this machine on which somebody listens, on TCP or under a name."""
+    """The inode numbers of all listening TCP and Unix sockets on this machine."""
     found = set()
     for table in ("tcp", "tcp6"):
         lines = Path(f"/proc/net/{table}").read_text().splitlines()[1:]
@@ -221,7 +221,7 @@ def listening() -> set[str]:
 
 
 def state(pid: int) -> str:
-    """The kernel's letter for what a process does; empty if there is none."""
+    """The kernel's letter for the state of a process; empty if the process does not exist."""
     return (_stat(pid) or ["?"])[0].strip("?")
 
 

@@ -1,6 +1,6 @@
-"""Tools of a hostile peer: frames taken apart and put together wrongly, and a run for it to attack.
+"""Tools for a hostile peer: malformed frames, and a run to attack.
 
-Run as a program, this file is a worker of such a run: it hands in drawn updates, keeps pace with the attack, and notes
+Run as a program, this file is a worker of such a run. It sends random updates, keeps pace with the attack, and records
 every frame that it sends and receives:
 
     python tests/hostile.py DIRECTORY ITERATIONS
@@ -86,17 +86,17 @@ from syncline.messages import (
 SHAPES = {"w": (40, 50), "b": (77,)}
 SEED = 5
 SECONDS = 60.0
-"""Far more than anything here takes; whoever needs it hangs."""
+"""A timeout that only a test that hangs reaches."""
 
 BUCKET = Bucket(0, 207)
-"""The first of the run's buckets, which are of at most 1 KiB."""
+"""The first of the run's buckets; a bucket has at most 1 KiB."""
 
 UPDATE = bytes(4 * BUCKET.size)
-"""What an update of it weighs."""
+"""A payload of the size of its update."""
 
 
 class Recorded(NamedTuple):
-    """One frame as it went over a wire."""
+    """One frame as it was sent."""
 
     header: bytes
     payload: bytes
@@ -111,7 +111,7 @@ def recorded(frame: Frame, payload: bytes = b"") -> Recorded:
 
 
 def split(stream: bytes) -> list[Recorded]:
-    """The whole frames at the beginning of a stream."""
+    """The complete frames at the beginning of a stream."""
     found = []
     at = 0
     while at + PREFIX.size <= len(stream):
@@ -125,7 +125,7 @@ def split(stream: bytes) -> list[Recorded]:
 
 
 def every_message(run: str, host: str, pid: int) -> list[Frame]:
-    """One of each kind, as well made as an enemy can make it who knows the run."""
+    """One message of each kind, as an attacker who knows the run can make it."""
     view = View(10**6, (Member(0, 0, 0), Member(999, 0, 0)), ((BUCKET,), (Bucket(207, 415),)))
     tables = tuple(Declared(name, shape) for name, shape in SHAPES.items())
     return [
@@ -194,7 +194,7 @@ def every_message(run: str, host: str, pid: int) -> list[Frame]:
 
 
 def handover() -> Handover:
-    """All that is known of the first bucket, as a server would tell it, of a view that is none."""
+    """A handover of the first bucket, as a server would send it, for a view that does not exist."""
     return Handover(
         10**6, BUCKET, 3, 3, "bsp lazy", 0, 2, -1, ((3, ((0, 0),)),), ((0, 0, 3, False),), ((0, 0, -1),),
         ((0, (0.1,)),), (ParkedPull(0, 3, Push(0, 0, 3, BUCKET, 0)),), (KeptUpdate(3, 0, 0, 0, 0.1, False),), (),
@@ -212,7 +212,7 @@ NASTY: tuple[Any, ...] = (
 
 
 def flip(draw: random.Random, frame: Recorded, others: list[Recorded]) -> bytes:
-    """Some bits are wrong."""
+    """Flip some bits."""
     whole = bytearray(frame.whole)
     for _ in range(draw.choice((1, 1, 2, 8))):
         whole[draw.randrange(min(len(whole), PREFIX.size + len(frame.header)))] ^= 1 << draw.randrange(8)
@@ -220,12 +220,12 @@ def flip(draw: random.Random, frame: Recorded, others: list[Recorded]) -> bytes:
 
 
 def truncate(draw: random.Random, frame: Recorded, others: list[Recorded]) -> bytes:
-    """The end is missing; what follows is taken for it."""
+    """Cut off the end, so that what follows is read as part of the frame."""
     return frame.whole[: draw.randrange(len(frame.whole))] + draw.choice(others).whole
 
 
 def lie(draw: random.Random, frame: Recorded, others: list[Recorded]) -> bytes:
-    """A length is not what it is."""
+    """Give a wrong length."""
     lengths = [len(frame.header), len(frame.payload)]
     which = draw.randrange(2)
     lengths[which] = draw.choice((0, 1, lengths[which] + draw.randint(-4, 4), 4097, 1 << 20, 1 << 30, 2**32 - 1))
@@ -233,7 +233,7 @@ def lie(draw: random.Random, frame: Recorded, others: list[Recorded]) -> bytes:
 
 
 def swap(draw: random.Random, frame: Recorded, others: list[Recorded]) -> bytes:
-    """A field holds something else: what another holds, what nobody expects, or the name of another message."""
+    """Replace a field: by another field's value, by an unexpected value, or by the tag of another message."""
     try:
         fields = msgspec.msgpack.decode(frame.header)
         donor = msgspec.msgpack.decode(draw.choice(others).header)
@@ -253,7 +253,7 @@ def swap(draw: random.Random, frame: Recorded, others: list[Recorded]) -> bytes:
 
 
 def carry(draw: random.Random, frame: Recorded, others: list[Recorded]) -> bytes:
-    """The payload is another's, or of another size."""
+    """Replace the payload by that of another frame, or by one of another size."""
     payload = draw.choice((b"", bytes(4), UPDATE, UPDATE + bytes(4), draw.choice(others).payload))
     return Recorded(frame.header, payload).whole
 
@@ -263,7 +263,7 @@ def repeat(draw: random.Random, frame: Recorded, others: list[Recorded]) -> byte
 
 
 def reorder(draw: random.Random, frame: Recorded, others: list[Recorded]) -> bytes:
-    """Right frames in a wrong order."""
+    """Send valid frames in a wrong order."""
     return b"".join(each.whole for each in [*draw.choices(others, k=draw.randint(1, 4)), frame])
 
 
@@ -272,7 +272,7 @@ def noise(draw: random.Random, frame: Recorded, others: list[Recorded]) -> bytes
 
 
 def nest(draw: random.Random, frame: Recorded, others: list[Recorded]) -> bytes:
-    """Deeper than any decoder likes."""
+    """Nest values deeper than decoders allow."""
     return Recorded(b"\x82\xa4type\xa4push\xa1x" + draw.choice((b"\x91", b"\x81\xa1a")) * 900, b"").whole
 
 
@@ -293,15 +293,15 @@ MUTATIONS: tuple[Callable[[random.Random, Recorded, list[Recorded]], bytes], ...
 
 
 def mutate(draw: random.Random, frames: list[Recorded]) -> bytes:
-    """One of the frames, made wrong in one way."""
+    """Choose one of the frames, and mutate it in one way."""
     return draw.choice(MUTATIONS)(draw, draw.choice(frames), frames)
 
 
-# Talking, as anybody can.
+# Connections, as an unauthenticated peer can open them.
 
 
 def dial(where: str) -> socket.socket:
-    """Connect, when there is room for one more to wait."""
+    """Connect; retry while the queue of waiting connections is full."""
     give_up = time.monotonic() + SECONDS
     while True:
         try:
@@ -312,7 +312,7 @@ def dial(where: str) -> socket.socket:
 
 
 def tell(where: str, *parts: bytes) -> list[Frame]:
-    """Say this, then nothing more; what was answered before the other side hung up. It must hang up."""
+    """Send these bytes and nothing more; return the answers. The other side must close the connection."""
     with dial(where) as sock:
         with suppress(ConnectionError):
             for part in parts:
@@ -321,14 +321,14 @@ def tell(where: str, *parts: bytes) -> list[Frame]:
 
 
 def finish(sock: socket.socket) -> list[Frame]:
-    """Say nothing more; what comes until the other side hangs up."""
-    with suppress(OSError):  # it has hung up already
+    """Send nothing more; return what arrives until the other side closes the connection."""
+    with suppress(OSError):  # the other side has already closed the connection
         sock.shutdown(socket.SHUT_WR)
     return list(hear(sock))
 
 
 def hear(sock: socket.socket) -> Iterator[Frame]:
-    """What comes until the other side hangs up."""
+    """The frames that arrive until the other side closes the connection."""
     stream = b""
     with suppress(ConnectionError):
         while data := sock.recv(1 << 16):
@@ -337,7 +337,7 @@ def hear(sock: socket.socket) -> Iterator[Frame]:
 
 
 class Caller:
-    """A connection whose answers are awaited one by one."""
+    """A connection from which a test reads answers one by one."""
 
     def __init__(self, where: str, hello: Hello) -> None:
         self.sock = dial(where)
@@ -348,7 +348,7 @@ class Caller:
         self.sock.sendall(recorded(frame, payload).whole)
 
     def hear(self) -> Frame:
-        """The next frame; `EOFError` if there is none because the other side has hung up."""
+        """The next frame; `EOFError` if the other side has closed the connection."""
         while not (found := split(self._stream)):
             try:
                 data = self.sock.recv(1 << 16)
@@ -367,7 +367,7 @@ class Caller:
         return frame
 
     def hangs_up(self) -> bool:
-        """Does the other side end the connection?"""
+        """True if the other side closes the connection."""
         with suppress(EOFError):
             while True:
                 self.hear()
@@ -381,7 +381,7 @@ class Caller:
 
 
 class Victim:
-    """A coordinator, two servers and two workers, each a process; this one is their launcher."""
+    """A coordinator, two servers and two workers, each a process; the test process is their launcher."""
 
     def __init__(self, directory: Path, iterations: int, sync: str = "bsp", **more: str) -> None:
         """`more`: further settings."""
@@ -416,13 +416,13 @@ class Victim:
             self.workers.append(self._spawn([__file__, str(self.directory), str(self._iterations)]))
 
     def pace(self, part: float) -> None:
-        """Let the workers do this part of their iterations."""
+        """Let the workers do this share of their iterations."""
         new = self.directory / "pace.new"
         new.write_text(str(int(part * self._iterations)))
         new.rename(self.directory / "pace")
 
     def places(self) -> tuple[str, ...]:
-        """Where the servers listen, as the coordinator tells whoever joins."""
+        """The servers' addresses, as the coordinator sends them to joiners."""
         caller = Caller(self.unix, Hello("", "worker"))
         caller.hears(Welcome)
         caller.say(Declare(tuple(Declared(name, shape) for name, shape in SHAPES.items())))
@@ -431,16 +431,16 @@ class Victim:
         return tuple(where for place in begin.servers for where in (place.unix, place.tcp))
 
     def frames(self) -> list[Recorded]:
-        """What the workers have sent and received so far."""
+        """The frames that the workers have sent and received so far."""
         return [frame for path in self.directory.glob("frames*") for frame in split(path.read_bytes())]
 
     def alive(self) -> None:
-        """Nobody but a worker that is done has ended."""
+        """Check that no process has ended, except workers that are done."""
         for child in self._children:
             assert child.poll() is None or (child in self.workers and child.returncode == 0), self.story()
 
     def result(self) -> tuple[Values, int]:
-        """The final parameters, the same for all, and how many updates the servers took."""
+        """The final parameters, which are the same for all workers, and the number of updates that the servers took."""
         self.pace(1.0)
         for worker in self.workers:
             assert worker.wait(SECONDS) == 0, self.story()
@@ -466,7 +466,7 @@ class Victim:
 
 @contextmanager
 def victim(directory: Path, iterations: int = 8, sync: str = "bsp") -> Iterator[Victim]:
-    """A run under way, which has recorded some frames."""
+    """A run that is training and has recorded some frames."""
     run = Victim(directory, iterations, sync)
     try:
         run.start_workers()
@@ -489,7 +489,7 @@ def until(condition: Callable[[], Any], run: Victim) -> None:
 
 
 def note_frames(path: Path) -> None:
-    """Have every wire of this process write down what it sends and receives."""
+    """Make every connection of this process record what it sends and receives."""
     file = path.open("ab", buffering=0)
     send, receive = Connection.send, Connection.receive
 

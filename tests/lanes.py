@@ -1,12 +1,12 @@
-"""Runs of real processes on this host, and what their servers wrote down, replayed against the law of DESIGN.md 4.
+"""Runs real processes on this host, and checks the servers' traces against the synchronisation rules.
 
-Run by `syncline run`, this file is a worker that hands in drawn updates:
+Run by `syncline run`, this file is a worker that sends random updates:
 
     syncline run tests/lanes.py DIRECTORY ITERATIONS [uneven]
 
-It leaves its final parameters in DIRECTORY/worker0.npy. `uneven`: worker r begins an iteration only when worker r - 1
-has handed in its own, so that the first is ahead of all others; and all leave together, so that the membership does not
-change while a round is open.
+The worker writes its final parameters to DIRECTORY/worker0.npy. `uneven`: worker r begins an iteration only after
+worker r - 1 has sent its update, so that the first worker is ahead of all others. All workers then leave together, so
+that the membership does not change while a round is open.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ SHAPES = {"w": (90, 100), "v": (4000,), "b": (7,)}
 """About 13,000 values: many buckets of 4 KiB, some of which hold two tables."""
 
 SECONDS = 120
-"""Far more than any run here takes; whoever needs it hangs."""
+"""A timeout that only a run that hangs reaches."""
 
 
-# The updates, which are the same in every engine.
+# The updates are the same in every engine.
 
 
 def first_values(rank: int) -> dict[str, Values]:
-    """What a worker declares; all start with the leader's."""
+    """The initial values that a worker declares; all workers start with the leader's."""
     return _draw(SEED, rank)
 
 
@@ -60,7 +60,7 @@ def _draw(*key: int) -> dict[str, Values]:
 
 
 def work(directory: Path, iterations: int, uneven: bool = False) -> None:
-    """A worker: draw updates, hand them in, and leave the final parameters."""
+    """Run a worker: draw updates, send them, and write the final parameters."""
     session = syncline.connect()
     tables = session.tables(first_values(session.rank))
     means = session.settings["mode"] == "gradients"
@@ -74,7 +74,7 @@ def work(directory: Path, iterations: int, uneven: bool = False) -> None:
         session.clock()
         queue.has_done(iteration + 1)
         session.sync()
-        if means:  # its own optimizer: plain SGD
+        if means:  # the worker's optimizer: plain SGD
             for name, mean in tables.items():
                 params[name] -= np.float32(0.1) * mean
     queue.has_done(iterations + 1)
@@ -86,7 +86,7 @@ def work(directory: Path, iterations: int, uneven: bool = False) -> None:
 
 
 class Queue:
-    """How many iterations each worker has handed in: the length of a file."""
+    """Tells workers how many updates each has sent; the number is the length of a file."""
 
     def __init__(self, directory: Path, rank: int) -> None:
         self._directory = directory
@@ -100,7 +100,7 @@ class Queue:
         os.truncate(self._own, iterations)
 
     def wait_for(self, rank: int, iterations: int) -> None:
-        """Wait until this worker has handed in so many; nobody comes before the first."""
+        """Wait until this worker has sent this many updates; a negative rank never waits."""
         file = self._file(rank)
         while rank >= 0 and not (file.exists() and file.stat().st_size >= iterations):
             sleep(0.001)
@@ -111,7 +111,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a run has come to."""
+    """A finished run: exit code, output and files."""
 
     directory: Path
     code: int
@@ -130,7 +130,7 @@ class Ran:
 
 
 def environment() -> dict[str, str]:
-    """For programs that import this file, wherever pytest was started."""
+    """The environment in which programs can import this file, whatever the current directory of pytest."""
     paths = [str(Path(__file__).parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
@@ -140,7 +140,7 @@ def command(*words: object) -> list[str]:
 
 
 def run(directory: Path, *words: object) -> Ran:
-    """`syncline run` to its end, with traces and a report; `words`: options, the program and its arguments."""
+    """Run `syncline run` to its end, with traces and a report; `words`: options, the program and its arguments."""
     outputs = ("--trace", directory, "--report", directory / "report.json")
     done = subprocess.run(
         command(*outputs, *words),
@@ -154,7 +154,7 @@ def run(directory: Path, *words: object) -> Ran:
 
 
 def run_drawn(directory: Path, iterations: int, *options: object, uneven: bool = False) -> Ran:
-    """Run drawn updates with these options; it must end well."""
+    """Run random updates with these options; the run must succeed."""
     ran = run(directory, *options, __file__, directory, iterations, *["uneven"] * uneven)
     assert ran.code == 0, ran.output + ran.errors
     return ran
@@ -164,7 +164,7 @@ def run_drawn(directory: Path, iterations: int, *options: object, uneven: bool =
 
 
 class Line(NamedTuple):
-    """A message that a server got or sent."""
+    """A message that a server received or sent."""
 
     time: float
     source: str
@@ -174,7 +174,7 @@ class Line(NamedTuple):
     bytes: int
     bucket: Bucket | None
     version: int | None
-    """A push: the version read; an answer: the version sent."""
+    """In a push: the version that the worker read; in an answer: the version that the server sent."""
     v: int | None
 
 
@@ -193,8 +193,10 @@ def _line(row: Mapping[str, str]) -> Line:
 
 
 def handled(trace: Iterable[Line]) -> Iterator[tuple[Line, list[Line]]]:
-    """Each message that came in, with all that the server sent for it: a trace has the event first, then its effects,
-    in order, and all with the time of the event."""
+    """Each received message, with everything that the server sent because of it.
+
+    A trace lists the event first and then its effects in order, all with the time of the event.
+    """
     event: Line | None = None
     effects: list[Line] = []
     for line in trace:
@@ -210,12 +212,12 @@ def handled(trace: Iterable[Line]) -> Iterator[tuple[Line, list[Line]]]:
         yield event, effects
 
 
-# The law, written down once more. Nobody dies, and nobody joins.
+# A second, independent implementation of the synchronisation rules, for runs in which no worker dies or joins.
 
 
 @dataclass
 class Steps:
-    """dsps: the last 8 steps of each worker, from an answer to the next push."""
+    """For dsps: the durations of the last 8 steps of each worker, from an answer to the next push."""
 
     answered: dict[str, float] = field(default_factory=dict)
     last: dict[str, deque[float]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=8)))
@@ -230,7 +232,7 @@ class Steps:
 
 @dataclass
 class OneBucket:
-    """A bucket of one server under one model, for so many workers."""
+    """A bucket of one server under one sync model, with this number of workers."""
 
     model: tuple[Any, ...]
     soft: bool
@@ -247,7 +249,7 @@ class OneBucket:
         self.bound: float = 0 if self.at_close else inf if name == "asp" else settings[0]
 
     def answers(self, asked: Line) -> list[tuple[str, int, int, int]]:
-        """Which answers this message must bring about, in order: (to, progress, version, V)."""
+        """The answers that this message must cause, in order: (to, progress, version, V)."""
         told: list[tuple[str, int, int, int]] = []
 
         def answer(line: Line) -> None:
@@ -299,7 +301,7 @@ class OneBucket:
 
 @dataclass
 class Found:
-    """What a trace comes to: the figures of a report."""
+    """The figures of a report, computed from a trace."""
 
     updates: int
     dropped_updates: int
@@ -310,7 +312,7 @@ class Found:
 
 
 def replay(trace: Iterable[Line], model: tuple[Any, ...], soft: bool, workers: int) -> Found:
-    """Check every answer of a server against the law; what the report must say of it."""
+    """Check every answer of a server against the rules, and return the figures that the report must contain."""
     buckets: dict[Bucket, OneBucket] = defaultdict(lambda: OneBucket(model, soft, workers))
     taken: set[tuple[str, int]] = set()
     dropped: set[tuple[str, int]] = set()
@@ -329,7 +331,7 @@ def replay(trace: Iterable[Line], model: tuple[Any, ...], soft: bool, workers: i
         found = [(line.to, line.progress, line.version, line.v) for line in effects]
         assert found == expected, f"after {event} the law asks for {expected}, and the server sent {found}"
         assert all(line.bucket == event.bucket and line.kind == "params" for line in effects)
-        pulled += sum(line.bytes for line in effects if line.progress >= 0)  # what all start with is in no figure
+        pulled += sum(line.bytes for line in effects if line.progress >= 0)  # no figure counts the initial parameters
         if all(line.to != event.source for line in effects):
             delayed.add(who)
     left = [line for bucket in buckets.values() for lines in bucket.parked.values() for line in lines]
@@ -338,11 +340,11 @@ def replay(trace: Iterable[Line], model: tuple[Any, ...], soft: bool, workers: i
     return Found(len(taken - dropped), len(dropped), len(delayed), least, pushed, pulled)
 
 
-# What must hold of a trace whatever the model, and needs no replay.
+# Checks that hold for every sync model and need no replay.
 
 
 def check_once(trace: Iterable[Line]) -> None:
-    """Every push and pull is answered exactly once, and after it came in."""
+    """Check that every push and pull is answered exactly once, after it was received."""
     open_ = Counter[tuple[str, int, Bucket | None]]()
     for line in trace:
         if line.kind in ("push", "pull"):
@@ -354,7 +356,7 @@ def check_once(trace: Iterable[Line]) -> None:
 
 
 def check_stale(trace: Iterable[Line], s: float) -> None:
-    """Nobody is answered with i >= V + s, where V is what the answer says; V and versions never fall."""
+    """Check that no answer has i >= V + s, with the answer's V, and that V and versions never decrease."""
     last: dict[Bucket, tuple[int, int]] = {}
     for line in trace:
         if line.kind in ("params", "taken"):

@@ -1,7 +1,7 @@
-"""What the shards of a random schedule must do, followed from outside: what came in, what went out.
+"""Checks what the shards of a random schedule do, from the messages that they receive and send.
 
-A `Ledger` follows one shard; an `Account` is what one bucket must be, and goes along when the bucket moves. How
-exactly-once is seen: the updates are one-hot in coordinates that nobody else has, and the rule counts.
+A `Ledger` checks one shard. An `Account` holds the expected state of one bucket and moves with the bucket. To check
+exactly-once, every update is one-hot in a coordinate of its own, and the rule counts updates per coordinate.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from syncline.nodes.server.shard import Shard
 from syncline.sync import Bsp, Drop, Dsps, Pssp, Release, Ssp
 
 Key = tuple[int, int, int, Bucket]
-"""Which request: (worker, incarnation, progress, bucket)."""
+"""Identifies a request: (worker, incarnation, progress, bucket)."""
 
 NO_PUSH = (-1, Bucket(0, 0))
 """The progress and the bucket of a `Gone` that answers nothing."""
 
 Asked = tuple[int, int, int]
-"""The same without the bucket."""
+"""A request without its bucket: (worker, incarnation, progress)."""
 
 Answers = list[tuple[Key, Params | Taken | Gone | Moved]]
 
 
 @dataclass
 class Account:
-    """What a bucket must be."""
+    """The expected state of a bucket."""
 
     expected: Values
     last: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Of each (worker, incarnation), the progress of the last request that was judged."""
+    """For each (worker, incarnation): the progress of the last request that was accepted or dropped."""
     open: set[Asked] = field(default_factory=set)
     pushed: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
     kept: dict[int, list[int]] = field(default_factory=dict)
-    """Of each open round, the coordinates of the updates that wait for its close."""
+    """For each open round: the coordinates of the updates that wait for its close."""
     v: int = 0
     version: int = 0
-    """The last two as they were when the bucket was handed over."""
+    """The last two values at the time of the handover of the bucket."""
 
     def piece(self, where: slice) -> Account:
         kept = {i: [c - where.start for c in cs if where.start <= c < where.stop] for i, cs in self.kept.items()}
@@ -54,7 +54,7 @@ class Account:
         return Account(self.expected[where].copy(), dict(self.last), set(self.open), pushed, kept, self.v, self.version)
 
     def settle(self) -> None:
-        """What was kept counts as applied."""
+        """Count the kept updates as applied."""
         for coordinates in self.kept.values():
             self.expected[coordinates] += 1
         self.kept.clear()
@@ -62,16 +62,16 @@ class Account:
 
 @dataclass
 class Books:
-    """What all ledgers share."""
+    """The state that all ledgers share."""
 
     taken: set[Key] = field(default_factory=set)
     dropped: set[Key] = field(default_factory=set)
     transit: dict[Bucket, Account] = field(default_factory=dict)
-    """The buckets that are on their way to another server."""
+    """The buckets that are in flight to another server."""
 
 
 class Ledger:
-    """Lets a shard handle events, and checks every step."""
+    """Passes events to a shard, and checks every step."""
 
     def __init__(self, shard: Shard, view: View, books: Books, draw: Draw) -> None:
         self.shard = shard
@@ -94,7 +94,7 @@ class Ledger:
         return any(member.first is None for member in self.view.members)
 
     def step(self, event: Event, now: float) -> list[Effect]:
-        """Let the shard handle an event, and check all that follows."""
+        """Let the shard handle an event, and check its effects."""
         before = {name: bucket.v for name, bucket in self.shard.buckets.items()}
         versions = {name: bucket.version for name, bucket in self.shard.buckets.items()}
         carried = self._carried(event)
@@ -118,10 +118,10 @@ class Ledger:
         self._check_reports(effects, late_whole)
         return effects
 
-    # What the event was.
+    # The event.
 
     def _carried(self, event: Event) -> dict[int, list[int]]:
-        """The coordinates in each push that may be judged now, read before anything is answered."""
+        """The coordinates in each push that this step may accept or drop, read before any answer."""
         events = [*self._deferred, event, *(each for waiting in self._due.values() for each in waiting)]
         pushes = [each for each in events if isinstance(each, Received) and isinstance(each.message, Push)]
         return {
@@ -129,7 +129,7 @@ class Ledger:
         }
 
     def _judged(self, event: Event, before: dict[Bucket, int], versions: dict[Bucket, int]) -> list[Received]:
-        """The requests that are judged in this step, in order."""
+        """The requests that this step accepts or drops, in order."""
         if not isinstance(event, Received):
             return []
         if isinstance(event.message, View):
@@ -192,7 +192,7 @@ class Ledger:
         at_close: bool,
         before: dict[Bucket, int],
     ) -> Counter[Key]:
-        """Enter what was judged; count the requests that may be answered although they are not open."""
+        """Record the decisions; count the requests that may be answered although they are not open."""
         late = {key for key, answer in answers if isinstance(answer, Params | Taken) and answer.late}
         repeats: Counter[Key] = Counter()
         for each in judged:
@@ -239,7 +239,7 @@ class Ledger:
         else:
             account.expected[coordinates] += 1
 
-    # What the shard did.
+    # The effects.
 
     def _answers(self, effects: Sequence[Effect]) -> Answers:
         found = []
@@ -267,7 +267,7 @@ class Ledger:
                 assert known, f"{asked} of {bucket}, of a non-member, was left parked"
 
     def _withdrawn(self, key: Key) -> bool:
-        """Was this a parked pull of a bucket that moved in this very step? Then it did not go along."""
+        """True if this was a delayed pull of a bucket that moved in this step; such a pull does not move along."""
         found = False
         if key[3] in self._just_moved:
             for piece in bucket_map_of(self.view.holders).inside(key[3]):
@@ -277,7 +277,7 @@ class Ledger:
         return found
 
     def _check_lead(self, key: Key, answer: Params | Taken) -> None:
-        """Nobody is further ahead than the model allows."""
+        """Check that no worker is further ahead than the sync model allows."""
         worker, _, i, bucket = key
         model, lead = self.shard.terms.model, i - answer.v
         soft = self.shard.terms.release is Release.SOFT
@@ -324,7 +324,7 @@ class Ledger:
             assert bucket.version >= versions[name], f"{name}: the version went back"
 
     def _check_versions(self, effects: Sequence[Effect]) -> None:
-        """A payload is the parameters of the version that its header names."""
+        """Check that a payload holds the parameters of the version in its header."""
         for effect in effects:
             if isinstance(effect, Send) and isinstance(effect.message, Params):
                 bucket = self.shard.buckets[effect.message.bucket]
@@ -335,15 +335,13 @@ class Ledger:
                 assert not fresh or np.array_equal(effect.payload, bucket.params)
 
     def _check_reports(self, effects: Sequence[Effect], late_whole: bool) -> None:
-        """A shard speaks for all that its view gives to it, so it must have it."""
+        """Check that a shard reports only when it holds every bucket that its view assigns to it."""
         for effect in effects:
             if isinstance(effect, Send) and isinstance(effect.message, Report | Settled):
                 assert not self._due, f"{effect.message} while {list(self._due)} are still to come"
             if isinstance(effect, Send) and isinstance(effect.message, Report):
                 largest = effect.message.largest
-                if (
-                    late_whole
-                ):  # it could not report before in the same step, so some rounds were closed without a limit
+                if late_whole:  # the shard could not report earlier in this step, so some rounds closed without a limit
                     self.limit = largest
                     self._owes_report = late_whole = False
                 assert largest == self.limit
@@ -352,7 +350,7 @@ class Ledger:
 
 
 def was_dropped(books: Books, key: Key) -> bool:
-    """Was this request, or one that it is a piece of, too late?"""
+    """True if this request, or one that contains it, was too late."""
     return any(key[:3] == other[:3] and contains(other[3], key[3]) for other in books.dropped)
 
 

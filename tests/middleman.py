@@ -1,10 +1,10 @@
-"""A hostile middleman: it sits on the connections of one worker, passes on what is said, and says something of its own.
+"""A man in the middle: it forwards the traffic on one worker's connections and injects a message of its own.
 
-A worker listens nowhere. What reaches it comes over its connections to the coordinator and to the servers, so an enemy
-must sit on one of them. This one is a thread that listens where the worker believes the others to be.
+A worker accepts no connections. It receives messages only on its connections to the coordinator and the servers, so an
+attacker must be on one of them. This one is a thread that listens at the addresses that the worker connects to.
 
-Run as a program, this file is a worker of a run whose sums are exact, whatever their order: its updates are whole
-numbers. It takes the arguments of hostile.py:
+Run as a program, this file is a worker whose updates are whole numbers, so that sums are exact in any order. It takes
+the arguments of hostile.py:
 
     python tests/middleman.py DIRECTORY ITERATIONS
 """
@@ -31,17 +31,17 @@ from syncline.engines.net.frames import unpack
 from syncline.layout import Values
 
 IDLE = 0.05
-"""Seconds of silence after the attack until a hasty middleman hangs up. A worker waits for a silent server without end,
-so somebody has to end it; if this comes too early, it ends otherwise, and no worse."""
+"""The seconds without traffic after the attack until a hasty middleman closes the connections. A worker waits for a
+silent server forever, so something must end the test; ending it too early does no harm."""
 
 
 class Attack(NamedTuple):
-    """Say something on the connection to `whom`, once so many frames have come from all."""
+    """Send something on the connection to `whom` after this many frames have arrived from all peers."""
 
     whom: str
     after: int
     says: Callable[[Recorded], bytes]
-    """What is said, given the frame that comes next."""
+    """Makes the injected bytes from the next frame."""
 
 
 class Swallow(NamedTuple):
@@ -53,12 +53,12 @@ class Swallow(NamedTuple):
 
 
 def derails(bad: bytes) -> bool:
-    """Does it end in the middle of a frame, so that whatever follows is misread?"""
+    """True if the bytes end in the middle of a frame, so that what follows is misread."""
     return sum(len(each.whole) for each in split(bad)) != len(bad)
 
 
 def twist(draw: random.Random, frame: Recorded) -> bytes:
-    """A value deep inside of a header is missing, a little wrong, or something else."""
+    """Remove a nested value of a header, change it slightly, or replace it."""
     fields = within = msgspec.msgpack.decode(frame.header)
     while True:
         key = draw.choice(list(within) if isinstance(within, dict) else range(len(within)))
@@ -81,27 +81,29 @@ class Side(msgspec.Struct, eq=False):
 
     sock: socket.socket
     whom: str
-    """The peer that the worker believes to talk to."""
+    """The peer to which the worker believes it is connected."""
     to_worker: bool
-    """Is the worker at this end, or the peer?"""
+    """True if the worker is at this end, False if the peer is."""
     other: Any = None
     stream: bytes = b""
-    """The beginning of a frame."""
+    """The incomplete frame received so far."""
     derailed: bool = False
 
 
 class Middleman(Thread):
-    """Stands between one worker and everyone else, and attacks once."""
+    """Sits between one worker and its peers, and attacks once."""
 
     def __init__(
         self, coordinator: str, attack: Attack | None = None, *, hasty: bool = False, swallow: Swallow | None = None
     ) -> None:
-        """`hasty`: hang up as soon as the worker may wait in vain. `swallow`: one frame that never arrives."""
+        """`hasty`: close the connections as soon as the worker may be waiting forever.
+
+        `swallow`: one frame that never arrives."""
         super().__init__(daemon=True)
         self._hasty = hasty
         self.attacked = False
         self.heard: list[Recorded] = []
-        """What came from the others."""
+        """The frames that the peers have sent."""
         self._attack = attack
         self._swallow = swallow
         self.swallowed: list[Recorded] = []
@@ -109,7 +111,7 @@ class Middleman(Thread):
         self._bell, self._rope = socket.socketpair()
         self._selector.register(self._bell, selectors.EVENT_READ)
         self.address = self._open("coordinator", coordinator)
-        """Where the worker finds the coordinator."""
+        """The address that the worker uses for the coordinator."""
 
     def __enter__(self) -> Middleman:
         self.start()
@@ -127,7 +129,7 @@ class Middleman(Thread):
             self._close()
 
     def _turn(self) -> bool:
-        """Wait, and pass on what has come; False: it is over."""
+        """Wait for traffic and forward it; return False at the end."""
         ready = self._selector.select((IDLE if self._hasty else SECONDS) if self.attacked else None)
         if not ready:
             self._hang_up()
@@ -141,7 +143,7 @@ class Middleman(Thread):
         return True
 
     def _open(self, whom: str, where: str) -> str:
-        """Listen in the place of somebody; where."""
+        """Listen in place of a peer, and return the address."""
         door = socket.create_server(("127.0.0.1", 0))
         self._selector.register(door, selectors.EVENT_READ, (whom, where))
         return "{}:{}".format(*door.getsockname())
@@ -173,7 +175,7 @@ class Middleman(Thread):
             self._end(side)
 
     def _tell(self, side: Side, data: bytes) -> None:
-        """Pass on the whole frames of it to the worker, with the attack before one of them."""
+        """Forward the complete frames to the worker, with the attack before one of them."""
         side.stream += data
         for frame in split(side.stream):
             side.stream = side.stream[len(frame.whole) :]
@@ -203,7 +205,8 @@ class Middleman(Thread):
         return True
 
     def _is_time(self, source: str) -> bool:
-        """A false server speaks before the true one does, a false coordinator at any time: the true one is silent."""
+        """A fake server attacks just before the real one sends; a fake coordinator at any time, since the real one is
+        silent."""
         attack = self._attack
         if attack is None or self.attacked or len(self.heard) < attack.after:
             return False
@@ -219,7 +222,7 @@ class Middleman(Thread):
                 side.other.sock.sendall(bad)
 
     def _led_here(self, frame: Recorded) -> Recorded:
-        """The worker is told that the servers are here."""
+        """Replace the servers' addresses in a frame with the middleman's."""
         message = unpack(frame.header)
         if not isinstance(message, Begin):
             return frame

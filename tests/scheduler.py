@@ -1,15 +1,15 @@
-"""Random schedules without time: real nodes, a bag of messages in flight, and a script that decides what happens next.
+"""Random schedules without time: real nodes, messages in flight, and a script that decides what happens next.
 
-What the transport may do to a message: deliver it after any other, deliver it twice, and, if workers have patience,
-lose a push, a pull or an answer. What it may not do: lose a view, a report, a join, a leave or a handover, or hand the
-coordinator the messages of one node (the news of a worker's death included) in another order than they were sent.
+The transport may deliver messages in any order and more than once. If workers have patience (they send again after a
+timeout), it may also lose a push, a pull or an answer. It never loses a view, a report, a join, a leave or a handover.
+It delivers the messages of one node to the coordinator in order, including the news of a worker's death.
 
-How exactly-once is seen: each (worker, incarnation, iteration) owns a coordinate of every block, its update is 1 there
-and 0 elsewhere, and the rule `Count` adds 1 wherever an update is not zero. `Ledger` follows one shard from outside
-(what came in, what went out) and knows at each step what every parameter must be. As soon as a push is answered its
-memory is filled with NaN.
+To check exactly-once, each (worker, incarnation, iteration) owns a coordinate of every block. Its update is 1 there and
+0 elsewhere, and the rule `Count` adds 1 wherever an update is not zero. `Ledger` checks one shard by the messages that
+it receives and sends, and knows the expected parameters after every step. As soon as a push is answered, its memory is
+filled with NaN.
 
-The application of a worker goes on in the buckets that it has begun with, whatever moves.
+A worker's application keeps using the buckets that it started with, even if buckets move.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Setup:
-    """The run that a script is played on."""
+    """The settings of the run on which a script is played."""
 
     models: tuple[SyncModel, ...] = (Bsp(), Bsp())
     release: Release = Release.LAZY
@@ -101,12 +101,12 @@ class Setup:
     patience: float | None = 1.0
     seed: int = 0
     blocks: int = 1
-    """How often a bucket repeats the coordinates: in a piece of it that is no shorter than a block all can be seen."""
+    """How often a bucket repeats the coordinates. A piece of at least one block contains all of them."""
     placement: Placement | None = None
-    """None: the buckets are dealt in turn, and if servers come or go, elastic takes over."""
+    """None: buckets are assigned to servers in turn; when servers join or leave, elastic is used."""
 
 
-# Actions: what a script is made of. Numbers are taken modulo what there is, so any script can be played.
+# A script is a list of these actions. Numbers are taken modulo the number of candidates, so every script can be played.
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Arrive:
 
 @dataclass(frozen=True)
 class Repeat:
-    """The k-th message in flight exists twice."""
+    """The k-th message in flight is duplicated."""
 
     k: int
 
@@ -132,7 +132,7 @@ class Lose:
 
 @dataclass(frozen=True)
 class Work:
-    """A worker finishes the k-th of the buckets that it has still to push."""
+    """A worker finishes the k-th of the buckets that it has not pushed yet."""
 
     worker: int
     k: int
@@ -140,7 +140,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Rush:
-    """A worker finishes `steps` buckets, and all that is on its way to and from it arrives at once."""
+    """A worker finishes `steps` buckets, and all messages in flight to and from it arrive immediately."""
 
     worker: int
     steps: int
@@ -148,14 +148,14 @@ class Rush:
 
 @dataclass(frozen=True)
 class Tick:
-    """A timer of a worker runs out."""
+    """A timer of a worker expires."""
 
     worker: int
 
 
 @dataclass(frozen=True)
 class Crash:
-    """A worker dies; bit j of `keep` says whether its j-th message in flight still arrives."""
+    """A worker crashes; bit j of `keep` says whether its j-th message in flight still arrives."""
 
     worker: int
     keep: int
@@ -163,14 +163,14 @@ class Crash:
 
 @dataclass(frozen=True)
 class Freeze:
-    """A worker stands still; what comes in is held."""
+    """A worker freezes; incoming messages are held."""
 
     worker: int
 
 
 @dataclass(frozen=True)
 class Wake:
-    """A frozen worker goes on."""
+    """A frozen worker continues."""
 
     worker: int
 
@@ -203,7 +203,7 @@ class Quit:
 
 @dataclass(frozen=True)
 class Switch:
-    """A shard goes on under another model."""
+    """A shard changes to another sync model."""
 
     shard: int
     model: SyncModel
@@ -212,7 +212,7 @@ class Switch:
 
 @dataclass(frozen=True)
 class Grow:
-    """A new server is admitted; it has the model of the first one there."""
+    """A new server is admitted; it gets the sync model of the first server."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ Action = (
 
 @dataclass(eq=False)
 class Flight:
-    """A message on its way."""
+    """A message in flight."""
 
     source: NodeId
     to: NodeId
@@ -264,12 +264,12 @@ class Process:
     inbox: list[Flight] = field(default_factory=list)
     delivered: set[tuple[Bucket, int]] = field(default_factory=set)
     left: int = 0
-    """Values that are still to be delivered before the iteration is whole."""
+    """The number of values that must still be delivered before the iteration is complete."""
     borrowed: list[Payload] = field(default_factory=list)
     sent: dict[Bucket, tuple[int, Payload]] = field(default_factory=dict)
     empty: set[tuple[Bucket, int]] = field(default_factory=set)
     given: set[tuple[Bucket, int]] = field(default_factory=set)
-    """The updates that the application has handed in."""
+    """The updates that the application has handed to the node."""
     iteration: int = 0
     pulled: int | None = None
     alive: bool = True
@@ -347,7 +347,7 @@ class Schedule:
     # Playing.
 
     def play(self, script: Sequence[Action]) -> None:
-        """Perform the script, then everything that is left in a fair order, until all is quiet."""
+        """Perform the script, then deliver everything that is left in a fair order until nothing is in flight."""
         for action in script:
             self.act(action)
         self.settle()
@@ -404,7 +404,7 @@ class Schedule:
                 self._tell(process, Depart())
 
     def _finish(self, process: Process, k: int) -> None:
-        """The application has one more update, in the worker's own memory."""
+        """The application hands over one more update, in the worker's own memory."""
         node = process.node
         bucket = process.todo.pop(k % len(process.todo))
         buffer = process.buffers[bucket]
@@ -416,7 +416,7 @@ class Schedule:
         self._tell(process, Ready(bucket, buffer, params=np.ones_like(buffer)))
 
     def _own(self, bucket: Bucket, node: Worker, i: int) -> slice:
-        """Where in this bucket the coordinate of a worker's iteration lies."""
+        """The place of the coordinate of a worker's iteration in this bucket."""
         assert i < self.setup.target
         coordinate = (node.number * INCARNATIONS + node.incarnation) * self.setup.target + i
         return slice((coordinate - bucket.start) % self.block, None, self.block)
@@ -457,11 +457,11 @@ class Schedule:
     # Messages.
 
     def _uncertain(self) -> list[Flight]:
-        """What may be lost or come twice."""
+        """The messages that may be lost or duplicated."""
         return [each for each in self.flights if isinstance(each.message, Push | Pull | Params | Taken | Gone | Moved)]
 
     def _copy(self, flight: Flight) -> Payload | None:
-        """An answer's payload is a snapshot, a push's payload is the worker's memory."""
+        """Copy an answer's payload; a push's payload stays the worker's memory."""
         own = flight.payload is not None and isinstance(flight.message, Params)
         return flight.payload.copy() if own else flight.payload
 
@@ -514,7 +514,7 @@ class Schedule:
                 self._give_back(effect.to.number, effect.message)
 
     def _give_back(self, worker: int, answer: Message) -> None:
-        """A push was answered: its memory is the worker's again, which writes something else there at once."""
+        """A push was answered: the worker may reuse its memory, and overwrites it immediately."""
         process = self.processes[worker, answer.incarnation]
         memory = [(name, i, process.buffers[name]) for name, i in process.filled.items()]
         memory += [(name, *sent) for name, sent in process.sent.items()]
@@ -570,7 +570,7 @@ class Schedule:
             process.todo = [] if process.finished or node.phase is not Phase.RUNNING else list(self.names)
 
     def _check_own(self, process: Process, deliver: Deliver, i: int) -> None:
-        """Whoever is answered with parameters finds its own update in them, if it was taken and held back nowhere."""
+        """Check that the parameters in an answer contain the worker's own update, if accepted and not held back."""
         node = process.node
         key = (node.number, node.incarnation, i, deliver.bucket)
         empty = any(j == i and contains(name, deliver.bucket) for name, j in process.empty)
@@ -579,7 +579,7 @@ class Schedule:
             assert (mine == 1).all(), f"{key} reads no own update"
 
     def _was_taken(self, worker: int, incarnation: int, i: int, bucket: Bucket) -> bool:
-        """Was this push, or one that it is a piece of, taken?"""
+        """True if this push, or one that contains it, was accepted."""
         asked = (worker, incarnation, i)
         return (*asked, bucket) in self.books.taken or any(
             key[:3] == asked and contains(key[3], bucket) for key in self.books.taken
@@ -588,7 +588,7 @@ class Schedule:
     # The end.
 
     def settle(self) -> None:
-        """Deliver everything fairly; whoever has finished leaves when nothing else moves; all live workers finish."""
+        """Deliver everything fairly until all live workers finish; finished workers leave when nothing else moves."""
         for process in list(self.processes.values()):
             if process.frozen:
                 self._wake(process)
@@ -606,7 +606,7 @@ class Schedule:
             self._check_given(process)
 
     def _check_given(self, process: Process) -> None:
-        """All updates of a worker that has finished are in the parameters, wait for their round, or are held back."""
+        """Check that all updates of a finished worker are applied, wait for their round, or are held back."""
         node = process.node
         if not process.finished or any(key[:2] == (node.number, node.incarnation) for key in self.books.dropped):
             return
@@ -618,13 +618,13 @@ class Schedule:
                 for coordinates in account.kept.values():
                     there[coordinates] += 1
                 held = {} if node._gating is None else node._gating.held
-                for name, (values, _) in held.items():  # whoever is gone knows no later cut
+                for name, (values, _) in held.items():  # a worker that is gone does not know later cuts
                     if contains(name, piece):
                         there += values[within(name, piece)] != 0
                 assert (there[mine] == 1).all(), f"{process.name}: the update of iteration {i} is lost in {piece}"
 
     def _check_placement(self) -> None:
-        """All that was asked for has moved, and every server holds what the last view gives to it."""
+        """Check that all moves are complete and every server holds the buckets that the last view assigns to it."""
         view = self.coordinator.view
         assert not self.coordinator.moving
         assert not self.books.transit
@@ -643,7 +643,7 @@ class Schedule:
         return worker is not None
 
     def _nudge(self) -> bool:
-        """Nothing is in flight: let timers run out, and if that does not help, let those who have finished leave."""
+        """Nothing is in flight: let timers expire; if that does not help, let the finished workers leave."""
         before = self._mark()
         for process in self.processes.values():
             timers, process.timers = process.timers, []
@@ -667,7 +667,7 @@ class Schedule:
         return delivered, gone, self.coordinator.view.view, rounds
 
     def _is_at_rest(self, process: Process) -> bool:
-        """Dead, gone, or finished; or it was declared dead before it had joined, and nobody owes it an answer."""
+        """True if it is dead, gone or finished, or was declared dead before it joined and waits for no answer."""
         if not process.alive or process.gone or process.finished:
             return True
         known = (process.node.number, process.node.incarnation)

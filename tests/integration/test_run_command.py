@@ -320,7 +320,7 @@ NOT_WITH_JOIN = {
 def test_what_is_the_affair_of_the_run_that_is_joined(option: str, tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text("cluster.workers = 2")
     told = refused(tmp_path, "--join", "127.0.0.1:7070", option, NOT_WITH_JOIN[option])
-    assert told == f"{option}: is a setting of the run that you join; remove it, or remove --join\n"
+    assert told == f"{option}: is a setting of the run that you join; leave it out with --join\n"
 
 
 @pytest.mark.parametrize("option", ["--join", "--listen"])

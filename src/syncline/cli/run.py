@@ -235,7 +235,7 @@ def run(
 def _refuse_with_join(given: dict[str, object]) -> None:
     for option, value in given.items():
         if value is not None:
-            raise UsageError(option, "is a setting of the run that you join; remove it, or remove --join")
+            raise UsageError(option, "is a setting of the run that you join; leave it out with --join")
 
 
 def _check_log_dir(path: Path, dry: bool) -> None:

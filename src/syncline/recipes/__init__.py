@@ -1,4 +1,4 @@
-"""Ready models and data, by name. Importing this package imports neither torch nor scikit-learn."""
+"""Ready-made models with their data, by name. Importing this package imports neither torch nor scikit-learn."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from syncline.sim.problem import Layers, Problem
 
 @dataclass(frozen=True)
 class Recipe:
-    """Where a recipe is made, and what it needs."""
+    """The function that makes a recipe, and what it needs."""
 
     module: str
     function: str
     values: int
-    """Parameters of the network."""
+    """The number of parameters of the network."""
     iterations: int
     """Of each of four workers: so many make a good model."""
     compare_batch: int
@@ -29,7 +29,7 @@ class Recipe:
     compare_rounds: int
     """Rounds of all workers that `--compare` trains for, under each system."""
     examples: int | None = None
-    """How many there are to train on; None: it reads them from files in a folder that the user names."""
+    """The number of training examples; None: the recipe reads its data from a folder that the user names."""
 
     @property
     def needs_data(self) -> bool:
@@ -53,15 +53,15 @@ _NEEDS = (("torch", "torch"), ("scikit-learn", "sklearn"))
 
 
 def check(name: str, data: Path | None, option: str = "model.recipe", data_option: str = "model.data") -> int:
-    """How many examples the recipe of this name trains on, if it can be made here; an error names these options."""
+    """Check that a recipe can be made here, and return its number of training examples; errors name these options."""
     if name not in RECIPES:
-        raise UsageError(option, f"there is no {name!r}; one of: {', '.join(RECIPES)}")
+        raise UsageError(option, f"there is no recipe {name!r}; choose one of: {', '.join(RECIPES)}")
     recipe = RECIPES[name]
     for package, module in _NEEDS[: 1 if recipe.needs_data else 2]:
         if find_spec(module) is None:
             raise UsageError(option, f"{name!r} needs {package}; install it with: pip install 'syncline[recipes]'")
     if data is not None and not recipe.needs_data:
-        raise UsageError(data_option, f"{name!r} brings its own data; leave this out")
+        raise UsageError(data_option, f"cannot be used with {name!r}, which has its own data; remove it")
     if recipe.examples is not None:
         return recipe.examples
     if data is None:
@@ -88,7 +88,7 @@ def build(
     data: Path | None = None,
     validation: int | None = None,
 ) -> Problem:
-    """The problem that a recipe's name stands for; `validation`: so many examples are kept back to judge by."""
+    """Make the problem of a recipe; `validation`: how many training examples to keep back for validation."""
     check(name, data)
     recipe = RECIPES[name]
     make: Callable[..., Problem] = getattr(import_module(recipe.module), recipe.function)
@@ -97,10 +97,10 @@ def build(
 
 
 def build_layers(name: str, draw: Draw, option: str = "model.layers") -> Layers:
-    """Made-up updates for the layer list of this name, with the shares that its tables have of the computation."""
+    """Made-up updates for the layer list of this name, with each table's share of the computation."""
     from syncline.recipes.layer_lists import LAYER_LISTS
     from syncline.recipes.layer_shares import shares
 
     if name not in LAYER_LISTS:
-        raise UsageError(option, f"there is no {name!r}; one of: {', '.join(LAYER_LISTS)}")
+        raise UsageError(option, f"there is no list of layers {name!r}; choose one of: {', '.join(LAYER_LISTS)}")
     return Layers(LAYER_LISTS[name](), shares(name), draw)

@@ -1,4 +1,4 @@
-"""Data: arrays of examples, and who sees which of them when."""
+"""Data sets, and which worker trains on which examples in which iteration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Labels = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Dataset:
-    """Examples to train on, and others to test on."""
+    """Training examples and test examples."""
 
     x_train: Values
     y_train: Labels
@@ -29,7 +29,7 @@ class Dataset:
     y_test: Labels
 
     def validated(self, count: int | None) -> Dataset:
-        """The last `count` examples to train on are kept back, to judge by instead of the test data; None: none."""
+        """Use the last `count` training examples in place of the test data; None: use the test data."""
         if count is None:
             return self
         left = len(self.y_train) - count
@@ -41,7 +41,7 @@ class Dataset:
 
 
 def digits() -> Dataset:
-    """scikit-learn's embedded digits: 1,797 images of 8x8, standardised; every fifth is kept for the test."""
+    """scikit-learn's embedded digits: 1,797 images of 8x8, standardised. Every fifth image is for the test."""
     pixels, y = _digits()
     x = ((pixels - pixels.mean()) / pixels.std()).astype(np.float32)
     test = np.arange(len(y)) % 5 == 4
@@ -49,7 +49,7 @@ def digits() -> Dataset:
 
 
 def _digits() -> tuple[npt.NDArray[np.float64], Labels]:
-    """Pixels and labels, read from where scikit-learn keeps them: to import it takes seconds for every worker."""
+    """Pixels and labels, read from scikit-learn's file; importing scikit-learn would take every worker seconds."""
     spec = find_spec("sklearn")
     for folder in (spec.submodule_search_locations if spec is not None else None) or ():
         path = Path(folder) / "datasets" / "data" / "digits.csv.gz"
@@ -84,7 +84,7 @@ def mnist(folder: Path) -> Dataset:
 
 
 def mnist_examples(folder: Path) -> int:
-    """How many examples to train on that file has; a look at its labels, so it is quick."""
+    """The number of training examples in that file. This reads only the labels, so it is quick."""
     return len(_mnist(folder, ("y_train",))["y_train"])
 
 
@@ -111,9 +111,9 @@ def _images(pixels: npt.NDArray[Any]) -> Values:
 
 @dataclass
 class Batches:
-    """Deals batches so that one round of L workers with batch M is one batch of L * M in a single process.
+    """Assigns examples to workers so that a round of L workers with batch M equals one batch of L * M in one process.
 
-    Every epoch is a permutation of all examples; worker w of L takes examples (i * L + w) * M and following.
+    Every epoch is a permutation of all examples. In iteration i, worker w takes M examples from (i * L + w) * M on.
     """
 
     examples: int

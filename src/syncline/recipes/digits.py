@@ -18,7 +18,7 @@ def mlp(
 ) -> TorchProblem:
     """64-128-10. Reaches 95 % on the test images in about 100 iterations of 8 workers with batch 32.
 
-    Its split and learning rate were chosen by that same test accuracy: good for comparing schemes, not a benchmark.
+    The split and the learning rate were chosen by that test accuracy, so use it to compare schemes, not as a benchmark.
     """
     return _problem(_mlp, draw, workers, batch, optimizer or Momentum(0.1, 0.9), validation)
 

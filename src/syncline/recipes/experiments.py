@@ -1,4 +1,4 @@
-"""What an experiment file trains, made ready."""
+"""Makes the problem that an experiment file describes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from syncline.sim.problem import MadeUp, Problem
 
 
 def problem_of(experiment: Experiment) -> Problem:
-    """Made-up updates, of a list of layers or of a number of parameters, or a recipe's model and data."""
+    """A recipe's model and data; or made-up updates for a list of layers or for a number of parameters."""
     choice, scenario = experiment.model, experiment.scenario
     draw = Draw(scenario.seed)
     if choice.layers is not None:

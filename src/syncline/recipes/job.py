@@ -1,4 +1,4 @@
-"""A training job: what the workers of a run are told, and what all engines take the problem from."""
+"""A training job of `syncline train`: the workers get it, and every engine makes its problem from it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from syncline.sim.problem import Problem
 
 
 class RecipeJob(msgspec.Struct, frozen=True):
-    """Which recipe is trained, and for how long; it travels to the workers as JSON."""
+    """Which recipe to train, and for how long. The workers receive it as JSON."""
 
     recipe: str
     workers: int
     iterations: int
-    """Of each worker."""
+    """Iterations of each worker."""
     batch: int
-    """Of each worker."""
+    """Examples per worker and iteration."""
     seed: int = 0
     data: str = ""
     """The folder of a recipe that reads files."""
     slow: dict[int, float] = {}
-    """How many times as long the steps of a worker take."""
+    """For each slowed worker: how many times as long its steps take."""
     directory: str = ""
-    """Where workers leave what they have come to."""
+    """The folder to which workers write their results."""
     compare: bool = False
     """Train under one system after another (comparison.py)."""
 
@@ -36,5 +36,5 @@ class RecipeJob(msgspec.Struct, frozen=True):
         return build(self.recipe, draw=Draw(self.seed), workers=self.workers, batch=self.batch, data=data)
 
     def command(self) -> list[str]:
-        """What starts a worker of it."""
+        """The command that starts a worker."""
         return [sys.executable, "-m", "syncline.recipes.worker", msgspec.json.encode(self).decode()]

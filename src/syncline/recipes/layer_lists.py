@@ -1,6 +1,6 @@
-"""The tables (names and shapes) of well-known networks, made from their architecture: for placements and simulations.
+"""The tables (names and shapes) of well-known networks, for placements and simulations.
 
-A convolution is followed by a batch normalisation, whose running statistics are no parameters, and has no bias.
+A convolution has no bias; a batch normalisation follows it. Running statistics do not count as parameters.
 
     resnet56()      CIFAR-10, shortcuts without parameters (He et al. 2015)                           853,018 values
     googlenet()     ImageNet, as torchvision builds it (3x3 in place of 5x5), no auxiliary heads    6,624,904 values
@@ -55,14 +55,14 @@ def _dense(name: str, inputs: int, outputs: int) -> Tables:
 
 
 def _chain(name: str, channels: int, *steps: Step) -> Tables:
-    """Convolutions one after another."""
+    """A sequence of convolutions."""
     for number, step in enumerate(steps):
         yield from _convolution(f"{name}.{number}", channels, step)
         channels = step[0]
 
 
 def _branches(name: str, channels: int, *branches: tuple[Step, ...]) -> Tables:
-    """Chains side by side; a branch without a step is a pooling."""
+    """Parallel chains of convolutions; a branch without a step is a pooling layer."""
     for number, steps in enumerate(branches):
         yield from _chain(f"{name}.branch{number}", channels, *steps)
 
@@ -96,7 +96,8 @@ _INCEPTION = {
     "5a": (832, 256, 160, 320, 32, 128, 128),
     "5b": (832, 384, 192, 384, 48, 128, 128),
 }
-"""Of each block: channels in, then 1x1; 3x3 reduced and 3x3; 5x5 reduced and 5x5; projection of the pooling."""
+"""For each block: input channels, then the outputs of 1x1; 3x3 reduction and 3x3; 5x5 reduction and 5x5; projection
+after the pooling."""
 
 
 def _googlenet(auxiliary: bool) -> Tables:
@@ -146,7 +147,7 @@ def _block_b(name: str) -> Tables:
 
 
 def _block_c(name: str) -> Tables:
-    """Two of the branches fork at their end."""
+    """Two of the branches split in two at their end."""
     yield from _branches(name, 1536, (_one(256),), (_one(384),), (_one(384), (448, 3, 1), (512, 1, 3)), (_one(256),))
     for branch, channels in (("branch1", 384), ("branch2", 512)):
         yield from _convolution(f"{name}.{branch}.wide", channels, (256, 1, 3))

@@ -1,11 +1,11 @@
-"""How long a step of a layer list takes one machine, and which share of it each table has.
+"""How long a step of a layer list takes on one machine, and each table's share of it.
 
-A table's share is its multiplications: its values times the positions of the map that they are applied to. The machine
-has a GTX 1080, the card of the modularized parameter server's four machines (table 1.1 there):
+A table's share is proportional to its multiplications: its values times the positions of the feature map to which they
+are applied. The machine has a GTX 1080, like the four machines of the modularized parameter server (table 1.1 there):
 
-    resnet56       1/27 s     the paper's ResNet has 1.73 M values and makes 13.5 steps a second with batches of 64;
+    resnet56       1/27 s     the paper's ResNet has 1.73 M values and does 13.5 steps per second with batches of 64;
                               this one has half the depth and half the values, so twice the steps: the same bits/s
-    googlenet      0.107 s    the paper has no figure; batches of 16 are published as 39 ms on a Pascal Titan X, which
+    googlenet      0.107 s    the paper has no figure; published: batches of 16 take 39 ms on a Pascal Titan X, which
                               is 1.31 to 1.43 times as fast (jcjohnson/cnn-benchmarks), so about 107 ms for 32
     inception-v4   1/1.47 s   the paper's figure, with batches of 32
 """
@@ -41,16 +41,16 @@ SIDES: Mapping[str, Mapping[str, int]] = {
         "head": 1,
     },
 }
-"""Of each layer's map, by the start of its name; the longest that fits counts."""
+"""The side length of each layer's feature map, by the prefix of its name; the longest matching prefix counts."""
 
 
 def multiplications(name: str) -> tuple[int, ...]:
-    """Of each table of this layer list, for one image, forward."""
+    """The multiplications of each table of this layer list, for one image in the forward pass."""
     return tuple(table.size * _side(name, table.name) ** 2 for table in LAYER_LISTS[name]().tables)
 
 
 def shares(name: str) -> tuple[float, ...]:
-    """Of each table of this layer list, in a pass in either direction; together 1."""
+    """Each table's share of a pass in either direction; the sum is 1."""
     found = multiplications(name)
     total = sum(found)
     return tuple(each / total for each in found)

@@ -1,4 +1,4 @@
-"""`mnist-mlp` and `mnist-cnn`: MNIST from a file of the user's, and two networks in torch."""
+"""`mnist-mlp` and `mnist-cnn`: MNIST from a file that the user provides, and two networks in torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from syncline.rules import Momentum, Rule, Sgd
 def mlp(
     *, draw: Draw, workers: int, batch: int, data: Path, optimizer: Rule | None = None, validation: int | None = None
 ) -> TorchProblem:
-    """784-200-10."""
+    """A 784-200-10 network."""
     return _problem(_mlp, draw, workers, batch, optimizer or Momentum(0.05, 0.9), mnist(data).validated(validation))
 
 
@@ -26,7 +26,7 @@ def cnn(
 ) -> TorchProblem:
     """Three convolutions of 10, 20 and 100 channels, each with pooling, and 200 neurons.
 
-    Without momentum: it multiplies the delay that a codec's error feedback brings, and `onebit` then diverges.
+    It trains without momentum: momentum multiplies the delay of a codec's error feedback, and `onebit` then diverges.
     """
     return _problem(_cnn, draw, workers, batch, optimizer or Sgd(0.1), mnist(data).validated(validation))
 

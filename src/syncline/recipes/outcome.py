@@ -1,4 +1,4 @@
-"""What a training run between processes has come to: left by its workers in a directory, and put together here."""
+"""The results of a training run with processes: its workers write them to a directory; this module combines them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TRAFFIC = ("bytes_pushed", "bytes_pulled", "pushes_skipped", "fetches_skipped")
 
 
 class WorkerFigures(msgspec.Struct, frozen=True):
-    """What one worker knows at its end; times are seconds."""
+    """The results of one worker; times are in seconds."""
 
     worker: int
     iterations: int
@@ -30,7 +30,7 @@ class WorkerFigures(msgspec.Struct, frozen=True):
     began: float
     ended: float
     quality: Quality | None
-    """Of the final model; one of the workers has looked."""
+    """The quality of the final model; only one of the workers measures it."""
     settings: dict[str, tuple[str, str]]
     """Every setting of the strategy, and where it came from."""
 
@@ -40,24 +40,24 @@ def leave_figures(directory: Path, figures: WorkerFigures) -> None:
 
 
 def leave_vectors(directory: Path, worker: int, own: Values, final: Values) -> None:
-    """The parameters as the worker held them after its last iteration, and the final model."""
+    """Write the worker's parameters after its last iteration, and the final model."""
     np.savez(directory / f"w{worker}.npz", own=own, final=final)
 
 
 def read_figures(directory: Path) -> list[WorkerFigures]:
-    """Those of all workers that have come to their end, by number."""
+    """Read the results of all workers that finished, ordered by number."""
     found = [msgspec.json.decode(path.read_bytes(), type=WorkerFigures) for path in directory.glob("w*.json")]
     return sorted(found, key=lambda each: each.worker)
 
 
 def outcome(job: RecipeJob, lane: str, servers: Sequence[Figures]) -> dict[str, Any]:
-    """The report of a run between processes: the simulator's keys, but `seconds` are real ones."""
+    """The report of a run with processes. It has the simulator's keys, but `seconds` are real seconds."""
     workers = read_figures(Path(job.directory))
     if not any(worker.quality for worker in workers):
-        raise RunError("the worker that was to look at the final model is gone; nobody knows how good it is")
+        raise RunError("the worker that measures the final model ended early, so its loss and accuracy are unknown")
     final, gap = _vectors(Path(job.directory), [worker.worker for worker in workers], workers[0].settings["mode"][0])
     if not np.isfinite(final).all():
-        raise RunError("the final model holds NaN or infinity; try a smaller learning rate")
+        raise RunError("the final model contains NaN or infinity; try a smaller learning rate")
     quality = next(worker.quality for worker in workers if worker.quality)
     computed, waited = (sum(getattr(each, key) for each in workers) for key in ("computed", "waited"))
     return {
@@ -91,7 +91,7 @@ def _row(figures: WorkerFigures) -> dict[str, Any]:
 
 
 def _vectors(directory: Path, workers: Sequence[int], mode: str) -> tuple[Values, float]:
-    """The final model, and the largest difference of a replica from it; in `gradients` mode, between replicas."""
+    """The final model, and the largest difference between it and a replica; in mode `gradients`, between replicas."""
     found = []
     for worker in workers:
         with np.load(directory / f"w{worker}.npz") as file:

@@ -1,4 +1,4 @@
-"""The same job in the simulator: virtual time, and the same report."""
+"""Runs a training job in the simulator, in virtual time, with the same report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from syncline.strategies.protocol import Strategy
 
 
 def simulate(job: RecipeJob, strategy: Strategy, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
-    """Train in virtual time: a step takes 0.1 s, messages none."""
+    """Train in virtual time: a step takes 0.1 s, and messages take no time."""
     slow = tuple(Slow(0.0, worker, factor) for worker, factor in job.slow.items())
     scenario = Scenario(Cluster(job.workers), strategy, job.iterations, job.seed, slow)
     outcome = World(scenario, job.problem(), spans=True).run(progress)

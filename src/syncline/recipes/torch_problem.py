@@ -1,4 +1,4 @@
-"""A torch classifier as a problem: parameters and gradients live in two flat buffers, which numpy sees as well."""
+"""A torch classifier as a problem: torch and numpy share two flat buffers of parameters and gradients."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from syncline.rules import Rule
 from syncline.sim.problem import Quality
 
 _LINE = 64
-"""Bytes of a cache line."""
+"""The size of a cache line in bytes."""
 
 _TEST_BATCH = 1000
-"""Test examples that are looked at together: all at once would take much memory."""
+"""How many test examples are evaluated at once, to limit memory use."""
 
 
 class TorchProblem:
-    """Cross-entropy of one model on one data set, on one thread, so that the same input gives the same bits."""
+    """Cross-entropy of one model on one data set; uses one thread, so that results are bit-identical."""
 
     always_finite = False
 
@@ -38,7 +38,7 @@ class TorchProblem:
         self._flatten()
 
     def _flatten(self) -> None:
-        """Make every parameter, and its gradient, a view into a flat buffer that numpy sees as well."""
+        """Make every parameter and its gradient a view into a flat buffer that is shared with numpy."""
         self._params = _aligned(self.layout.size)
         self._gradient = _aligned(self.layout.size)
         flat, flat_gradient = torch.from_numpy(self._params), torch.from_numpy(self._gradient)
@@ -70,7 +70,7 @@ class TorchProblem:
         return Quality(float(loss), float(right))
 
     def examples(self, indices: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-        """These of the examples to train on, and their labels."""
+        """The training examples with these indices, and their labels."""
         chosen = torch.from_numpy(indices)
         inputs, labels = self._train
         return inputs[chosen], labels[chosen]
@@ -81,7 +81,7 @@ class TorchProblem:
 
 
 def _aligned(size: int) -> Values:
-    """Zeros that begin where a cache line does: where they begin can decide how a library adds them up."""
+    """Zeros that are aligned to a cache line: alignment can change the order in which a library adds values."""
     spare = np.zeros(size + _LINE // 4, np.float32)
     start = -spare.ctypes.data % _LINE // 4
     return spare[start : start + size]

@@ -1,7 +1,7 @@
-"""One worker's training of one model: the simulator's problem and replica, over the engine's exchange.
+"""One worker's training of one model, with the simulator's problem and replica and the engine's communication.
 
-The gradient, the optimizer and what the modes make of an answer are the code that the simulator runs, so a run whose
-outcome does not depend on time (bsp) comes to the same bits in both.
+The simulator runs the same code for gradients, optimizers and modes. So if the result does not depend on time (bsp),
+it is bit-identical in both.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from syncline.strategies.mode import Mode
 
 
 class Trainee:
-    """A replica that is kept in step; `late(seconds)` is called when an update is computed, which took so long."""
+    """A replica that trains with others; it calls `late(seconds)` after computing an update in this many seconds."""
 
     def __init__(self, problem: Problem, replica: Replica, late: Callable[[float], None]) -> None:
         self._problem = problem
         self._replica = replica
         self._late = late
         self.iterations = 0
-        """How many it has done."""
+        """The number of iterations done."""
         self.computed = 0.0
-        """Seconds of its own steps, so far."""
+        """The seconds spent computing so far."""
         self.waited = 0.0
-        """Seconds from handing in an update to the answer, so far."""
+        """The seconds spent between sending an update and its answer so far."""
         self.most_stale = 0
 
     def declare(self, first: Values, wishes: Mapping[str, str]) -> None:
-        """Say what is trained; all start with the first worker's parameters."""
+        """Declare the tables; all workers start with the leader's parameters."""
         tables = {table.name: first[table.start : table.stop].reshape(table.shape) for table in self._tables}
         self._replica.declare(tables, wishes)
         self._mode = self._replica.mode
@@ -47,16 +47,16 @@ class Trainee:
 
     @property
     def iteration(self) -> int:
-        """The one that comes next."""
+        """The next iteration."""
         return self._replica.iteration
 
     @property
     def params(self) -> Values:
-        """The parameters as this worker holds them; replaced by a step, never written."""
+        """This worker's parameters. A step replaces the array and never modifies it."""
         return self._model.pieces[0]
 
     def step(self) -> None:
-        """One iteration: compute, hand in, wait, and take what has come."""
+        """Do one iteration: compute an update, send it, wait, and take in the answer."""
         began = perf_counter()
         (update,) = self._model.update(self._mode, self._replica.rank, self._replica.iteration)
         self._late(perf_counter() - began)
@@ -71,23 +71,23 @@ class Trainee:
         self.most_stale = max(self.most_stale, self._replica.staleness)
 
     def _hand_in(self, update: Values) -> None:
-        """Send it, last tables first, and wait as the sync model says."""
+        """Send an update, last tables first, and wait as the sync model requires."""
         for table in reversed(self._tables):
             self._replica.update(table.name, update[table.start : table.stop].reshape(table.shape))
         self._replica.clock()
         self._replica.sync()
 
     def _answer(self) -> Values:
-        """A copy of what has come back: parameters, or a round's mean."""
+        """A copy of the answer: parameters, or a round's mean."""
         return np.concatenate([self._replica.arrays[table.name].ravel() for table in self._tables])
 
     def final(self) -> Values:
-        """After the last iteration of all: the model; in mode `gradients` it lives in the workers."""
+        """Leave, and return the final model; in mode `gradients`, where only workers hold it, the own replica."""
         self._replica.leave()
         self._replica.read_final()
         return self.params if self._mode is Mode.GRADIENTS else self._answer()
 
     def pulse(self, loss: float | None = None, accuracy: float | None = None) -> Pulse:
-        """How far it is."""
+        """This worker's progress."""
         stale = self._replica.staleness
         return Pulse(self.iterations, self.computed, self.waited, stale, loss, accuracy, self._replica.name)

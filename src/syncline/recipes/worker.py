@@ -1,6 +1,6 @@
 """A worker of `syncline train`: python -m syncline.recipes.worker JOB
 
-An interrupt ends it without a word: there is nothing to save, and the launcher tells the user.
+An interrupt ends it without a message: there is nothing to save, and the launcher informs the user.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 
 
 def main() -> int:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # before anything is imported that takes its time
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # before the slow imports
     import msgspec
 
     from syncline.engines.process import run
