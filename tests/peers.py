@@ -6,11 +6,12 @@ For tests of the coordinator's and the launcher's parts in one process.
 from __future__ import annotations
 
 import socket
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from syncline.engines.coordinator.participant import Participant
+from syncline.engines.coordinator.returning_workers import ReturningWorkers
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import Hello
 from syncline.engines.net.frames import Frame
@@ -73,6 +74,13 @@ class NotedRun:
     counted_out: list[int] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
     models_ended: int = 0
+    returning: ReturningWorkers = field(default_factory=lambda: ReturningWorkers(False, 2))
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        raise AssertionError("nothing here needs a timer")
+
+    def epochs(self) -> tuple[int, ...]:
+        return ()
 
     def absent(self) -> Collection[int]:
         return self.counted_out

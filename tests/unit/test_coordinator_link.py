@@ -36,11 +36,11 @@ def test_what_is_said_arrives_in_order(link: CoordinatorLink, office: Peer) -> N
 
 
 def test_what_has_come_is_heard_once(link: CoordinatorLink, office: Peer) -> None:
-    assert link.hear() == []
+    assert link.receive() == []
     office.say(Welcome("run", -1, 0, 2))
     office.say(FIGURES)
-    assert link.hear() == [Welcome("run", -1, 0, 2), FIGURES]
-    assert link.hear() == []
+    assert link.receive() == [Welcome("run", -1, 0, 2), FIGURES]
+    assert link.receive() == []
     assert not link.gone
 
 
@@ -48,16 +48,16 @@ def test_what_came_before_the_end_counts(link: CoordinatorLink, office: Peer) ->
     office.say(Ended())
     office.say(FIGURES)
     office.hang_up()
-    assert link.hear() == [Ended(), FIGURES]
+    assert link.receive() == [Ended(), FIGURES]
     assert link.gone
-    assert link.hear() == []
+    assert link.receive() == []
 
 
 def test_to_say_something_to_nobody_is_no_error(link: CoordinatorLink, office: Peer) -> None:
     office.hang_up()
     for _ in range(3):
         link.tell(Stop())
-    assert link.hear() == []
+    assert link.receive() == []
     assert link.gone
     link.tell(Stop())
 
@@ -65,7 +65,7 @@ def test_to_say_something_to_nobody_is_no_error(link: CoordinatorLink, office: P
 def test_a_coordinator_that_sends_a_payload_is_gone(link: CoordinatorLink, office: Peer) -> None:
     office.say(Ended())
     office.say(FIGURES, bytes(8))
-    assert link.hear() == [Ended()]
+    assert link.receive() == [Ended()]
     assert link.gone
 
 

@@ -210,7 +210,7 @@ def test_how_far_a_worker_is_goes_to_the_launcher_under_its_own_number(crew: Cre
 def test_a_worker_that_is_lost_is_no_member(crew: Crew) -> None:
     crew.begin()
     crew.workers[1].close()
-    assert crew.launcher.hear() == Seen("worker", 1, 0, "its connection ended")
+    assert crew.launcher.hear() == Seen("worker", 1, 0, "its connection ended", of=4243)
     assert crew.view() == (Member(0, 0, 0),)
     view = crew.workers[0].hear()
     assert isinstance(view, View)
@@ -220,7 +220,7 @@ def test_a_worker_that_is_lost_is_no_member(crew: Crew) -> None:
 def test_a_worker_whose_process_has_ended_is_lost_though_its_connection_is_open(crew: Crew) -> None:
     crew.begin()
     crew.launcher.say(Seen("worker", 1, 0, "ended by signal 9", pid=4243))
-    assert crew.launcher.hear() == Seen("worker", 1, 0, "its connection ended: its process ended by signal 9")
+    assert crew.launcher.hear() == Seen("worker", 1, 0, "its connection ended: its process ended by signal 9", of=4243)
     assert crew.view() == (Member(0, 0, 0),)
     assert crew.workers[1].hangs_up()
 
@@ -248,7 +248,7 @@ def test_a_worker_that_never_comes_is_not_waited_for(office: Office) -> None:
 def test_where_all_workers_are_gone_before_the_beginning_the_run_is(crew: Crew) -> None:
     for number, worker in enumerate(crew.workers):
         worker.close()
-        assert crew.launcher.hear() == Seen("worker", number, 0, "gone before the run began")
+        assert crew.launcher.hear() == Seen("worker", number, 0, "gone before the run began", of=4242 + number)
     assert crew.launcher.hear() == Abort("every worker is gone before the run began")
 
 
@@ -280,4 +280,4 @@ def test_a_frame_that_nobody_may_send_costs_its_sender_the_connection(crew: Crew
     crew.workers[1].say(Stop())
     assert crew.workers[1].hangs_up()
     what = "its connection ended: it sent Stop, which a worker may not send"
-    assert crew.launcher.hear() == Seen("worker", 1, 0, what)
+    assert crew.launcher.hear() == Seen("worker", 1, 0, what, of=4243)

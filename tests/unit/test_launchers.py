@@ -64,16 +64,20 @@ def test_all_are_told_what_has_become_of_a_worker(three: Three, peer: Callable[[
     lost = participant(peer(), worker_id(1))
     lost.incarnation = 3
     three.launchers.tell(lost, "is gone")
-    assert three.heard() == [[Seen("worker", 1, 3, "is gone")]] * 3
+    assert three.heard() == [[Seen("worker", 1, 3, "is gone", of=101)]] * 3
 
 
 def test_a_mistake_is_one_for_those_who_have_brought_the_worker(three: Three, peer: Callable[[], Peer]) -> None:
     three.launchers.tell(participant(peer(), worker_id(EXPECTED - 1)), "refused", usage=True)
-    own = Seen("worker", EXPECTED - 1, 0, "refused")
-    assert three.heard() == [[Seen("worker", EXPECTED - 1, 0, "refused", usage=True)], [own], [own]]
+    own = Seen("worker", EXPECTED - 1, 0, "refused", of=100 + EXPECTED - 1)
+    assert three.heard() == [
+        [Seen("worker", EXPECTED - 1, 0, "refused", usage=True, of=100 + EXPECTED - 1)],
+        [own],
+        [own],
+    ]
     three.launchers.tell(participant(peer(), worker_id(EXPECTED)), "refused", usage=True)
-    joined = Seen("worker", EXPECTED, 0, "refused", usage=True)
-    assert three.heard() == [[Seen("worker", EXPECTED, 0, "refused")], [joined], [joined]]
+    joined = Seen("worker", EXPECTED, 0, "refused", usage=True, of=100 + EXPECTED)
+    assert three.heard() == [[Seen("worker", EXPECTED, 0, "refused", of=100 + EXPECTED)], [joined], [joined]]
 
 
 @pytest.mark.parametrize("id", [worker_id(7), server_id(3)], ids=str)

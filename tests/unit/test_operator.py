@@ -41,10 +41,10 @@ def test_the_only_run_needs_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
         only(monkeypatch, address)
         assert find(None) == (address,)
         only(monkeypatch, address, other)
-        with pytest.raises(UsageError, match="RUN: there are several such runs of yours on this host; name one of"):
+        with pytest.raises(UsageError, match="RUN: you have several such runs on this host; name one of"):
             find(None)
         only(monkeypatch)
-        with pytest.raises(RunError, match="there is no run of yours under way on this host"):
+        with pytest.raises(RunError, match="you have no run on this host"):
             find(None)
 
 
@@ -52,7 +52,7 @@ def test_a_run_that_is_over_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     with coordinator() as address:
         pass
     only(monkeypatch, address)
-    with pytest.raises(RunError, match=f"there is no run '{name_of(address)}' of yours under way on this host"):
+    with pytest.raises(RunError, match=f"you have no run '{name_of(address)}' on this host"):
         find(name_of(address))
 
 
@@ -60,7 +60,7 @@ def test_a_run_of_another_user_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     with coordinator() as address:
         only(monkeypatch, address)
         monkeypatch.setattr("os.geteuid", lambda: 12345)
-        with pytest.raises(RunError, match="there is no run of yours"):
+        with pytest.raises(RunError, match="you have no run on this host"):
             find(None)
 
 

@@ -70,7 +70,7 @@ def test_the_first_reason_that_was_heard_counts_unless_the_cause_is_found() -> N
         ([], [], "it is over", "", False),
     ],
 )
-def test_nobody_came_if_all_have_ended_well_without_a_run(
+def test_no_worker_connected_if_all_have_ended_well_without_a_run(
     workers: list[Child], servers: list[Child], heard: str, found: str, nobody: bool
 ) -> None:
     outcome = RunOutcome(alone=False)
@@ -78,7 +78,7 @@ def test_nobody_came_if_all_have_ended_well_without_a_run(
         outcome.heard(heard)
     if found:
         outcome.found(found)
-    assert outcome.nobody_came(workers, servers) == nobody
+    assert outcome.no_worker_connected(workers, servers) == nobody
 
 
 # What is said of it.

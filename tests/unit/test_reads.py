@@ -13,31 +13,25 @@ from syncline.engines.net.shared_memory import LaneMemory
 from syncline.engines.worker.reads import PendingReads
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Payload
-from syncline.messages import Moved, NodeId, server_id
+from syncline.messages import Moved, NodeId, View, server_id
 
 FIRST, SECOND, THIRD = Bucket(0, 4), Bucket(4, 6), Bucket(6, 8)
 S0, S1, S2 = (server_id(number) for number in range(3))
 
 
-class Placement:
-    """Who holds what, in which view; a bucket of an earlier one may be in pieces."""
-
-    def __init__(self, view: int, holder: Mapping[Bucket, NodeId]) -> None:
-        self.view = view
-        self.holder = dict(holder)
-
-    def inside(self, bucket: Bucket) -> list[Bucket]:
-        return [each for each in self.holder if bucket.start <= each.start and each.stop <= bucket.stop]
+def placed(view: int, holder: Mapping[Bucket, NodeId]) -> View:
+    """A view in which these servers hold these buckets."""
+    servers = range(1 + max(each.number for each in holder.values()))
+    return View(view, (), tuple(tuple(b for b, each in holder.items() if each.number == n) for n in servers))
 
 
 class Reader:
     """Pending reads, and what they send."""
 
     def __init__(self) -> None:
-        self.placement = Placement(3, {FIRST: S0, SECOND: S1, THIRD: S1})
         self.sent: list[tuple[NodeId, Frame]] = []
         self.places: list[Payload | None] = []
-        self.reads = PendingReads(self.placement, self._send)  # type: ignore[arg-type]
+        self.reads = PendingReads(placed(3, {FIRST: S0, SECOND: S1, THIRD: S1}), self._send)
 
     def _send(self, to: NodeId, message: Frame, place: Payload | None = None) -> None:
         self.sent.append((to, message))
@@ -57,7 +51,7 @@ def test_all_is_asked_for_of_whoever_holds_it(reader: Reader) -> None:
         (S1, Read(THIRD, "", 3)),
     ]
     assert reader.places == [None] * 3
-    assert FIRST in reader.reads
+    assert reader.reads.asked(S0, FIRST)
     assert [reader.reads.asked(server, SECOND) for server in (S0, S1)] == [False, True]
     assert [reader.reads.waits_for(server) for server in (S0, S1, S2)] == [True, True, False]
 
@@ -96,17 +90,17 @@ def test_what_has_moved_is_asked_for_where_it_is_in_pieces(reader: Reader) -> No
     reader.reads.read("velocity")
     reader.sent.clear()
     pieces = {Bucket(0, 1): S0, Bucket(1, 4): S2}
-    reader.placement.view, reader.placement.holder = 5, {**pieces, SECOND: S1, THIRD: S1}
+    reader.reads.adopt(placed(5, {**pieces, SECOND: S1, THIRD: S1}))
     reader.reads.moved(Moved(5, 0, -1, FIRST))
     assert reader.sent == [(server, Read(piece, "velocity", 5)) for piece, server in pieces.items()]
-    assert FIRST not in reader.reads
+    assert not reader.reads.asked(S0, FIRST)
     assert reader.reads.waits_for(S2)
 
 
 @pytest.mark.parametrize("view", [2, 3])
 def test_a_server_that_disowns_what_is_its_own_breaks_the_protocol(reader: Reader, view: int) -> None:
     reader.reads.read()
-    with pytest.raises(PeerError, match=f"which view {view} gives to it"):
+    with pytest.raises(PeerError, match=f"which it holds in view {view}"):
         reader.reads.moved(Moved(view, 0, -1, FIRST))
 
 

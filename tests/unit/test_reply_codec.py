@@ -141,7 +141,7 @@ def test_bytes_are_refused_where_values_are_sent() -> None:
     worker = Worker(0, 0, WorkerParts(LAYOUT, Draw(0), checks=True), View(0, (Member(0, 0, 0),), ((BUCKET,),)))
     worker.handle(Ready(BUCKET, np.zeros(SIZE, np.float32)), 0.0)
     answer = Params(0, 0, 0, BUCKET, 1, 1, size=SIZE * 4)
-    with pytest.raises(PeerError, match="where the values themselves are sent"):
+    with pytest.raises(PeerError, match="sends plain values"):
         worker.handle(Received(server_id(0), answer, np.zeros(SIZE * 4, np.uint8)), 0.0)
 
 

@@ -15,6 +15,7 @@ from syncline.engines.launch.outcome import RunOutcome
 from syncline.engines.launch.plan import Plan, checked
 from syncline.engines.launch.restarts import Restarts
 from syncline.errors import UsageError
+from syncline.strategies.settings import strategy_in
 
 
 @pytest.fixture
@@ -100,8 +101,8 @@ def test_restarts_may_work_where_the_program_chooses_the_mode(settings: dict[str
 
 def test_a_joiner_is_told_what_to_do() -> None:
     with pytest.raises(UsageError) as caught:
-        check_joiner(2, {"mode": "gradients"})
+        check_joiner(2, strategy_in({"mode": "gradients"}))
     for words in ('mode="changes"', 'rule="sgd:0.1"', "--mode changes", "session.distribute(", "session.tables("):
         assert words in caught.value.problem
-    check_joiner(2, {"mode": "changes"})
-    check_restarts({"mode": "rule"})
+    check_joiner(2, strategy_in({"mode": "changes"}))
+    check_restarts(strategy_in({"rule": "sgd:0.1"}))

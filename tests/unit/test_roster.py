@@ -51,7 +51,7 @@ def server(number: int = -1, **fields: Any) -> Hello:
     ids=str,
 )
 def test_whoever_belongs_here_may_speak(roster: Roster, hello: Hello) -> None:
-    roster.check(hello)
+    roster.check(hello, near=True)
 
 
 @pytest.mark.parametrize(
@@ -68,13 +68,13 @@ def test_whoever_belongs_here_may_speak(roster: Roster, hello: Hello) -> None:
 )
 def test_whoever_does_not_is_refused(roster: Roster, hello: Hello, why: str) -> None:
     with pytest.raises(Refusal, match=why):
-        roster.check(hello)
+        roster.check(hello, near=True)
 
 
 @pytest.mark.parametrize("role", ["worker", "server", "agent"])
 def test_nobody_joins_a_run_that_does_not_listen(role: str) -> None:
     with pytest.raises(Refusal, match="--listen"):
-        Roster(1, 1, Wiring(run="run")).check(Hello("", role))
+        Roster(1, 1, Wiring(run="run")).check(Hello("", role), near=True)
 
 
 # Servers.

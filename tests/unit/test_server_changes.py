@@ -9,16 +9,18 @@ import pytest
 from msgspec.structs import replace
 
 from peers import NotedRun, Peer, participant
+from syncline.draw import Draw
 from syncline.effects import Admit, Dismiss, Event
 from syncline.engines.coordinator.server_changes import ServerChanges
-from syncline.engines.net.control import Begin, Declared, NodeAddress, Reach, Reached
+from syncline.engines.net.control import Begin, Declared, NodeAddress, Reach, Reached, layout_of
 from syncline.errors import PeerError, UsageError
 from syncline.layout import Bucket
 from syncline.messages import Member, View, server_id, worker_id
-from syncline.strategies.settings import DEFAULTS
+from syncline.strategies.protocol import Job
+from syncline.strategies.settings import defaults, strategy_in
 
 VALUES = 1024
-SETTINGS = {**DEFAULTS, "mode": "changes", "rule": "add", "bucket": "1KiB"}
+SETTINGS = {**defaults(), "mode": "changes", "rule": "add", "bucket": "1KiB"}
 BUCKETS = tuple(Bucket(start, start + 256) for start in range(0, VALUES, 256))
 VIEW = View(0, (Member(0, 0, 0), Member(1, 0, 0)), (BUCKETS,))
 
@@ -57,7 +59,9 @@ class Training:
         self.begun = Begin(tables, {**SETTINGS, **settings}, view, (self.place(0),), 0, word="secret")
 
     def begin(self) -> Training:
-        self.node = self.changes.begin(self.begun, self._handle, lambda: self.may_move)
+        job = Job(layout_of(self.begun.tables), Draw(0))
+        self.node = strategy_in(self.begun.settings).coordinator(job, self.begun.view)
+        self.changes.begin(self.begun, self.node, self._handle, lambda: self.may_move)
         return self
 
     def _handle(self, event: Event) -> None:
@@ -183,7 +187,7 @@ def test_a_server_gets_no_part_between_different_sync_models(peer: Callable[[], 
     training.changes.invite(2)
     assert training.heard() == {}
     (said,) = training.departures.noted
-    assert said.startswith("2 is refused: its range would come from servers with different sync models")
+    assert said.startswith("2 is refused: the servers that would give it a part have different sync models")
 
 
 def test_a_bucket_that_is_too_large_to_move_keeps_servers_where_they_are(peer: Callable[[], Peer]) -> None:

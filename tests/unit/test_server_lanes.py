@@ -19,7 +19,7 @@ from syncline.engines.net.wiring import Wiring
 from syncline.engines.process_state import host
 from syncline.engines.worker.server_lanes import ServerLanes
 from syncline.errors import PeerError, SynclineError, UsageError
-from syncline.messages import NodeId, server_id
+from syncline.messages import Message, NodeId, server_id
 
 HELLO = Hello("run", "worker", 0)
 VALUES = 100
@@ -55,7 +55,7 @@ class NotedTraffic:
     def __contains__(self, id: NodeId) -> bool:
         return id in self.wires
 
-    def add(self, id: NodeId, wire: Connection) -> None:
+    def add(self, id: NodeId, wire: Connection, messages: tuple[type[Message], ...] = ()) -> None:
         self.wires[id] = wire
 
     def send(self, to: NodeId, message: Frame, payload: memoryview | None = None) -> None:

@@ -12,7 +12,9 @@ from syncline.engines.coordinator.sync_changes import SyncChanges
 from syncline.engines.net.control import ChangeReply, ChangeRequest, Hello, InForce, TermsTaken
 from syncline.errors import PeerError, UsageError
 from syncline.messages import server_id, worker_id
-from syncline.strategies.server.strategy import Mode
+from syncline.strategies.mode import Mode
+from syncline.strategies.protocol import Strategy
+from syncline.strategies.settings import strategy_in
 from syncline.strategies.sync_change import check_change, names_own_class, words_of, written
 from syncline.sync import Asp, Pssp, Release, Ssp
 
@@ -39,7 +41,7 @@ def test_a_change_may_be_asked_for_by_objects_or_by_text(sync: object, release: 
     [
         (None, None, (), "sync: there is nothing to change"),
         ([], None, (), "sync: the list is empty"),
-        ("sometimes", None, (), "sync: there is no 'sometimes'"),
+        ("sometimes", None, (), "sync: 'sometimes' is unknown"),
         ("ssp:-1", None, (), "sync: 'ssp:-1': s must be at least 0"),
         (7, None, (), "sync: "),
         (None, "hard", (), "release: 'hard' is none of lazy, soft"),
@@ -63,14 +65,19 @@ def test_what_cannot_be_asked_for(sync: object, release: object, others: tuple[s
 )
 def test_what_the_strategy_refuses(sync: tuple[str, ...], mode: Mode, servers: int, problem: str) -> None:
     with pytest.raises(UsageError) as caught:
-        check_change(sync, "", mode, 3, servers)
+        check_change(sync, "", of(mode), 3, servers)
     assert str(caught.value).startswith(problem)
 
 
+def of(mode: Mode) -> Strategy:
+    """A strategy in this mode."""
+    return strategy_in({"mode": mode.value, **({"rule": "sgd:0.1"} if mode is Mode.RULE else {})})
+
+
 def test_what_it_takes() -> None:
-    check_change(("ssp:0",), "soft", Mode.GRADIENTS, 3, 2)
-    check_change(("ssp:3", "bsp"), "", Mode.CHANGES, 3, 2)
-    check_change((), "soft", Mode.GRADIENTS, 3, 2)
+    check_change(("ssp:0",), "soft", of(Mode.GRADIENTS), 3, 2)
+    check_change(("ssp:3", "bsp"), "", of(Mode.CHANGES), 3, 2)
+    check_change((), "soft", of(Mode.GRADIENTS), 3, 2)
 
 
 def test_the_setting_is_one_word_if_all_have_the_same_model() -> None:
@@ -112,6 +119,7 @@ class Model:
     def __init__(self, *servers: int, name: str = "model", sync: str = "bsp", mode: str = "changes") -> None:
         self.name = name
         self.settings = {"sync": sync, "release": "lazy", "mode": mode}
+        self.strategy = of(Mode(mode))
         self.servers = {number: self._peer("server", number) for number in servers}
         self.workers = {0: self._peer("worker", 0)}
         self.changes = Servers(frozenset(servers))

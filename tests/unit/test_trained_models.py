@@ -106,7 +106,7 @@ def test_nobody_waits_for_those_who_do_not_come(peer: Callable[[], Peer]) -> Non
 
 def test_a_connection_is_about_one_model(office: Office) -> None:
     _, known = office.declare("first")
-    with pytest.raises(PeerError, match="one model"):
+    with pytest.raises(PeerError, match="a second model on one connection"):
         office.models.declare(known, Declare(TABLES, {}, "second"), False)
     assert list(office.models.all) == ["first"]
 
