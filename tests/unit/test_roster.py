@@ -57,7 +57,7 @@ def test_whoever_belongs_here_may_speak(roster: Roster, hello: Hello) -> None:
 @pytest.mark.parametrize(
     ("hello", "why"),
     [
-        (worker(0, protocol=PROTOCOL + 1), f"you speak {PROTOCOL + 1}"),
+        (worker(0, protocol=PROTOCOL + 1), f"you use {PROTOCOL + 1}"),
         (Hello("other", "worker", 0), "another run listens at this address"),
         (Hello("", "launcher"), "another run listens at this address"),
         (Hello("", "worker", 0), "cannot choose its number"),

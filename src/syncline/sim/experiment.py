@@ -181,6 +181,11 @@ def _strategy(section: StrategySection) -> Strategy:
     said = {key: getattr(section, key) for key in strategy.settings()}
     words = {key: setting_word(value) for key, value in said.items() if value is not None}
     servers = section.servers
+    for key, value in said.items():
+        if isinstance(value, list) and len(value) != (len(value) or 1 if servers is None else servers):
+            raise UsageError(
+                f"strategy.{key}", f"lists {len(value)} models for {servers or 1} servers; one each, or a single text"
+            )
     if servers is not None and not 1 <= servers <= MOST_SERVERS and strategy.of(words).servers:
         raise UsageError("strategy.servers", f"must be at least 1 and at most {MOST_SERVERS:,}, not {servers}")
     return strategy.of(words).with_servers(servers)

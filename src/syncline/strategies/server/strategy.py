@@ -253,7 +253,7 @@ class ServerStrategy(Strategy):
 def _part_of(key: str, word: str) -> Any:
     """The value of a setting from its text; for `bucket` the number of values, at least 1."""
     if key == "sync":
-        return tuple(parse("sync", each, key) for each in word.split()) or (Bsp(),)
+        return tuple(parse("sync", each, key) for each in word.split() or [word])
     if key == "bucket":
         size = units.size(word, key)
         if size > PAYLOAD:
