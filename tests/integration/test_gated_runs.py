@@ -101,7 +101,7 @@ def test_a_large_c_saves_much(per: str) -> None:
 def test_a_gate_that_chooses_among_tables_has_a_bucket_for_each(gate: str, apart: bool) -> None:
     layout = Layout.of([("weight", (10, 4)), ("bias", (4,))])
     whole, cut = (Bucket(0, 44),), (Bucket(0, 40), Bucket(40, 44))
-    assert ServerStrategy(gate=parse("gate", gate)).buckets(layout, [Bucket(0, 44)]) == (cut if apart else whole)
+    assert ServerStrategy(gate=parse("gate", gate)).cut(layout, [Bucket(0, 44)]) == (cut if apart else whole)
 
 
 @pytest.mark.parametrize("gate", ["every:push=2,fetch=3,on_skip=reapply", "every:push=3,fetch=2", "cached:2"])
@@ -111,7 +111,7 @@ def test_servers_come_and_go_beside_a_gate(gate: str) -> None:
     faults = (AddServer(0.35), RemoveServer(0.75, 0))
     moved = World(replace(calm.scenario, faults=faults), MadeUp(VALUES, Draw(0)))
     one, other = calm.run(), moved.run()
-    assert moved.coordinator.moved >= 2
+    assert moved.view_maker.moved >= 2
     assert other.model_vector().tobytes() == one.model_vector().tobytes()
 
 
@@ -149,7 +149,7 @@ class Watched:
 @given(s=st.integers(1, 4), seed=st.integers(0, 1000))
 def test_under_ssp_no_gate_lets_a_worker_pass_its_bound(gate: str, s: int, seed: int) -> None:
     run = world(gate, f"ssp:{s}", seed=seed)
-    watched = [Watched(server.shard, s) for server in run.servers]
+    watched = [Watched(server.node, s) for server in run.servers]
     run.run()
     assert min(each.most for each in watched) >= -1, "no answer was seen"
 

@@ -331,7 +331,7 @@ IMPOSSIBLE = {
     "negative V": ("server", IN_TRAINING, answer(v=-1), "`$.v`"),
     "version": ("server", IN_TRAINING, answer(version=2**64 - 1), "`$.version`"),
     "bucket": ("server", IN_TRAINING, answer(bucket=Bucket(0, 4)), "values 0..4"),
-    "unasked": ("server", IN_TRAINING, unasked, "was not asked for"),
+    "unasked": ("server", IN_TRAINING, unasked, "which was not requested"),
     "garbage": ("server", IN_TRAINING, lambda coming: coming.whole + b"\xff" * 64, "too large"),
     "a server that never came": ("coordinator", IN_VIEW, view(lambda real: _given(real, 2)), "never its address"),
     "far away": ("coordinator", IN_VIEW, view(lambda real: _given(real, 40_000)), "never its address"),

@@ -280,7 +280,7 @@ class EventLoop:
         except ssl.SSLWantWriteError:
             self._epoll.modify(wire.fileno(), select.EPOLLIN | select.EPOLLOUT)
         except OSError as error:
-            self.lose(wire, f"the TLS handshake failed: {error}")
+            self.lose(wire, f"the TLS handshake with the run's key failed: {error}")
         else:
             del self._handshaking[wire]
             self._interest[wire.fileno()] = 0
