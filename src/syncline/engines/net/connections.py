@@ -99,16 +99,17 @@ class Connections:
 
     def send(self, to: NodeId, message: Frame, payload: memoryview | None = None, *, lasting: bool = True) -> None:
         """Send a frame; a `lasting` payload does not change until the peer has answered, so it is not copied."""
-        wire = self._by_id[to]
+        wire, reason = self._by_id[to], None
         try:
             wire.send(message, payload, lasting=lasting)
         except OSError as error:
+            reason = str(error)
+        if reason is not None:
             self._forget(wire)
             self.loop.drop(wire)
-            self._reader.lost(to, str(error))
-        else:
-            if wire.waiting:
-                self.loop.write(wire)
+            self._reader.lost(to, reason)
+        elif wire.waiting:
+            self.loop.write(wire)
 
     def end(self, id: NodeId) -> None:
         """Close a connection without telling the reader."""

@@ -204,20 +204,28 @@ class EventLoop:
             for message, payload in wire.receive(lambda message, size: owner.sink(wire, message, size)):
                 owner.frame(wire, message, payload)
                 if wire.fileno() < 0 or wire.backlog > self._backlog:
-                    return
+                    break
+            return
         except EOFError:
-            self.lose(wire, "")
+            reason, broken = "", None
         except PeerError as error:
-            owner.broke(wire, error)
+            reason, broken = "", error
         except OSError as error:
-            self.lose(wire, str(error))
+            reason, broken = str(error), None
+        if broken is None:  # outside of the `except`, so that the owner's own error has no other one behind it
+            self.lose(wire, reason)
+        else:
+            owner.broke(wire, broken)
 
     def _flush(self, wire: Connection) -> None:
         paused = wire.backlog > self._backlog
+        reason = None
         try:
             wire.flush()
         except OSError as error:
-            self.lose(wire, str(error))
+            reason = str(error)
+        if reason is not None:
+            self.lose(wire, reason)
             return
         self.write(wire)
         if paused and wire.backlog <= self._backlog:
