@@ -66,7 +66,7 @@ def test_a_worker_leaves_without_losing_what_it_has_sent() -> None:
 
 
 def test_what_it_cannot_do_is_refused_before_it_runs() -> None:
-    with pytest.raises(UsageError, match="takes no workers into a run that is under way"):
+    with pytest.raises(UsageError, match="workers cannot join a run that has started"):
         simulated(Ring(), Join(0.5, 4))
     with pytest.raises(UsageError, match="must be at least 1 step"):
         settle({"command line": {"strategy": f"{RING}:0"}}, None, 2)
@@ -193,8 +193,8 @@ def test_a_worker_that_is_killed_does_not_stop_the_others(lane: str, tmp_path: P
     [
         (("--servers", 2), "--servers: strategy 'tests.own_strategy.Ring' has no servers"),
         (("--sync", "ssp:3"), "sync: is not a setting"),
-        (("--mode", "gradients"), "mode: strategy 'tests.own_strategy.Ring' trains in mode 'changes' only"),
-        (("--restarts", 1), "takes no workers into a run that is under way"),
+        (("--mode", "gradients"), "mode: strategy 'tests.own_strategy.Ring' supports only mode 'changes'"),
+        (("--restarts", 1), "does not let workers join a run that is already training"),
     ],
     ids=lambda each: each[0] if isinstance(each, tuple) else "",
 )

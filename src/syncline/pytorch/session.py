@@ -131,7 +131,7 @@ class Session(NumpySession):
 
         number = len(self._samplers)
         made = SharedSampler(data, self.rank, lambda: self.members, shuffle=shuffle, drop_last=drop_last, seed=seed)
-        made.begun = lambda epoch: self.note_epoch(number, epoch)
+        made.begun = lambda epoch: self._note_epoch(number, epoch)
         self._samplers.append(made)
         self._catch_up()
         return made
@@ -140,7 +140,7 @@ class Session(NumpySession):
         """Set samplers that were not used yet to the current epoch of the other workers."""
         for number, sampler in enumerate(self._samplers):
             if sampler.is_new:
-                sampler.set_epoch(self.epoch_of(number))
+                sampler.set_epoch(self._epoch_of(number))
 
     def split(self, data: Any, **kwargs: Any) -> DataLoader[Any]:
         """A DataLoader over this worker's share of the data; the sampler gets `shuffle` and `drop_last`."""

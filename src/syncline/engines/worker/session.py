@@ -219,12 +219,12 @@ class NumpySession:
 
     # Epochs.
 
-    def epoch_of(self, sampler: int) -> int:
+    def _epoch_of(self, sampler: int) -> int:
         """The epoch of this sampler when this worker joined; 0 if it started with the others."""
         epochs = self._replicas[0].epochs if self._replicas else ()
         return epochs[sampler] if sampler < len(epochs) else 0
 
-    def note_epoch(self, sampler: int, epoch: int) -> None:
+    def _note_epoch(self, sampler: int, epoch: int) -> None:
         """Let workers that join later begin with this epoch."""
         if self._link is not None and self._link.error is None and not self._closed and sampler < MOST_SAMPLERS:
             self._link.tell(EpochBegun(sampler, epoch))
