@@ -345,13 +345,13 @@ def port_of(run: Run) -> int:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["127.0.0.1:9", "--sync", "bsp"], 1, "cannot reach the coordinator at 127.0.0.1:9: nobody listens there"),
+        (["127.0.0.1:9", "--sync", "bsp"], 1, "cannot reach the coordinator at 127.0.0.1:9: no process listens there"),
         (["@syncline-run-nobody", "--sync", "bsp"], 1, "cannot reach the coordinator at @syncline-run-nobody"),
         (["nobody", "--sync", "bsp"], 1, "you have no run 'nobody' on this host"),
         (["127.0.0.1:0", "--sync", "bsp"], 2, "RUN: '127.0.0.1:0' is not a usable address"),
-        (["192.0.2.1:7070", "--sync", "bsp"], 2, "--key-file: 192.0.2.1 is not loopback"),
+        (["192.0.2.1:7070", "--sync", "bsp"], 2, "--key-file: 192.0.2.1 is not a loopback address"),
         (["nobody"], 2, "--sync: there is nothing to change; give --sync ssp:3, --release soft, or both"),
-        (["nobody", "--sync", "sometimes"], 2, "--sync: there is no 'sometimes'"),
+        (["nobody", "--sync", "sometimes"], 2, "--sync: 'sometimes' is unknown"),
         (["nobody", "--release", "hard"], 2, "--release: 'hard' is none of lazy, soft"),
         (["nobody", "--codec", "fp16"], 2, "No such option: --codec"),
     ],
