@@ -62,7 +62,7 @@ from syncline.engines.worker.session import NumpySession
 from syncline.errors import PeerError, SynclineError
 from syncline.layout import Bucket, Layout, Values
 from syncline.messages import Gone, JoinRequest, LeaveNotice, Member, Params, Pull, Push, Report, Settled, View
-from syncline.strategies.settings import DEFAULTS
+from syncline.strategies.settings import defaults
 
 ITERATIONS = 40
 UPDATES = 2 * 2 * ITERATIONS
@@ -465,7 +465,7 @@ class FalseRun(Thread):
         layout = Layout.of(SHAPES.items())
         self._buckets = (Bucket(0, 2000), Bucket(2000, layout.size))
         view = View(0, (Member(0, 0, 0),), (self._buckets,))
-        settings = {**DEFAULTS, "mode": "changes", "rule": "add"}
+        settings = {**defaults(), "mode": "changes", "rule": "add"}
         place = NodeAddress("elsewhere", "", f"{host_}:{port}")
         self._begin = Begin(declared(layout), settings, view, (place,), 0)
 

@@ -158,6 +158,8 @@ class Shard:
         if message.view > terms.view:
             self._deferred.append(event)
             return
+        if terms.checks and type(message) is Push and message.size:
+            self._check_update(event, message)
         member = terms.members.get(source.number)
         if member is None or member.incarnation != message.incarnation:
             out.append(Send(source, self._gone(message)))
@@ -168,8 +170,6 @@ class Shard:
         elif type(message) is not Push:
             bucket.pull(event, message, now, out)  # type: ignore[arg-type]
         else:
-            if terms.checks and message.size and event.payload is not None:
-                check_written(bucket.codec, event.payload, bucket.name.size)
             taken = bucket.push(event, message, now, out)  # type: ignore[arg-type]
             if taken:
                 self.tally.take(source.number, message)
@@ -276,6 +276,12 @@ class Shard:
             self._judge(each, now, out)
         if not self._due:
             self._report_for_joiners(out)
+
+    def _check_update(self, event: Received, push: Push) -> None:
+        """Raise PeerError unless what a codec has written for this bucket is what it writes."""
+        bucket = self.buckets.get(push.bucket)
+        if bucket is not None and event.payload is not None:
+            check_written(bucket.codec, event.payload, bucket.name.size)
 
     def _check_arrays(self, message: Handover, payload: Payload) -> None:
         """Raise PeerError if a handover contains bytes that the bucket's codec cannot have written."""
