@@ -182,7 +182,7 @@ def _strategy(section: StrategySection) -> Strategy:
     words = {key: setting_word(value) for key, value in said.items() if value is not None}
     servers = section.servers
     for key, value in said.items():
-        if isinstance(value, list) and len(value) != (len(value) or 1 if servers is None else servers):
+        if isinstance(value, list) and len(value) != (max(len(value), 1) if servers is None else servers):
             raise UsageError(
                 f"strategy.{key}", f"lists {len(value)} models for {servers or 1} servers; one each, or a single text"
             )

@@ -269,13 +269,13 @@ class TrainedModel:
         layers[FITTED] = run.fitting(layout.size // max(len(self._first()), 1), layers.values())
         found = settle(layers, run.count, run.expected)
         words = {key: word for key, (word, _) in found.items()}
+        self.strategy = strategy_of(words, run.count)
         if run.returning.allowed:
-            check_restarts(strategy_of(words, run.count))
+            check_restarts(self.strategy)
         origins = {key: origin for key, (_, origin) in found.items()}
         self._wishes = dict(declared.wishes)
         for peer in ready:
             self._check_wishes(peer, {**words, **self._wishes})
-        self.strategy = strategy_of(words, run.count)
         job = Job(layout, Draw(int(words["seed"])))
         members = tuple(Member(peer.id.number, peer.incarnation, 0) for peer in ready)
         view = View(0, members, self._topology(job))

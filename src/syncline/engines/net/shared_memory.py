@@ -13,6 +13,7 @@ from contextlib import suppress
 
 import numpy as np
 
+from syncline.effects import Deliver, How
 from syncline.errors import PeerError
 from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
 
@@ -51,6 +52,16 @@ class LaneMemory:
                 place = place.view(np.uint8)[: payload.size]
             place[:] = payload
         return place
+
+    def deliver(self, deliver: Deliver) -> None:
+        """Change the parameters of a bucket as a node asks for."""
+        place, payload = self.param(deliver.bucket), deliver.payload
+        if deliver.how is How.ZERO:
+            place[:] = 0
+        elif payload is not None and deliver.how is How.REPLACE:
+            self.take_over(deliver.bucket, payload)
+        elif payload is not None and deliver.how is How.ADD:
+            np.add(place, payload, place)
 
     def take_over(self, bucket: Bucket, values: Payload) -> None:
         """Copy parameters to their place, unless they arrived there."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from syncline.codecs import Bytes
 from syncline.draw import Draw
-from syncline.effects import Deliver, Depart, Enter, Event, Fail, Fetch, How, Received, Reject, Send, SetTimer, Timer
+from syncline.effects import Deliver, Depart, Enter, Event, Fail, Fetch, Received, Reject, Send, SetTimer, Timer
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (
     Abort,
@@ -284,14 +284,7 @@ class WorkerLink:
         self._servers.send(to, message, place)
 
     def deliver(self, me: NodeId, deliver: Deliver) -> None:
-        payload, how = deliver.payload, deliver.how
-        if how is How.ZERO:
-            self.memory.param(deliver.bucket)[:] = 0
-        elif payload is not None and how is How.REPLACE:
-            self.memory.take_over(deliver.bucket, payload)
-        elif payload is not None and how is How.ADD:
-            place = self.memory.param(deliver.bucket)
-            np.add(place, payload, place)
+        self.memory.deliver(deliver)
         if deliver.next is not None:
             self.following = deliver.next
 

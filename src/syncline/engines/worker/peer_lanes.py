@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from hmac import compare_digest
 
@@ -120,7 +119,3 @@ class PeerLanes:
                 raise self._traffic.fail(RunError(f"{peer} is gone: {reason}"))
 
         return check
-
-
-def hello_to_peers(run: str, worker: int, incarnation: int, model: str) -> Hello:
-    return Hello(run, "worker", worker, incarnation, pid=os.getpid(), host=host(), model=model)

@@ -6,10 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
-import numpy as np
-
 from syncline.draw import Draw
-from syncline.effects import Change, Deliver, Depart, Event, Fail, Fetch, How, Received, Reject, Send, SetTimer
+from syncline.effects import Change, Deliver, Depart, Event, Fail, Fetch, Received, Reject, Send, SetTimer
 from syncline.engines.net.control import Begin, Declare, layout_of
 from syncline.engines.net.shared_memory import LaneMemory
 from syncline.errors import PeerError, SynclineError
@@ -128,13 +126,7 @@ class SoloLink:
         self._flying.append((send.to, Received(me, send.message, send.payload)))
 
     def deliver(self, me: NodeId, deliver: Deliver) -> None:
-        place, payload = self.memory.param(deliver.bucket), deliver.payload
-        if deliver.how is How.ZERO:
-            place[:] = 0
-        elif payload is not None and deliver.how is How.REPLACE:
-            place[:] = payload
-        elif payload is not None and deliver.how is How.ADD:
-            np.add(place, payload, place)
+        self.memory.deliver(deliver)
         if deliver.next is not None:
             self.following = deliver.next
 
