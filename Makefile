@@ -26,8 +26,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
-train: $(INSTALLED) ## train for real, and time every system to 95 %
-	@echo '== train: digits-mlp, four workers, of which one is slow'
+train: $(INSTALLED) ## train for real: one process, DDP and Syncline, with a slow worker
+	@echo '== train: digits-cnn, one process, DDP and Syncline; four workers, one of them slow'
 	@$(BIN)/syncline train --compare
 
 test: $(INSTALLED) ## run the tests, without the slow ones

@@ -154,6 +154,8 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path) -> None:
         (["--compare", "--engine", "sim"], "--engine", "real"),
         (["--compare", "--workers", "1"], "--workers", "at least 2"),
         (["--compare", "--batch", "400"], "--batch", "at most 359"),
+        (["--compare", "--repeats", "0"], "--repeats", "at least 1"),
+        (["--repeats", "3"], "--repeats", "--compare"),
         (["--report", "."], "--report", "directory"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -266,14 +268,15 @@ def test_the_slowest_is_named_with_the_reason() -> None:
 
 @pytest.mark.slow
 def test_a_comparison_times_every_system(tmp_path: Path) -> None:
-    report, said = train(tmp_path, "--compare", "-n", "3", "--iterations", "12")
+    report, said = train(tmp_path, "--compare", "-n", "3", "--iterations", "12", "--repeats", "2")
     rows = {row["system"]: row for row in report["rows"]}
     assert list(rows) == [
         "one process",
         "DDP (gloo)",
         *(f"Syncline, {each}" for each in ("bsp", "ssp:3", "drop:2", "asp")),
     ]
-    assert report["images"] == 12 * 3 * 16
+    assert report["images"] == 12 * 3 * 32
+    assert [len(row["runs"]) for row in rows.values()] == [2, 4, 4, 4, 4, 4]
     assert all(run["images"] >= report["images"] for row in rows.values() for run in row["runs"] if run["slow"])
     assert report["late_seconds"][:2] == [0, 0]
     assert report["late_seconds"][2] == pytest.approx(4 * report["step_seconds"])

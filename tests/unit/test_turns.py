@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from syncline.cli.comparison_progress import ComparisonProgress
 from syncline.recipes.job import RecipeJob
-from syncline.recipes.turns import ALONE, DDP, REPEATS, Turn, syncs, turns
+from syncline.recipes.turns import ALONE, DDP, Turn, syncs, turns
 
 JOB = RecipeJob("digits-cnn", workers=4, iterations=10, batch=16, slow={3: 5.0}, compare=True)
 
@@ -15,8 +16,13 @@ def test_every_system_has_a_turn_with_equal_workers_and_one_with_a_slow_one() ->
     first = [(turn.system, turn.slow) for turn in turns(JOB) if turn.repeat == 0]
     systems = [DDP, "Syncline, bsp", "Syncline, ssp:3", "Syncline, drop:3", "Syncline, asp"]
     assert first == [(ALONE, False), *((system, slow) for system in systems for slow in (False, True))]
-    assert len(list(turns(JOB))) == REPEATS * len(first)
-    assert len({turn.name for turn in turns(JOB)}) == REPEATS * len(first)
+    assert [(turn.system, turn.slow) for turn in turns(JOB)] == first
+
+
+def test_repeats_have_names_of_their_own() -> None:
+    once, thrice = list(turns(JOB)), list(turns(replace(JOB, repeats=3)))
+    assert [turn.repeat for turn in thrice] == [0] * len(once) + [1] * len(once) + [2] * len(once)
+    assert len({turn.name for turn in thrice}) == 3 * len(once)
 
 
 def test_all_turns_with_the_slow_worker_train_on_as_many_batches() -> None:

@@ -1,4 +1,4 @@
-"""What the numbers of a comparison mean, in one sentence that is made from them."""
+"""One sentence that says what the numbers of a comparison mean."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from syncline.recipes.turns import ALONE, DDP
 
 AS_GOOD = 0.01
-"""A model is as good as that of one process if its accuracy is at most so much lower."""
+"""A model counts as good as that of one process if its accuracy is at most this much lower."""
 
 AS_FAST = 0.05
-"""Two systems are equally fast if one is at most this part faster: repeats of one system differ by as much."""
+"""Two systems count as equally fast if their rates differ by at most this share, as repeats of one system do."""
 
 
 def meaning(figures: Mapping[str, Any]) -> str:
-    """The fastest of Syncline's sync models and DDP, against one process: measured, and simulated."""
+    """Compare the best of Syncline's sync models, and DDP, with one process: measured, and simulated."""
     rows, simulated = figures["rows"], figures["simulated"]
     best = best_row(rows)
     own, ddp = (_ratio(rows, system) for system in (best["system"], DDP))
@@ -30,7 +30,7 @@ def meaning(figures: Mapping[str, Any]) -> str:
 
 
 def best_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of Syncline's: the fastest of those that are as good as one process; of all, if none is."""
+    """Syncline's fastest row among those as good as one process; among all, if none is."""
     own = [row for row in rows if row["system"] not in (ALONE, DDP)]
     good = [row for row in own if row["accuracy"] >= row_of(rows, ALONE)["accuracy"] - AS_GOOD]
     return max(good or own, key=_rate)
@@ -46,7 +46,7 @@ def _slow_workers(late_seconds: Sequence[float]) -> str:
 
 
 def _ratio(rows: Sequence[dict[str, Any]], system: str) -> float:
-    """How fast a system is, against one process."""
+    """How many times as fast as one process a system is."""
     return _rate(row_of(rows, system)) / _rate(row_of(rows, ALONE))
 
 
@@ -55,7 +55,7 @@ def _times(ratio: float) -> str:
 
 
 def _accuracy(best: Mapping[str, Any], alone: Mapping[str, Any]) -> str:
-    """How good the model is, against that of one process."""
+    """Compare the accuracy with that of one process."""
     if abs(best["accuracy"] - alone["accuracy"]) <= AS_GOOD:
         return "to about the same accuracy"
     return f"to {best['accuracy']:.1%} accuracy instead of {alone['accuracy']:.1%}"

@@ -1,4 +1,4 @@
-"""How far a comparison is: which of its turns runs, and how long the rest may take."""
+"""The progress of a comparison: which turn runs, and how long the rest may take."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from syncline.recipes.turns import turns
 
 
 class ComparisonProgress:
-    """The turns of a comparison, by name; each counts by the batches that it trains on."""
+    """The turns of a comparison by name, weighted by their batches."""
 
     def __init__(self, job: RecipeJob) -> None:
         planned = list(turns(job))
@@ -18,11 +18,11 @@ class ComparisonProgress:
         self._before = [0, *accumulate(turn.batches for turn in planned)]
 
     def place(self, name: str) -> int:
-        """How many turns are over when the turn of this name runs; none, before any does."""
+        """How many turns are done when the turn with this name runs; 0 before the first turn."""
         return self._places.get(name, 0)
 
     def words(self, name: str, seconds: float) -> str:
-        """The turn that runs after so many seconds, and what is left: as long, by the batches, as it took so far."""
+        """The running turn, and the time left, estimated from the batches done in `seconds`."""
         place = self.place(name)
         done, all_of_them = self._before[place], self._before[-1]
         left = f"; about {seconds * (all_of_them - done) / done:.0f} s left" if place > 1 else ""

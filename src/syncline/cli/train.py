@@ -87,6 +87,14 @@ def train(
             "slow one.",
         ),
     ] = False,
+    repeats: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            rich_help_panel=strategy.RUN,
+            help="With --compare: run every system N times, each time with another seed, and show medians. Default: 1.",
+        ),
+    ] = None,
     sync: strategy.Sync = None,
     release: strategy.Release = None,
     mode: strategy.Mode = None,
@@ -143,7 +151,7 @@ def train(
     asked: TrainRequest = request(
         recipe,
         words,
-        {"workers": workers, "servers": servers, "iterations": iterations, "batch": batch},
+        {"workers": workers, "servers": servers, "iterations": iterations, "batch": batch, "repeats": repeats},
         {"engine": engine, "lane": lane},
         slow or [],
         data,

@@ -1,4 +1,4 @@
-"""What is left to read when a comparison is over: what was measured, what was simulated, what it means. On stderr."""
+"""Prints the result of a comparison on stderr: what was measured, what was simulated, and what it means."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from syncline.cli.comparison_meaning import row_of
 from syncline.recipes.turns import ALONE
 
 _MEASURED = (
-    "Every system trains on the same {images:,} images, {round} in each round of all workers, with the same optimizer; "
-    "one process takes these {round} in one step. Medians of {repeats} seeds.",
-    "A process computes on one thread. {workers} workers, {servers} and a coordinator share the {cores} of this "
-    "machine. gloo is TCP on loopback, Syncline's lane is {lane}.",
-    "A slow worker is one that sleeps: {slow}, so as to take as long as a slower machine. One process has none.",
+    "Every system trains on the same {images:,} images with the same optimizer. The workers of a round train on {round} "
+    "images together; one process trains on the same {round} in one step. {repeats}",
+    "Each process computes on one thread. {workers} workers, {servers} and a coordinator share the {cores} of this "
+    "machine. gloo uses TCP on loopback, Syncline uses {lane}.",
+    "A slow worker sleeps after computing ({slow}), to take as long as a slower machine. One process has no slow "
+    "worker.",
 )
 
 _SIMULATED = (
-    "Simulated from the step of one worker, measured here ({step:.1f} ms), and from the size of the model "
-    "({kilobytes:,.0f} kB): a worker and a server on each machine, no sending while a machine computes. "
-    "DDP is estimated from the bytes of its ring. One process is the one measured above."
+    "Simulated from the measured step of one worker ({step:.1f} ms) and the size of the model ({kilobytes:,.0f} kB). "
+    "Each machine has a worker and a server, and sends nothing while it computes. DDP is estimated from the bytes that "
+    "its ring moves. One process is the one measured above."
 )
 
 
 def show_comparison(figures: Mapping[str, Any], cores: int) -> None:
-    """What was measured, what was simulated, how, and what it means."""
+    """Print both tables with notes on how they were made, and one sentence on what they mean."""
     console = Console(stderr=True)
     words = _words(figures, cores)
     console.print(_measured(figures), "", sep="\n")
@@ -75,19 +76,26 @@ def _rates(row: Mapping[str, Any], rows: list[dict[str, Any]]) -> tuple[str, ...
 
 
 def _words(figures: Mapping[str, Any], cores: int) -> dict[str, Any]:
-    """What the notes are filled in with."""
+    """The values for the notes."""
     servers, late = int(figures["settings"]["servers"]["value"]), enumerate(figures["late_seconds"])
     slow = [f"worker {worker} for {1000 * seconds:.0f} ms in each step" for worker, seconds in late if seconds]
     return {
-        **{key: figures[key] for key in ("images", "workers", "repeats")},
+        **{key: figures[key] for key in ("images", "workers")},
         "round": figures["images_a_round"],
+        "repeats": _repeats(figures["repeats"]),
         "servers": _count(servers, "server"),
         "cores": _count(cores, "core"),
         "lane": {"shm": "shared memory", "tcp": "TCP on loopback"}[figures["lane"]],
-        "slow": ", ".join(slow) or "nobody does here",
+        "slow": ", ".join(slow) or "none in this run",
         "step": 1000 * figures["step_seconds"],
         "kilobytes": figures["simulated"]["model_bytes"] / 1000,
     }
+
+
+def _repeats(repeats: int) -> str:
+    if repeats == 1:
+        return "One run each: rates vary between runs; --repeats 3 shows medians of three."
+    return f"Medians of {repeats} runs, each with another seed."
 
 
 def _count(number: int, what: str) -> str:

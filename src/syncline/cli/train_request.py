@@ -46,6 +46,8 @@ def request(
 ) -> TrainRequest:
     """Settle what the options say, or refuse it; `words`: settings of the strategy, `ways`: engine and lane."""
     recipe = named or (TO_COMPARE if compare else TO_TRAIN)
+    if counts["repeats"] is not None and not compare:
+        raise UsageError("--repeats", "repeats the systems of a comparison; use it with --compare")
     examples = check(recipe, data, "RECIPE", "--data")
     found = _usual(RECIPES[recipe], compare)
     found |= {key: count for key, count in counts.items() if count is not None}
@@ -71,6 +73,7 @@ def request(
         "" if data is None else str(data.resolve()),
         slowed,
         compare=compare,
+        repeats=found.get("repeats", 1),
     )
     own: dict[str, Any] = {
         "recipe": recipe,
@@ -87,9 +90,9 @@ def request(
 
 
 def _usual(recipe: Recipe, compare: bool) -> dict[str, int]:
-    """The counts that nobody has named."""
+    """The default counts."""
     if compare:
-        return {**DEFAULTS, "batch": recipe.compare_batch, "iterations": recipe.compare_rounds}
+        return {**DEFAULTS, "batch": recipe.compare_batch, "iterations": recipe.compare_rounds, "repeats": 1}
     return {**DEFAULTS, "iterations": recipe.iterations}
 
 

@@ -46,24 +46,28 @@ class Observer(Protocol):
 class Driver:
     """Drives one node on one host."""
 
-    __slots__ = ("_deliver", "_fail", "_observers", "_reject", "_send", "_set_timer", "me", "node")
+    __slots__ = ("_host", "_observers", "me", "node")
 
     def __init__(self, me: NodeId, node: Node, host: Host, observers: Iterable[Observer] = ()) -> None:
         self.me = me
         self.node = node
-        self._send = host.send
-        self._deliver = host.deliver
-        self._set_timer = host.set_timer
-        self._reject = host.reject
-        self._fail = host.fail
+        self._host = host
         self._observers = tuple(observer.handled for observer in observers)
 
     def tell(self, event: Event, now: float) -> None:
         """Give the node an event and perform its effects."""
         effects = self.node.handle(event, now)
+        me, host = self.me, self._host
         for observe in self._observers:
-            observe(self.me, event, effects, now)
-        self.perform(effects)
+            observe(me, event, effects, now)
+        for effect in effects:
+            kind = type(effect)  # nearly all are Send or Deliver: those skip a call
+            if kind is Send:
+                host.send(me, effect)  # type: ignore[arg-type]
+            elif kind is Deliver:
+                host.deliver(me, effect)  # type: ignore[arg-type]
+            else:
+                self.perform(effect)
 
     def handled(self, event: Event, now: float) -> list[Effect]:
         """Give the node an event and return its effects without performing them."""
@@ -76,16 +80,15 @@ class Driver:
         """Remove the observers: the report does not count later events."""
         self._observers = ()
 
-    def perform(self, effects: Iterable[Effect]) -> None:
-        for effect in effects:
-            kind = type(effect)
-            if kind is Send:
-                self._send(self.me, effect)  # type: ignore[arg-type]
-            elif kind is Deliver:
-                self._deliver(self.me, effect)  # type: ignore[arg-type]
-            elif kind is SetTimer:
-                self._set_timer(self.me, effect)  # type: ignore[arg-type]
-            elif kind is Reject:
-                self._reject(self.me, effect)  # type: ignore[arg-type]
-            else:
-                self._fail(self.me, effect)  # type: ignore[arg-type]
+    def perform(self, effect: Effect) -> None:
+        match effect:
+            case Send():
+                self._host.send(self.me, effect)
+            case Deliver():
+                self._host.deliver(self.me, effect)
+            case SetTimer():
+                self._host.set_timer(self.me, effect)
+            case Reject():
+                self._host.reject(self.me, effect)
+            case Fail():
+                self._host.fail(self.me, effect)

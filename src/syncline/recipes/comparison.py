@@ -1,10 +1,10 @@
-"""A worker's part in `syncline train --compare`: one process, DDP with gloo and Syncline, in one run of processes.
+"""A worker's part in `syncline train --compare`: one process, DDP with gloo and Syncline take turns in the same workers.
 
-1. Every system starts with the same parameters, has the same optimizer and deals the same batches.
-2. The time runs from when all workers are ready until all batches of the turn (turns.py) are trained on. How good the
-   model is by then is looked at afterwards, outside the time.
-3. The slow worker sleeps when its gradient is computed, before it sends it: for the same time under every system, which
-   is a multiple of what a step takes one worker alone. One process has no slow worker.
+1. Every system starts with the same parameters and trains with the same optimizer on the same batches.
+2. The clock starts when all workers are ready, and stops when the workers have trained on all batches of the turn
+   (turns.py). The accuracy is computed afterwards.
+3. The slow worker sleeps after it has computed its gradient and before it sends it: for the same time under every
+   system, a multiple of the step of one worker alone. One process has no slow worker.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from syncline.engines.worker.session import NumpySession
 from syncline.layout import Bucket, Values
 from syncline.recipes.job import RecipeJob
 from syncline.recipes.machines import Measured
-from syncline.recipes.timings import Timing, Timings, leave_timings
+from syncline.recipes.timings import Timing, Timings, write_timings
 from syncline.recipes.torch_loop import TorchLoop, join_gloo
 from syncline.recipes.torch_problem import TorchProblem
 from syncline.recipes.trainee import Trainee
 from syncline.recipes.turns import ALONE, Turn, turns
 
 WARM, TIMED = 10, 30
-"""Steps that one worker does alone, to know what one takes: first those in which what happens once is over."""
+"""Steps that one worker does alone to measure a step: first those to warm up, then those that count."""
 
 
 @dataclass
@@ -45,14 +45,14 @@ class ComparedTurn:
     session: NumpySession
     problem: TorchProblem
     first: Values
-    """The parameters that all begin with."""
+    """The initial parameters."""
     pause: float
-    """Seconds that this worker is late in each step."""
+    """Seconds that this worker sleeps in every step."""
     ends: list[float] = field(default_factory=list)
-    """When each of its steps was over."""
+    """The time at the end of each of its steps."""
 
     def run(self) -> list[Timing]:
-        """Train; only worker 0 has something to tell of it."""
+        """Train; worker 0 returns the timing, the others nothing."""
         system = self._syncline if self.turn.sync else self._alone if self.turn.system == ALONE else self._ddp
         params = system()
         shared = self.session.share("ends", msgspec.json.encode(self.ends))
@@ -61,7 +61,7 @@ class ComparedTurn:
         return [self._timing(params, [msgspec.json.decode(each, type=list[float]) for each in shared])]
 
     def _alone(self) -> Values:
-        """Worker 0 by itself takes all batches of a round in one step; the others wait."""
+        """Worker 0 alone trains on all batches of a round in one step; the others wait."""
         batches = replace(self.problem.batches, workers=1, batch=self.job.batch * self.job.workers)
         loop = TorchLoop(self.problem, self.first, batches, 0)
         self._timed(loop.step, (lambda: loop.iterations < self.turn.rounds) if self.session.rank == 0 else _never)
@@ -83,7 +83,7 @@ class ComparedTurn:
         return trainee.params
 
     def _fewer_in_all(self) -> Callable[[], bool]:
-        """Have all workers together done fewer steps than there are batches? Each step is a byte in a file."""
+        """A test whether all workers together have done fewer steps than there are batches; a file has a byte per step."""
         path = Path(self.job.directory) / f"steps of {self.turn.name}"
         told = 0
 
@@ -99,7 +99,7 @@ class ComparedTurn:
     def _timed(
         self, step: Callable[[], None], more: Callable[[], bool], pulse: Callable[[], Pulse] | None = None
     ) -> None:
-        """Take steps, from when all are ready, while there are more to take; the launcher hears of them."""
+        """Wait until all workers are ready, then take steps while `more()`, and tell the launcher the progress."""
         self.session.barrier()
         self.began = perf_counter()
         while more():
@@ -109,7 +109,7 @@ class ComparedTurn:
             self.session.pulse(msgspec.structs.replace(told, model=self.turn.name))
 
     def _timing(self, params: Values, ends: list[list[float]]) -> Timing:
-        """What worker 0 makes of everyone's times."""
+        """The timing of this turn, from the times of all workers."""
         turn = self.turn
         over = self.ends[-1] if turn.round else sorted(end for each in ends for end in each)[turn.batches - 1]
         quality = self.problem.quality([params])
@@ -124,7 +124,7 @@ def _never() -> bool:
 
 
 def start(job: RecipeJob, repeat: int) -> tuple[TorchProblem, Values]:
-    """The problem with this repeat's seed, and its first parameters."""
+    """The problem with this repeat's seed, and its initial parameters."""
     problem = msgspec.structs.replace(job, seed=job.seed + repeat).problem()
     assert isinstance(problem, TorchProblem), "all recipes are"
     (first,) = problem.start([Bucket(0, problem.layout.size)])
@@ -132,21 +132,21 @@ def start(job: RecipeJob, repeat: int) -> tuple[TorchProblem, Values]:
 
 
 def compare(job: RecipeJob) -> int:
-    """Time all systems, and have worker 0 leave the timings in the job's directory."""
+    """Time all systems; worker 0 writes the timings to the job's directory."""
     with NumpySession().start(Wiring.read(os.environ)) as session:
-        session.replica("all").declare({"all": np.zeros(1)}, {})  # who trains nothing would not be waited for
+        session.replica("all").declare({"all": np.zeros(1)}, {})  # the run waits only for workers that declare a model
         join_gloo(Path(job.directory) / "gloo", session.rank, session.size)
         measured = _measure(job, session)
         late = [measured.step_seconds * (job.slow.get(worker, 1.0) - 1) for worker in range(job.workers)]
         timings = [timing for turn in _each(job, session, late[session.rank]) for timing in turn.run()]
         session.barrier()
         if session.rank == 0:
-            leave_timings(Path(job.directory), Timings(timings, measured, late))
+            write_timings(Path(job.directory), Timings(timings, measured, late))
     return 0
 
 
 def _each(job: RecipeJob, session: NumpySession, late: float) -> Iterator[ComparedTurn]:
-    """This worker's part in every turn; those of one seed share their problem."""
+    """This worker's part in every turn; the turns of one seed share a problem."""
     for repeat, some in groupby(turns(job), lambda turn: turn.repeat):
         problem, first = start(job, repeat)
         for turn in some:
@@ -154,7 +154,7 @@ def _each(job: RecipeJob, session: NumpySession, late: float) -> Iterator[Compar
 
 
 def _measure(job: RecipeJob, session: NumpySession) -> Measured:
-    """What worker 0 finds while the others wait; they learn it from it."""
+    """Worker 0 measures a step and a round while the others wait, and shares the results."""
     problem, first = start(job, 0)
     batches = problem.batches
     round_batches = replace(batches, workers=1, batch=job.batch * job.workers)
@@ -167,7 +167,7 @@ def _measure(job: RecipeJob, session: NumpySession) -> Measured:
 
 
 def _step_seconds(loop: TorchLoop) -> float:
-    """Seconds of processor time, which do not count what else the machine does."""
+    """The median step in seconds of processor time, which excludes other work on the machine."""
     found = []
     for _ in range(WARM + TIMED):
         began = thread_time()

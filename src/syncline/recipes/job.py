@@ -30,6 +30,8 @@ class RecipeJob(msgspec.Struct, frozen=True):
     """The folder to which workers write their results."""
     compare: bool = False
     """Train under one system after another (comparison.py)."""
+    repeats: int = 1
+    """How often a comparison runs every system, each time with another seed."""
 
     def problem(self) -> Problem:
         data = Path(self.data) if self.data else None

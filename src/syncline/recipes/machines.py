@@ -1,10 +1,11 @@
-"""The same job on machines of their own, joined by 1 Gbit links: simulated, from what was measured on this one.
+"""Simulates the compared job on separate machines with 1 Gbit links, from what was measured on this machine.
 
-1. Each machine has a worker and a server. Its step takes as long as that of a worker that computed alone here; the slow
-   machine's, so many times as long. Updates are made up, but as large as the model. One process has one machine.
-2. The links are those that docs/cluster.md compares with real ones. Nothing is sent while a machine computes.
-3. DDP is no protocol of ours: its step is the slowest machine's, and then its ring moves 2 (n - 1) / n times the model
-   over each link. What its messages cost beside that is left out, in its favour.
+1. Each machine has a worker and a server. A step takes as long as the step of a worker that computed alone here,
+   multiplied by the factor of a slow machine. Updates are made up, but as large as the model. One process has one
+   machine.
+2. docs/cluster.md compares these simulated links with real ones. A machine sends nothing while it computes.
+3. DDP is not simulated but estimated: the slowest machine's step, and then its ring moves 2 (n - 1) / n times the model
+   over each link. The estimate ignores the overhead of its messages, which favours DDP.
 """
 
 from __future__ import annotations
@@ -29,34 +30,34 @@ from syncline.strategies.settings import settle, strategy_of
 from syncline.sync import Drop
 
 LINK_BITS = 1e9
-"""Of each link, each way, in a second."""
+"""Bits per second of each link, in each direction."""
 
 GOODPUT = 1448 / 1514
-"""What TCP leaves of them for values, in frames of 1,500 bytes."""
+"""The share of a link that TCP leaves for values, with frames of 1,500 bytes."""
 
 WINDOW = 1 << 18
-"""Bytes that a connection has on its way before others have their turn on a link."""
+"""Bytes that a connection sends before the next connection gets its turn on a link."""
 
 HANDLING = 100e-6
-"""Seconds that a message takes a processor."""
+"""Seconds of processor time per message."""
 
 ITERATIONS = 100
-"""Of each worker."""
+"""Iterations of each simulated worker."""
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What worker 0 found, while the others waited; seconds are of processor time."""
+    """What worker 0 measured while the others waited, in seconds of processor time."""
 
     step_seconds: float
-    """Of one worker's batch."""
+    """A step on one worker's batch."""
     round_seconds: float
-    """Of all workers' batches, in one step of one process."""
+    """A step of one process on the batches of all workers."""
     tables: list[tuple[str, tuple[int, ...]]]
-    """Of the model: names and shapes."""
+    """The names and shapes of the model's tables."""
 
 
 def simulated_machines(job: RecipeJob, measured: Measured) -> dict[str, Any]:
-    """Images a second of every system, on as many machines as the job has workers."""
+    """Images per second of every system, with one machine per worker."""
     layout = Layout.of(measured.tables)
     machines = _Machines(job, measured.step_seconds, layout)
     alone = job.batch * job.workers / measured.round_seconds
@@ -74,7 +75,7 @@ def simulated_machines(job: RecipeJob, measured: Measured) -> dict[str, Any]:
 
 
 class _Machines:
-    """A worker and a server on each of as many machines as the job has workers."""
+    """The simulated machines, each with a worker and a server."""
 
     def __init__(self, job: RecipeJob, seconds: float, layout: Layout) -> None:
         self._job = job
@@ -82,7 +83,7 @@ class _Machines:
         self._layout = layout
 
     def rate(self, sync: str, slow: dict[int, float]) -> float:
-        """Images a second, with workers that are so many times slower."""
+        """Images per second; `slow` gives the factors of the slow workers."""
         if not sync:
             return self._job.batch * self._job.workers / self._ring_step(slow)
         return self._job.batch * self._batches_per_second(sync, slow)
@@ -93,7 +94,7 @@ class _Machines:
         return self._seconds * max([1.0, *slow.values()]) + moved * 8 / (LINK_BITS * GOODPUT)
 
     def _batches_per_second(self, sync: str, slow: dict[int, float]) -> float:
-        """Until the first worker is done; a round of `drop` counts what it takes."""
+        """Batches per second until the first worker is done; a round of `drop` counts k batches."""
         scenario = self._scenario(sync, slow)
         shares = [table.size / self._layout.size for table in self._layout.tables]
         spans = World(scenario, Layers(self._layout, shares, Draw(0)), spans=True).run().meter.spans or []

@@ -1,4 +1,4 @@
-"""What a comparison has measured: left by worker 0, and put together for the report."""
+"""The timings of a comparison: worker 0 writes them to a file, and the launcher makes the report from it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from syncline.errors import RunError
 from syncline.recipes.job import RecipeJob
 from syncline.recipes.machines import Measured, simulated_machines
-from syncline.recipes.turns import ALONE, REPEATS
+from syncline.recipes.turns import ALONE
 from syncline.sim.report import SCHEMA
 
 _FILE = "timings.json"
@@ -23,38 +23,38 @@ class Timing(msgspec.Struct, frozen=True):
 
     system: str
     slow: bool
-    """Was one worker slow?"""
+    """Whether the slow workers paused in every step."""
     repeat: int
     seconds: float
     images: int
-    """Trained on in these seconds, by all workers."""
+    """The number of images that all workers trained on in these seconds."""
     accuracy: float
-    """At the end, on the test images."""
+    """The accuracy on the test images at the end."""
 
     @property
     def rate(self) -> float:
-        """Images a second."""
+        """Images per second."""
         return self.images / self.seconds
 
 
 class Timings(msgspec.Struct, frozen=True):
-    """All that the workers of a comparison leave behind."""
+    """All results of a comparison."""
 
     timings: list[Timing]
     measured: Measured
     late_seconds: list[float]
-    """Of each worker: how late it is in each step, when one worker is slow."""
+    """For each worker: how many seconds it pauses in every step of a turn with a slow worker."""
 
 
-def leave_timings(directory: Path, timings: Timings) -> None:
+def write_timings(directory: Path, timings: Timings) -> None:
     (directory / _FILE).write_bytes(msgspec.json.encode(timings))
 
 
 def read_comparison(job: RecipeJob, lane: str) -> dict[str, Any]:
-    """The report of a comparison: a row a system, with the medians; and what the simulator makes of it."""
+    """The report of a comparison: one row per system with the medians, and the simulator's prediction."""
     path = Path(job.directory) / _FILE
     if not path.is_file():
-        raise RunError("worker 0 is gone, and with it the times that it kept")
+        raise RunError("worker 0 ended before it wrote the timings")
     found = msgspec.json.decode(path.read_bytes(), type=Timings)
     names = dict.fromkeys(timing.system for timing in found.timings)
     rows = [_row(name, [each for each in found.timings if each.system == name]) for name in names]
@@ -65,7 +65,7 @@ def read_comparison(job: RecipeJob, lane: str) -> dict[str, Any]:
         "workers": job.workers,
         "images": job.iterations * job.workers * job.batch,
         "images_a_round": job.workers * job.batch,
-        "repeats": REPEATS,
+        "repeats": job.repeats,
         "step_seconds": found.measured.step_seconds,
         "round_seconds": found.measured.round_seconds,
         "late_seconds": found.late_seconds,
@@ -75,7 +75,7 @@ def read_comparison(job: RecipeJob, lane: str) -> dict[str, Any]:
 
 
 def _row(name: str, timings: Sequence[Timing]) -> dict[str, Any]:
-    """Medians; one process, which has no slow worker, has one figure for both."""
+    """The medians of one system. One process has no slow worker, so both of its rates are the same."""
     slow = [each for each in timings if each.slow or name == ALONE]
     equal = [each for each in timings if not each.slow]
     return {

@@ -1,8 +1,8 @@
-"""What `syncline train --compare` runs, in this order: every system trains on the same number of images.
+"""The turns of `syncline train --compare`, in order. Every system trains on the same number of images.
 
-1. A round is one batch of each worker. One process takes a round's examples in a single step.
+1. A round is one batch of each worker. One process trains on a round's examples in a single step.
 2. A system has two turns: a short one with equal workers, and one with the slow worker. One process has one turn.
-3. All turns are repeated with another seed, so that what else the machine does hits every system alike.
+3. `--repeats` runs all turns again with another seed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import NamedTuple
 from syncline.recipes.job import RecipeJob
 from syncline.spec import parse
 from syncline.sync import Drop, applies_at_close
-
-REPEATS = 3
 
 ALONE = "one process"
 DDP = "DDP (gloo)"
@@ -29,38 +27,38 @@ class Turn(NamedTuple):
 
     system: str
     sync: str
-    """Of Syncline; empty: another system."""
+    """Syncline's sync model; empty for another system."""
     slow: bool
     """Does the slow worker pause?"""
     repeat: int
     batches: int
-    """To train on; of one worker's size."""
+    """How many batches, each of one worker's size, all workers together train on."""
     round: int | None
-    """How many batches a round takes; None: there are no rounds, and every update counts when it is there."""
+    """How many batches a round takes; None if the sync model has no rounds and applies every update on arrival."""
 
     @property
     def name(self) -> str:
-        return f"{self.system}{', one worker slow' if self.slow else ''}, run {self.repeat + 1} of {REPEATS}"
+        return f"{self.system}{', one worker slow' if self.slow else ''}{_again(self.repeat)}"
 
     @property
     def rounds(self) -> int:
-        """So many hold all batches, if there are rounds."""
+        """The number of rounds that hold all batches."""
         return ceil(self.batches / (self.round or self.batches))
 
     @property
     def trained(self) -> int:
-        """Batches that are trained on when it is over: whole rounds."""
+        """How many batches the workers have trained on at the end, in whole rounds."""
         return self.rounds * self.round if self.round else self.batches
 
 
 def syncs(job: RecipeJob) -> tuple[str, ...]:
-    """The sync models that are compared; `drop` goes on without as many workers as are slow."""
+    """The sync models that are compared. `drop` does not wait for the slow workers."""
     return "bsp", "ssp:3", f"drop:{max(1, job.workers - len(job.slow))}", "asp"
 
 
 def turns(job: RecipeJob) -> Iterator[Turn]:
     """All turns of a comparison, in order."""
-    return (turn for repeat in range(REPEATS) for turn in _once(job, repeat))
+    return (turn for repeat in range(job.repeats) for turn in _once(job, repeat))
 
 
 def _once(job: RecipeJob, repeat: int) -> Iterator[Turn]:
@@ -71,6 +69,10 @@ def _once(job: RecipeJob, repeat: int) -> Iterator[Turn]:
         for slow in (False, True):
             system = f"Syncline, {sync}" if sync else DDP
             yield Turn(system, sync, slow, repeat, batches if slow else short, _round(sync, job.workers))
+
+
+def _again(repeat: int) -> str:
+    return f", repeat {repeat}" if repeat else ""
 
 
 def _round(sync: str, workers: int) -> int | None:

@@ -40,7 +40,9 @@ class CostlyDriver(Driver):
 
     def tell(self, event: Event, now: float) -> None:
         source = event.source if type(event) is Received else None
-        self.perform([each for each in self.handled(event, now) if not self._delays(each, source, now)])
+        for effect in self.handled(event, now):
+            if not self._delays(effect, source, now):
+                self.perform(effect)
 
     def _delays(self, effect: Effect, source: NodeId | None, now: float) -> bool:
         """Schedule an answer for later. An answer to the message that has just arrived is not delayed."""
@@ -76,14 +78,12 @@ class CentralDriver(Driver):
         self._held = held
 
     def tell(self, event: Event, now: float) -> None:
-        at_once: list[Effect] = []
         for effect in self.handled(event, now):
             answer = _answer(effect)
             if answer is None:
-                at_once.append(effect)
+                self.perform(effect)
             else:
                 self._hold(answer)
-        self.perform(at_once)
 
     def _hold(self, answer: Send) -> None:
         assert isinstance(answer.message, (Params, Taken))

@@ -367,8 +367,11 @@ class Worker:
             raise PeerError(f"{kind.__name__} of {answer.bucket}, which {event.source} does not hold")
         if kind is Moved:
             self._send_on(event, answer, [answer.bucket], out)  # type: ignore[arg-type]
-        else:
-            self._answered(answer, event.payload, out)  # type: ignore[arg-type]
+            return
+        payload = event.payload
+        if kind is Params and payload is not None and (answer.size or self._reply_reader is not None):  # type: ignore[union-attr]
+            payload = self._values_of(answer, payload)  # type: ignore[arg-type]
+        self._deliver(answer, payload, out)  # type: ignore[arg-type]
 
     def _receive_cut(self, event: Received, answer: Params | Taken | Moved, out: list[Effect]) -> None:
         """Handle an answer for a bucket without a request of that name: a repeat, or a bucket of another placement."""
@@ -394,11 +397,6 @@ class Worker:
         for piece in pieces:
             values = None if payload is None else payload[self._parts.within(bucket, piece)]
             self._deliver(replace(answer, bucket=piece), values, out)  # type: ignore[arg-type]
-
-    def _answered(self, message: Params | Taken, payload: Payload | None, out: list[Effect]) -> None:
-        if type(message) is Params and payload is not None:
-            payload = self._values_of(message, payload)
-        self._deliver(message, payload, out)
 
     def _values_of(self, answer: Params, payload: Payload) -> Payload:
         """The parameters, or the mean of the round, in this payload."""
