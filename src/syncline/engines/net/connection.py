@@ -48,6 +48,7 @@ class Connection:
         self.further: tuple[type[Message], ...] = ()
         """Message types of the strategy that are accepted here, in addition to those that every process accepts."""
         self._limit = FIRST_HEADER
+        self._tls = isinstance(sock, ssl.SSLSocket)
         self._takes_fds = sock.family == socket.AF_UNIX
         self._queue: deque[memoryview] = deque()
         self._spare: list[bytearray] = []
@@ -141,7 +142,7 @@ class Connection:
         """Send these, and return what the socket did not accept."""
         while parts:
             try:
-                if len(parts) > 1 and not isinstance(self.sock, ssl.SSLSocket):
+                if len(parts) > 1 and not self._tls:
                     sent = self.sock.sendmsg(parts)
                 else:
                     sent = self.sock.send(parts[0])
@@ -168,10 +169,14 @@ class Connection:
                 yield frame
             if (frames >= _SHARE_FRAMES or size >= _SHARE_BYTES) and not self._holds_more():
                 return
-            got = self._fill()
+            got, full = self._fill()
             if not got:
                 return
             size += got
+            if not full:  # the socket is empty: the next poll reports what comes later
+                while (frame := self._next(sink)) is not None:
+                    yield frame
+                return
 
     def _holds_more(self) -> bool:
         """Has TLS already decrypted bytes that a poll of the socket would not report?"""
@@ -225,8 +230,11 @@ class Connection:
         buffer[:have] = self._buffer[self._start : self._stop]
         self._buffer, self._start, self._stop = buffer, 0, have
 
-    def _fill(self) -> int:
-        """Read a payload to its place, or anything else into the buffer; return the number of bytes, 0 for none."""
+    def _fill(self) -> tuple[int, bool]:
+        """Read a payload to its place, or anything else into the buffer.
+
+        Return the number of bytes, 0 for none, and whether more may wait to be read.
+        """
         direct = self._missing and self._start == self._stop
         if direct:
             into = self._payload[self._payload.nbytes - self._missing :]
@@ -240,14 +248,14 @@ class Connection:
             into = memoryview(self._buffer)[self._stop : self._stop + _HEADER_READ]
         got = self._read(into)
         if got is None:
-            return 0
+            return 0, False
         if got == 0:
             raise EOFError
         if direct:
             self._missing -= got
         else:
             self._stop += got
-        return got
+        return got, got == into.nbytes or self._tls or self._takes_fds
 
     def _read(self, into: memoryview) -> int | None:
         try:

@@ -104,11 +104,6 @@ class WorkerLink:
         """Why this worker cannot continue."""
         return self._traffic.error
 
-    @property
-    def buckets(self) -> tuple[Bucket, ...]:
-        assert self.node is not None
-        return self.node.buckets
-
     def _awaits(self) -> bool:
         return self.node is not None and self.node.is_waiting
 
@@ -187,6 +182,7 @@ class WorkerLink:
             self._meet(hello)
         self.node = self.strategy.trainer(me, incarnation, job, view)
         self._driver = Driver(self.me, self.node, self)
+        self.buckets = self.node.buckets
         for each in self._views:
             self._from_coordinator(each)
 

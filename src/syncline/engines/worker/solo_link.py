@@ -48,14 +48,10 @@ class SoloLink:
         self._view = View(0, (Member(0, 0, 0),), self.strategy.topology(self._job, range(self.strategy.servers)))
         self.memory = LaneMemory(layout.size)
         self.node = self.strategy.trainer(0, 0, self._job, self._view)
+        self.buckets = self.node.buckets
         self._drivers = {ME: Driver(ME, self.node, self)}
         origins = {key: origin for key, (_, origin) in found.items()}
         return Begin(declare.tables, words, self._view, (), 0, declare.model, origins)
-
-    @property
-    def buckets(self) -> tuple[Bucket, ...]:
-        assert self.node is not None
-        return self.node.buckets
 
     def seed(self) -> None:
         """Start with the values in the update memory, on the server or, without one, on this worker."""
