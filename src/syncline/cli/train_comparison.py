@@ -12,8 +12,8 @@ from syncline.cli.comparison_meaning import row_of
 from syncline.recipes.turns import ALONE
 
 _MEASURED = (
-    "Every system trains on the same {images:,} images with the same optimizer. The workers of a round train on {round} "
-    "images together; one process trains on the same {round} in one step. {repeats}",
+    "Every system trains on the same {images:,} images with the same optimizer. The workers train on {round} images "
+    "in each round; one process trains on the same {round} in one step. {repeats}",
     "Each process computes on one thread. {workers} workers, {servers} and a coordinator share the {cores} of this "
     "machine. gloo uses TCP on loopback, Syncline uses {lane}.",
     "A slow worker sleeps after computing ({slow}), to take as long as a slower machine. One process has no slow "

@@ -1,4 +1,4 @@
-"""A worker's part in `syncline train --compare`: one process, DDP with gloo and Syncline take turns in the same workers.
+"""A worker's part in `syncline train --compare`: one process, DDP with gloo and Syncline take turns.
 
 1. Every system starts with the same parameters and trains with the same optimizer on the same batches.
 2. The clock starts when all workers are ready, and stops when the workers have trained on all batches of the turn
@@ -83,7 +83,7 @@ class ComparedTurn:
         return trainee.params
 
     def _fewer_in_all(self) -> Callable[[], bool]:
-        """A test whether all workers together have done fewer steps than there are batches; a file has a byte per step."""
+        """A test whether the workers together have done fewer steps than there are batches; a file has a byte each."""
         path = Path(self.job.directory) / f"steps of {self.turn.name}"
         told = 0
 

@@ -142,10 +142,7 @@ class Connection:
         """Send these, and return what the socket did not accept."""
         while parts:
             try:
-                if len(parts) > 1 and not self._tls:
-                    sent = self.sock.sendmsg(parts)
-                else:
-                    sent = self.sock.send(parts[0])
+                sent = self.sock.sendmsg(parts) if len(parts) > 1 and not self._tls else self.sock.send(parts[0])
             except _AGAIN:
                 break
             while parts and sent >= parts[0].nbytes:
