@@ -288,6 +288,13 @@ def test_adding_a_server_moves_no_more_than_its_share(sizes: list[int], servers:
     assert max(loads(after)) - min(loads(after)) <= max(1, layout.size / (servers + 1) / 100)
 
 
+def test_the_tolerance_of_a_small_model_stays_within_a_hundredth_of_a_share() -> None:
+    """A border of a bucket at 297 of 591 values is too far from the middle to be kept."""
+    layout = layout_of(591)
+    held = ((Bucket(0, 297), Bucket(297, 591)),)
+    assert sorted(loads(replaced(Elastic(), layout, held, range(2)))) == [295, 296]
+
+
 def test_after_adding_one_to_four_no_more_than_a_fifth_has_moved() -> None:
     layout = layout_of(*[999_983] * 7)
     held = tuple(buckets(layout, each) for each in Elastic().place(layout, 4))

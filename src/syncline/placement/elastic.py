@@ -34,7 +34,7 @@ class Elastic(Part):
         """
         have = {server: list(held_by(held, server)) for server in sorted(servers)}
         quota = _shares(layout.size, have)
-        slack = layout.size // len(have) // 256
+        slack = layout.size // len(have) // 300
         free = [piece for server, pieces in enumerate(held) if server not in have for piece in pieces]
         lacking, ahead = _take_away(have, quota, slack, free)
         _hand_out(sorted(free), have, quota, slack, lacking, ahead)
