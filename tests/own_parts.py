@@ -24,6 +24,38 @@ class Patient:
 
 
 @dataclass(frozen=True)
+class Impatient:
+    """Nobody waits for the slowest for more than `seconds` seconds."""
+
+    s: int
+    seconds: float
+    at_close = False
+
+    @property
+    def asks_again(self) -> float:
+        return self.seconds
+
+    def may_answer(self, state: State, worker: int, i: int, draw: Draw) -> bool:
+        return i < state.v + self.s or state.waited >= self.seconds
+
+    def may_close(self, state: State) -> bool:
+        return state.missing == 0
+
+
+@dataclass(frozen=True)
+class Shy:
+    """Answers the first pull of an iteration only after a moment, even if nobody else is there."""
+
+    asks_again: object = 0.01
+
+    def may_answer(self, state: State, worker: int, i: int, draw: Draw) -> bool:
+        return i < 0 or state.waited > 0
+
+    def may_close(self, state: State) -> bool:
+        return state.missing == 0
+
+
+@dataclass(frozen=True)
 class Deaf(Patient):
     """Never closes a round: whoever waits, waits forever."""
 

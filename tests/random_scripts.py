@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from own_parts import Impatient
 from scheduler import (
     Action,
     Arrive,
@@ -21,6 +22,7 @@ from scheduler import (
     Quit,
     Repeat,
     Restart,
+    Ring,
     Rush,
     Schedule,
     Setup,
@@ -31,7 +33,7 @@ from scheduler import (
     Work,
 )
 from syncline.gates import Always, Bandwidth, Budget, Cached, Every, Gate, Significance
-from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Release, Ssp, SyncModel
+from syncline.sync import Asp, Bsp, Drop, Dsps, Psp, Pssp, Release, Ssp, SyncModel
 
 T = TypeVar("T")
 
@@ -49,6 +51,8 @@ MODELS: tuple[SyncModel, ...] = (
     Pssp(2, p=1.0),
     Pssp(1, alpha=0.8),
     Pssp(1, alpha="significance"),
+    Psp(1, 0),
+    Impatient(1, 40.0),
 )
 
 GATES: tuple[Gate, ...] = (
@@ -75,6 +79,7 @@ STEADY: tuple[st.SearchStrategy[Action], ...] = (
     *[st.builds(Arrive, which)] * 4,
     *[st.builds(Work, worker, which)] * 4,
     st.builds(Rush, worker, st.integers(1, 9)),
+    st.builds(Ring, which),
 )
 UNSURE: tuple[st.SearchStrategy[Action], ...] = (
     *[st.builds(Repeat, which)] * 2,

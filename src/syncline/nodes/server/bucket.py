@@ -20,7 +20,9 @@
    just joined or restarted has no last update; then nothing is applied.
 10. An answer refers to the parameters without a copy. If they change again in the same `handle`, the bucket first
     replaces them in the answer by a copy.
-11. After a change of model a worker may be further ahead than the new model allows. `soft` then parks its next pull
+11. If the model asks again, a parked pull is under no round. After every push and every change of the members, and if
+    the model says so after a time, the bucket asks the model about every parked pull, in order of arrival.
+12. After a change of model a worker may be further ahead than the new model allows. `soft` then parks its next pull
     under the first round whose close satisfies the pull condition.
 """
 
@@ -30,7 +32,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
-from syncline.effects import Effect, Send
+from syncline.effects import Effect, Send, SetTimer
 from syncline.layout import Bucket, Payload, Values
 from syncline.messages import Gone, Member, Params, Pull, Push, Skipped, Taken, Wants
 from syncline.nodes.server.bucket_state import BucketState
@@ -75,6 +77,12 @@ class HeldBucket:
         self._unruly = -1
         """Up to this iteration a worker may be further ahead than the model allows, because an earlier model let it."""
         self._judged: ParkedRequest | None = None
+        self.waited = 0.0
+        """How many seconds the pull that the model is asked about has waited, if the model asks again."""
+        self._since: dict[int, tuple[int, float]] = {}
+        """(progress, time) of each worker's last parked pull, if the model asks again."""
+        self._asks_at = 0
+        """The number of the timer that is set to ask again; 0: none."""
         self._lent_to: list[Effect] | None = None
         """The effect list of the `handle` in which an answer last referred to the parameters."""
         self.teller = teller(terms.reply, terms.layout, name, terms.draw, terms.keeps)
@@ -112,10 +120,12 @@ class HeldBucket:
         return self._paces.means(self._terms.members)
 
     def _last_pushed(self) -> Iterator[int]:
-        for worker, member in self._terms.members.items():
-            seen = self._seen.get(worker)
-            known = seen is not None and seen.incarnation == member.incarnation
-            yield seen.progress if seen and known else (member.first or 0) - 1
+        return map(self.last_pushed, self._terms.members)
+
+    def last_pushed(self, worker: int) -> int:
+        member, seen = self._terms.members[worker], self._seen.get(worker)
+        known = seen is not None and seen.incarnation == member.incarnation
+        return seen.progress if seen and known else (member.first or 0) - 1
 
     # Push and pull.
 
@@ -132,11 +142,15 @@ class HeldBucket:
         if terms.at_close and i < self.v:
             self._late[worker] = push
             self._answer(arrived, now, out, late=True)
+            if terms.again:
+                self.ask_again(now, out)
             return False
         if terms.adaptive:
             self._paces.pushed(worker, now)
         self._take(worker, push, arrived.payload, out)
         self.advance(now, out)
+        if terms.again:
+            self.ask_again(now, out)
         self._pull(arrived, now, out)
         return True
 
@@ -180,6 +194,8 @@ class HeldBucket:
         message = arrived.message
         if terms.model.may_answer(self, arrived.source.number, message.progress, terms.draw):
             self._answer(arrived, now, out)
+        elif terms.again:
+            self._wait(arrived, now, out)
         elif terms.release is _SOFT and type(message) is Push and message.progress > self._unruly:
             self._parked.park(arrived, self.v)
         else:
@@ -188,6 +204,45 @@ class HeldBucket:
     def _may_answer(self, arrived: ParkedRequest) -> bool:
         terms, self._judged = self._terms, arrived
         return terms.model.may_answer(self, arrived.source.number, arrived.message.progress, terms.draw)
+
+    # Asking again.
+
+    def ask_again(self, now: float, out: list[Effect]) -> None:
+        """Ask the model again about every parked pull, and answer those that it allows now."""
+        for parked in self._parked.waiting():
+            worker = parked.source.number
+            self.waited = now - self._parked_since(parked, now)
+            if self._may_answer(parked):
+                self._parked.withdraw(worker)
+                self._answer(parked, now, out)
+        self.waited = 0.0
+        self._set_timer(out)
+
+    def timer(self, number: int, now: float, out: list[Effect]) -> None:
+        """A timer has expired. Only the last one that was set counts."""
+        if number == self._asks_at:
+            self._asks_at = 0
+            self.ask_again(now, out)
+
+    def _wait(self, arrived: ParkedRequest, now: float, out: list[Effect]) -> None:
+        """Park a pull about which the model is asked again."""
+        self._parked.park(arrived, None)
+        self._parked_since(arrived, now)
+        self._set_timer(out)
+
+    def _parked_since(self, parked: ParkedRequest, now: float) -> float:
+        """When this pull was parked here: now, unless it is known."""
+        worker, i = parked.source.number, parked.message.progress
+        since = self._since.get(worker)
+        if since is None or since[0] != i:
+            since = self._since[worker] = (i, now)
+        return since[1]
+
+    def _set_timer(self, out: list[Effect]) -> None:
+        seconds = self._terms.again
+        if isinstance(seconds, float) and self._parked and not self._asks_at:
+            self._terms.timers = self._asks_at = self._terms.timers + 1
+            out.append(SetTimer(("ask", self.name, self._asks_at), seconds))
 
     def _answer(self, parked: ParkedRequest, now: float, out: list[Effect], late: bool = False) -> None:
         message, source, terms = parked.message, parked.source, self._terms
@@ -288,6 +343,7 @@ class HeldBucket:
         if self.teller is not None:
             self.teller.forget(worker)
         self._paces.forget(worker)
+        self._since.pop(worker, None)
         parked = self._parked.withdraw(worker)
         if parked is not None:
             gone = Gone(self._terms.view, parked.message.incarnation, parked.message.progress, self.name)
@@ -297,6 +353,8 @@ class HeldBucket:
         """Count the missing pushes again and close rounds that waited only for removed members."""
         self._count_missing()
         self.advance(now, out)
+        if self._terms.again:
+            self.ask_again(now, out)
 
     def model_changed(self, now: float, out: list[Effect]) -> None:
         """Apply kept updates if the new model keeps none, close rounds, then check parked pulls by the new model."""
@@ -311,6 +369,8 @@ class HeldBucket:
         for parked in waiting:
             if self._may_answer(parked):
                 self._answer(parked, now, out)
+            elif self._terms.again:
+                self._wait(parked, now, out)
             else:
                 self._parked.park(parked, self._release_round(parked))
 

@@ -7,7 +7,8 @@
 3. The handover contains the reply codec's residual of the last mean. It does not contain which replies workers have
    (reply_codec.py).
 4. A parked pull travels without its update, which was already taken. A model that asks for its significance gets 0.
-5. The step that a worker is currently in is not measured, because the clocks of two servers differ.
+5. The step that a worker is currently in is not measured, because the clocks of two servers differ. For the same reason
+   the time that a parked pull has waited starts again at 0.
 """
 
 from __future__ import annotations
@@ -109,7 +110,8 @@ def _known(message: Handover, updates: Iterator[Payload], terms: ShardTerms) -> 
         if member is not None and pushed_last is not None and member.incarnation == pushed_last.incarnation:
             paces.recall(worker, steps)
     for parked in message.parked:
-        lot.park(Received(worker_id(parked.worker), parked.request), parked.under)  # type: ignore[arg-type]
+        under = None if terms.again else parked.under
+        lot.park(Received(worker_id(parked.worker), parked.request), under)  # type: ignore[arg-type]
     counts = (message.version, message.v, message.bound, message.applied, message.unruly)
     pushed = {i: set(there) for i, there in message.pushed}
     pulled = {worker: (incarnation, progress) for worker, incarnation, progress in message.pulled}

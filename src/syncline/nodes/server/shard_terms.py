@@ -14,7 +14,7 @@ from syncline.layout import Layout, Values, Within, within
 from syncline.messages import Member, View
 from syncline.nodes.server.kept_updates import Who
 from syncline.rules import Rule, reported
-from syncline.sync import Adaptive, Release, SyncModel, applies_at_close
+from syncline.sync import Adaptive, Again, Release, SyncModel, applies_at_close, asks_again
 
 WHOLE = np.array(1, np.float32)
 """The divisor of updates that are not divided."""
@@ -77,6 +77,12 @@ class ShardTerms:
     at_close: bool = False
     """Whether the model keeps the updates of a round and applies them together when it closes."""
 
+    timers: int = 0
+    """How many timers the buckets have set, so that each has a number of its own."""
+
+    again: Again = None
+    """When the model is asked again about a parked pull: at every push, also after so many seconds, or never."""
+
     checks: bool = False
     """Whether to check encoded updates before decoding them, because they come from other processes."""
 
@@ -102,3 +108,4 @@ class ShardTerms:
         self.release = release or self.release
         self.adaptive = model if isinstance(model, Adaptive) else None
         self.at_close = applies_at_close(model)
+        self.again = asks_again(model)

@@ -13,7 +13,7 @@ from syncline.rules import reported
 from syncline.spec import write
 from syncline.strategies.mode import Mode
 from syncline.strategies.server.modes import is_bsp
-from syncline.sync import Drop, SyncModel
+from syncline.sync import Drop, SyncModel, asks_again
 
 if TYPE_CHECKING:
     from syncline.strategies.server.strategy import ServerStrategy
@@ -84,6 +84,7 @@ def _parts_of(codec: object) -> Iterator[object]:
 
 def check_model(model: SyncModel, mode: Mode, workers: int, option: str = "sync") -> None:
     """Raise `UsageError` if a model cannot work with this many workers or in this mode; also used for changes."""
+    asks_again(model)
     if isinstance(model, Drop) and model.k > workers:
         raise UsageError(
             option, f"{write(model)!r} waits for {model.k} of {workers} workers; use drop:{workers} or a smaller number"
