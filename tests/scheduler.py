@@ -63,7 +63,7 @@ from syncline.nodes.server.shard_terms import ShardTerms
 from syncline.nodes.server.worker import Phase, Worker
 from syncline.nodes.server.worker_parts import WorkerParts
 from syncline.placement import Elastic, Placement, checked, replaced
-from syncline.rules import Memory
+from syncline.rules import Memory, Rule
 from syncline.sync import Bsp, Release, SyncModel
 
 WORKERS = 6
@@ -98,6 +98,7 @@ class Setup:
     buckets: int = 2
     target: int = 4
     gate: Gate = field(default_factory=Always)
+    rule: Rule = field(default_factory=lambda: Count())
     patience: float | None = 1.0
     seed: int = 0
     blocks: int = 1
@@ -337,7 +338,7 @@ class Schedule:
     def _shard(self, number: int, view: View, model: SyncModel, release: Release) -> Ledger:
         held = view.holders[number] if number < len(view.holders) else ()
         pieces = {name: np.zeros(name.size, np.float32) for name in held}
-        shard = Shard(number, pieces, ShardTerms(model, Count(), Dense(), self.parts.draw, release), view)
+        shard = Shard(number, pieces, ShardTerms(model, self.setup.rule, Dense(), self.parts.draw, release), view)
         return Ledger(shard, view, self.books, self.parts.draw)
 
     @property

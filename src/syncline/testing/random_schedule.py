@@ -47,6 +47,8 @@ class RandomSchedule:
     workers: int
     iterations: int
     draw: Draw
+    values: int = 0
+    """How many values the bucket has at least."""
     next: dict[int, int] = field(default_factory=dict)
     """The iteration that each live worker does next."""
     waiting: dict[int, int] = field(default_factory=dict)
@@ -57,13 +59,14 @@ class RandomSchedule:
     """(worker, iteration) of every push that the shard accepted."""
     turn: float = 0
     """The time in seconds: a push takes one."""
+    pushes: int = 0
     timers: list[tuple[float, Timer]] = field(default_factory=list)
     """The timers that the shard has set, and when they expire."""
 
     def __post_init__(self) -> None:
         self._view = View(0, tuple(Member(worker, 0, 0) for worker in range(self.workers)), ((BUCKET,),))
         terms = ShardTerms(self.model, Count(), Dense(), self.draw, self.release)
-        self.params = np.zeros(self.workers * self.iterations, np.float32)
+        self.params = np.zeros(max(self.workers * self.iterations, self.values), np.float32)
         self.shard = Shard(0, {BUCKET: self.params}, terms, self._view)
         self.next = dict.fromkeys(range(self.workers), 0)
 
@@ -123,14 +126,16 @@ class RandomSchedule:
                 self.answered.append((worker, answer.progress, answer.v))
 
     def run(self, crash_at: int | None = None) -> None:
-        """Let random workers push until all have finished; at turn `crash_at` a random worker crashes."""
-        pushes = 0
-        while self.next and (self.ready() or self.ring()):
-            ready = self.ready()
-            if pushes == crash_at and len(self.next) > 1:
+        """Let random workers push until all have finished; after `crash_at` pushes a random worker crashes."""
+        while self.step():
+            if self.pushes == crash_at and len(self.next) > 1:
                 victims = sorted(self.next)
-                crash_at = None
-                self.crash(victims[int(self.draw.uniform("crash", pushes) * len(victims))])
-                continue
-            self.push(ready[int(self.draw.uniform("table", pushes) * len(ready))])
-            pushes += 1
+                self.crash(victims[int(self.draw.uniform("crash", self.pushes) * len(victims))])
+
+    def step(self) -> bool:
+        """Let a random worker push; return False if there is none."""
+        ready = self.ready() if self.ready() or self.ring() else []
+        if ready:
+            self.push(ready[int(self.draw.uniform("table", self.pushes) * len(ready))])
+            self.pushes += 1
+        return bool(ready)

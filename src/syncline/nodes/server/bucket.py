@@ -19,7 +19,8 @@
    arrival or at the close, the last one is applied instead, with the staleness that it has by then. A worker that has
    just joined or restarted has no last update; then nothing is applied.
 10. An answer refers to the parameters without a copy. If they change again in the same `handle`, the bucket first
-    replaces them in the answer by a copy.
+    replaces them in the answer by a copy. If the rule needs what each worker has read, an answer carries the copy that
+    the bucket keeps (read_copies.py).
 11. If the model asks again, a parked pull is under no round. After every push and every change of the members, and if
     the model says so after a time, the bucket asks the model about every parked pull, in order of arrival.
 12. After a change of model a worker may be further ahead than the new model allows. `soft` then parks its next pull
@@ -39,10 +40,12 @@ from syncline.nodes.server.bucket_state import BucketState
 from syncline.nodes.server.kept_updates import KeptUpdates, LastUpdates, WaitingUpdate, Who
 from syncline.nodes.server.paces import Paces
 from syncline.nodes.server.parked_pulls import ParkedPulls, ParkedRequest
-from syncline.nodes.server.reply_codec import ReplyWriter, teller
+from syncline.nodes.server.read_copies import ReadCopies
+from syncline.nodes.server.reply_codec import teller
 from syncline.nodes.server.rule_application import RuleApplication
 from syncline.nodes.server.shard_terms import ShardTerms
 from syncline.nodes.server.update_writer import bucket_codec, encoded_bytes
+from syncline.rules import Need
 from syncline.sync import Release
 
 _LAZY, _SOFT, _PARAMS = Release.LAZY, Release.SOFT, Wants.PARAMS  # enum members are slow to look up on every message
@@ -86,6 +89,11 @@ class HeldBucket:
         self._lent_to: list[Effect] | None = None
         """The effect list of the `handle` in which an answer last referred to the parameters."""
         self.teller = teller(terms.reply, terms.layout, name, terms.draw, terms.keeps)
+        self.reads: ReadCopies | None = ReadCopies() if terms.copies else None
+        if self.reads is not None:
+            self.reads.begin(terms.present, params)
+        self._lends = self.teller is None and self.reads is None
+        """Whether answers refer to the parameters without a copy."""
         self._set_first_bound()
         self._count_missing()
 
@@ -135,7 +143,8 @@ class HeldBucket:
         seen = self._seen.get(worker)
         if seen is not None and seen.incarnation == push.incarnation and i <= seen.progress:
             if not self._parked.holds(worker, i):
-                self._answer(arrived, now, out, late=i == seen.progress and self._late.get(worker) is seen)
+                late = i == seen.progress and self._late.get(worker) is seen
+                self._answer(arrived, now, out, late, again=True)
             return None
         self._seen[worker] = push
         terms = self._terms
@@ -160,7 +169,7 @@ class HeldBucket:
         seen = self._seen.get(source.number)
         long_ago = seen is not None and seen.incarnation == pull.incarnation and pull.progress < seen.progress
         if long_ago or self._pulled.get(source.number) == (pull.incarnation, pull.progress):
-            self._answer(arrived, now, out)
+            self._answer(arrived, now, out, again=True)
         elif not self._parked.holds(source.number, pull.progress):
             self._pull(arrived, now, out)
 
@@ -173,7 +182,7 @@ class HeldBucket:
         if terms.at_close:
             self._kept.keep(i, who, WaitingUpdate(payload, push.lr, read, owned=terms.reapplies))
         elif payload is not None:
-            self._apply([payload], terms.share, self.version - read, push.lr, out)
+            self._apply([payload], terms.share, self.version - read, push.lr, out, who, read)
         if i >= self.v:
             there = self._pushed.get(i)
             if there is None:
@@ -244,7 +253,10 @@ class HeldBucket:
             self._terms.timers = self._asks_at = self._terms.timers + 1
             out.append(SetTimer(("ask", self.name, self._asks_at), seconds))
 
-    def _answer(self, parked: ParkedRequest, now: float, out: list[Effect], late: bool = False) -> None:
+    def _answer(
+        self, parked: ParkedRequest, now: float, out: list[Effect], late: bool = False, again: bool = False
+    ) -> None:
+        """Answer a push or pull; `again`: it was answered before."""
         message, source, terms = parked.message, parked.source, self._terms
         i, incarnation, fetch = message.progress, message.incarnation, True
         if self._kept.by_round:
@@ -255,8 +267,8 @@ class HeldBucket:
             self._pulled[source.number] = (incarnation, i)
         mean = (self.optimised.mean,) if terms.reports else ()
         if fetch and (terms.keeps or self._round_applied == i):
-            if self.teller is not None:
-                self._tell(self.teller, parked, late, mean, out)
+            if not self._lends:
+                self._tell(parked, late, mean, again, out)
             else:
                 params = Params(terms.view, incarnation, i, self.name, self.version, self.v, late, mean)
                 self._lent_to = out
@@ -267,15 +279,24 @@ class HeldBucket:
         if terms.adaptive:
             self._paces.answered(source.number, now)
 
-    def _tell(
-        self, teller: ReplyWriter, parked: ParkedRequest, late: bool, mean: tuple[float, ...], out: list[Effect]
-    ) -> None:
-        """Answer with the change since the last reply that the worker has."""
-        message, to = parked.message, parked.source
-        holds = message.holds if type(message) is Push else None
-        payload, serial = teller.tell(to.number, message.incarnation, holds, self.params, self.version)
-        who, where = (self._terms.view, message.incarnation, message.progress), (self.name, self.version, self.v)
-        out.append(Send(to, Params(*who, *where, late, mean, encoded_bytes(payload), serial), payload))
+    def _tell(self, parked: ParkedRequest, late: bool, mean: tuple[float, ...], again: bool, out: list[Effect]) -> None:
+        """Answer with the change since the last reply that the worker has, or with a copy of the parameters."""
+        message, to, reads = parked.message, parked.source, self.reads
+        who, params, version, serial = (to.number, message.incarnation), self.params, self.version, 0
+        sent = reads.of(who) if again and reads is not None else None
+        if sent is not None:
+            params, version = sent.values, sent.version
+        if self.teller is not None:
+            holds = message.holds if type(message) is Push else None
+            payload, serial = self.teller.tell(*who, holds, params, version)
+            if reads is not None:
+                reads.keep(who, version, self.teller.values_of(to.number))
+        elif sent is None and reads is not None:
+            payload = reads.copy(who, version, params)
+        else:
+            payload = params
+        head, where = (self._terms.view, message.incarnation, message.progress), (self.name, version, self.v)
+        out.append(Send(to, Params(*head, *where, late, mean, encoded_bytes(payload), serial), payload))
 
     # Rounds.
 
@@ -309,11 +330,24 @@ class HeldBucket:
             self._round_applied = i
 
     def _apply(
-        self, updates: list[Payload], share: Values, staleness: int, lr: float | None, out: list[Effect]
+        self,
+        updates: list[Payload],
+        share: Values,
+        staleness: int,
+        lr: float | None,
+        out: list[Effect],
+        who: Who | None = None,
+        read: int = 0,
     ) -> None:
+        """Apply the rule once. `who`: whose update it is, if it is of one worker; `read`: the version it is of."""
         if self._lent_to is out:
             self._copy_lent(out)
-        self.optimised.apply(updates, share, staleness, lr)
+        if not self._terms.needs:
+            self.optimised.apply(updates, share, staleness, lr)
+        else:
+            values = None if self.reads is None or who is None else self.reads.read_at(who, read)
+            worker = who[0] if who is not None and Need.WORKER in self._terms.needs else None
+            self.optimised.apply_seen(updates, share, staleness, lr, worker, values)
         self.version += 1
 
     def _copy_lent(self, out: list[Effect]) -> None:
@@ -340,6 +374,8 @@ class HeldBucket:
         """Remove a member: copy its kept updates, and answer its parked pull with `Gone`."""
         self._kept.own_all(worker)
         self._last.forget(worker)
+        if self.reads is not None:
+            self.reads.forget(worker)
         if self.teller is not None:
             self.teller.forget(worker)
         self._paces.forget(worker)

@@ -1,8 +1,9 @@
 """The handover of a bucket, or of a piece of one, to the server that holds it next.
 
 1. The handover contains the complete state: parameters, version, V, the rule's memory, kept and last updates, the
-   pushes of each round, the last push of each worker (to recognise repeats), parked pulls, and the bound and paces of
-   an adaptive model. A piece gets all of it, cut to its range.
+   pushes of each round, the last push of each worker (to recognise repeats), parked pulls, the bound and paces of an
+   adaptive model, and copies of what workers have read, if the rule needs them. A piece gets all of it,
+   cut to its range.
 2. The handover copies kept updates. After that, the old holder does not need the workers' memory.
 3. The handover contains the reply codec's residual of the last mean. It does not contain which replies workers have
    (reply_codec.py).
@@ -19,13 +20,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from syncline.effects import Received
-from syncline.layout import Bucket, Payload
-from syncline.messages import ALIGN, Handover, KeptUpdate, LastUpdate, ParkedPull, Push, worker_id
+from syncline.layout import Bucket, Payload, Values
+from syncline.messages import ALIGN, Handover, KeptUpdate, LastUpdate, ParkedPull, Push, ReadVersion, worker_id
 from syncline.nodes.server.bucket import HeldBucket
 from syncline.nodes.server.bucket_state import BucketState
 from syncline.nodes.server.kept_updates import KeptUpdates, LastUpdates, WaitingUpdate
 from syncline.nodes.server.paces import Paces
 from syncline.nodes.server.parked_pulls import ParkedPulls
+from syncline.nodes.server.read_copies import ReadCopies
 from syncline.nodes.server.shard_terms import ShardTerms
 from syncline.nodes.server.update_writer import decoded
 from syncline.spec import write
@@ -45,6 +47,9 @@ def pack(bucket: HeldBucket, piece: Bucket, terms: ShardTerms) -> tuple[Handover
     arrays += [_cut(bucket, each.payload, piece, where) for _, _, each in kept if each.payload is not None]
     last = known.last.everything()
     arrays += [_cut(bucket, each.payload, piece, where) for _, each in last]
+    copies = [] if bucket.reads is None else bucket.reads.everything()
+    places = {number: place for place, number in enumerate(dict.fromkeys(id(each.values) for _, each in copies))}
+    arrays += list({id(each.values): each.values[where] for _, each in copies}.values())
     message = Handover(
         terms.view,
         piece,
@@ -70,6 +75,7 @@ def pack(bucket: HeldBucket, piece: Bucket, terms: ShardTerms) -> tuple[Handover
         tuple((array.dtype.str, array.size) for array in arrays),
         tuple(LastUpdate(worker, each.incarnation, each.read) for worker, each in last),
         tuple(residual),
+        tuple(ReadVersion(w, each.incarnation, each.version, places[id(each.values)]) for w, each in copies),
     )
     return message, _concatenated(arrays)
 
@@ -92,7 +98,18 @@ def unpack(message: Handover, payload: Payload, terms: ShardTerms) -> HeldBucket
         for name, values in bucket.teller.residual.items():
             values[:] = residual.get(name, 0)
     bucket.go_on_from(_known(message, arrays, terms))
+    if bucket.reads is not None:
+        bucket.reads = _reads(message, list(arrays), terms)
     return bucket
+
+
+def _reads(message: Handover, copies: Sequence[Values], terms: ShardTerms) -> ReadCopies:
+    """What the members have read."""
+    found = ReadCopies()
+    for each in message.reads:
+        if (each.worker, each.incarnation) in terms.present:
+            found.keep((each.worker, each.incarnation), each.version, copies[each.array])
+    return found
 
 
 def _known(message: Handover, updates: Iterator[Payload], terms: ShardTerms) -> BucketState:

@@ -13,7 +13,7 @@ from syncline.gates import REAPPLY, Always, Gate
 from syncline.layout import Layout, Values, Within, within
 from syncline.messages import Member, View
 from syncline.nodes.server.kept_updates import Who
-from syncline.rules import Rule, reported
+from syncline.rules import Need, Rule, needs_of, reported
 from syncline.sync import Adaptive, Again, Release, SyncModel, applies_at_close, asks_again
 
 WHOLE = np.array(1, np.float32)
@@ -68,6 +68,12 @@ class ShardTerms:
     reports: str = ""
     """The array in the rule's memory whose mean is sent with every answer; empty: none."""
 
+    needs: frozenset[Need] = frozenset()
+    """What the rule asks for besides the update."""
+
+    copies: bool = False
+    """Whether to keep a copy of the parameters that each worker has read, because the rule needs it."""
+
     gated: bool = False
     """Whether there is a gate, so that skipped updates and fetches are counted."""
 
@@ -88,6 +94,8 @@ class ShardTerms:
 
     def __post_init__(self) -> None:
         self.keeps = self.rule.keeps
+        self.needs = needs_of(self.rule)
+        self.copies = Need.READ in self.needs
         self.gated = type(self.gate) is not Always
         self.reports = reported(self.rule) if self.gated else ""
         self.reapplies = getattr(self.gate, "on_skip", "") == REAPPLY
