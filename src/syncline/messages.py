@@ -222,6 +222,15 @@ class LastUpdate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     read: int
 
 
+class ReadVersion(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The version that a worker has read; array number `array` of the copies at the end of the handover's payload."""
+
+    worker: int
+    incarnation: int
+    version: int
+    array: int
+
+
 class ParkedPull(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A request that is answered when round `under` closes; if it is a push, the old holder already took its update."""
 
@@ -238,7 +247,7 @@ class Handover(Message, frozen=True, tag="handover"):
     """Server to server: the complete state of a bucket that the receiver holds from view `view` on.
 
     The payload contains these arrays one after another: parameters, the rule's memory, the reply codec's residual for
-    the next mean, the kept updates that are not empty, the last updates.
+    the next mean, the kept updates that are not empty, the last updates, the copies of what workers have read.
     """
 
     bucket: Bucket
@@ -268,6 +277,8 @@ class Handover(Message, frozen=True, tag="handover"):
     last: tuple[LastUpdate, ...] = ()
     residual: tuple[str, ...] = ()
     """The names of the arrays in the reply codec's residual."""
+    reads: tuple[ReadVersion, ...] = ()
+    """What each worker has read, if the rule needs it."""
 
 
 class Settled(Message, frozen=True, tag="settled", gc=False):

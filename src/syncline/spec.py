@@ -133,7 +133,8 @@ def _class(shipped: tuple[type[Part], ...], name: str, option: str) -> type:
     if "." in name:
         return own_class(name, option)
     offered = {part.name: example(part) for part in shipped if part.offered}
-    close = get_close_matches(name, offered, n=1)
+    close = get_close_matches(name, offered)
+    close.sort(key=lambda each: sorted(each) != sorted(name))  # swapped letters are the likeliest mistake
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise UsageError(option, f"{name!r} is unknown; {hint}choose one of: {', '.join(offered.values())}")
 

@@ -194,7 +194,8 @@ def test_nothing_is_lost_of_means_that_come_back_in_few_bytes(tmp_path: Path, la
 
 
 @pytest.mark.parametrize(
-    ("lane", "sync"), sampled(product(LANES, ("asp", "ssp:2", "bsp")), ("shm", "asp"), ("tcp", "bsp"))
+    ("lane", "sync"),
+    sampled(product(LANES, ("asp", "ssp:2", "bsp", "psp:sample=1,s=1")), ("shm", "psp:sample=1,s=1"), ("tcp", "bsp")),
 )
 def test_every_update_counts_once(tmp_path: Path, lane: str, sync: str) -> None:
     options = ("--sync", sync, "--rule", "sgd:1", "--bucket", "2KiB", "--lane", lane)

@@ -85,7 +85,7 @@ def test_the_bits_are_the_same_in_every_mode(options: tuple[str, ...], tmp_path:
         pytest.param("ssp:3", id="ssp"),
         *(
             pytest.param(text, id=text.partition(":")[0], marks=pytest.mark.slow)
-            for text in ("bsp", "asp", "dsps:1,4", "drop:2", "pssp:s=3,p=0.5", "pssp:s=3,alpha=0.5")
+            for text in ("bsp", "asp", "dsps:1,4", "drop:2", "pssp:s=3,p=0.5", "pssp:s=3,alpha=0.5", "psp:sample=1,s=1")
         ),
     ],
 )

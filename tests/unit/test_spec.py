@@ -15,7 +15,7 @@ from syncline.errors import UsageError
 from syncline.parts import Part
 from syncline.sim.dispatch import DISPATCHES, InTurn, UniformDispatch, Weighted, parse_dispatch
 from syncline.spec import example, parse, parse_among, write
-from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Ssp
+from syncline.sync import Asp, Bsp, Drop, Dsps, Psp, Pssp, Ssp
 
 positive = st.floats(0, 1e30, exclude_min=True, allow_nan=False)
 share = st.floats(0, 1)
@@ -57,6 +57,7 @@ PARTS: dict[str, dict[type, st.SearchStrategy[Any]]] = {
         Ssp: st.builds(Ssp, whole),
         Dsps: st.tuples(whole, counting).map(lambda pair: Dsps(min(pair), max(pair))),
         Drop: st.builds(Drop, counting),
+        Psp: st.builds(Psp, counting, whole),
         Pssp: st.one_of(
             st.builds(Pssp, whole, p=share),
             st.builds(Pssp, whole, alpha=st.one_of(st.floats(0, 1e30), st.just("significance"))),

@@ -24,7 +24,8 @@ def show_plan(plan: Plan, origins: dict[str, str]) -> None:
     console.print(settings_table(rows), "")
     if not plan.joins:
         console.print("The program may override the settings that are marked default.", style="dim")
-    for line in _processes(plan):
+    costs = () if plan.joins else plan.strategy.costs(plan.workers)
+    for line in (*costs, *_processes(plan)):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 

@@ -41,8 +41,8 @@ Sync = Annotated[
         metavar="MODEL",
         rich_help_panel=SYNC,
         help="The sync model: who waits for whom. bsp: all workers wait for each other in every iteration; ssp:3: a "
-        "worker may be 3 iterations ahead of the slowest; asp: nobody waits; also dsps, drop and pssp. Give it once "
-        "for all servers, or once per server. Default: bsp.",
+        "worker may be 3 iterations ahead of the slowest; asp: nobody waits; also dsps, drop, pssp and psp. Give it "
+        "once for all servers, or once per server. Default: bsp.",
     ),
 ]
 Release = Annotated[

@@ -20,7 +20,8 @@ Memory = dict[str, Values]
 class Rule(Protocol):
     """A rule has two functions: `start` makes its state, `apply` applies one update.
 
-    With `reports = "v"` the servers send the mean of that array of the rule's state with their answers, for gates.
+    With `reports = "v"` the servers send the mean of that array of the rule's state with their answers, for gates. With
+    `needs = ("read",)` the servers call `apply` with one more argument, `seen`: what the rule asked for (needs.py).
     """
 
     @property

@@ -13,7 +13,7 @@ from syncline.sim.overlap import Overlap
 from syncline.sim.server_moves import numbers_to, placements
 from syncline.strategies.protocol import Strategy
 from syncline.strategies.table import DEFAULT, strategy_class
-from syncline.sync import SyncModel
+from syncline.sync import SyncModel, asks_again
 
 MOST_WORKERS = 1_000_000
 MOST_SERVERS = 10_000
@@ -80,6 +80,12 @@ class Scenario:
             )
         if self.central:
             self._check_central()
+        if self.dispatch is not None and any(
+            isinstance(asks_again(model), float) for model in getattr(self.strategy, "sync", ())
+        ):
+            raise UsageError(
+                "strategy.sync", "has a model that asks again after a time, but [dispatch] has no clock; remove one"
+            )
         if self.dispatch is not None and self.overlap is not Overlap.NONE:
             raise UsageError(
                 "strategy.overlap", "cannot be used with [dispatch], which has no clock; remove one of them"

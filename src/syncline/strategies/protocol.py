@@ -126,6 +126,10 @@ class Strategy:
     def check(self, workers: int) -> None:
         """Raise `UsageError` if the settings cannot work with this many workers. Called before anything runs."""
 
+    def costs(self, workers: int) -> tuple[str, ...]:
+        """What the parts need besides the parameters, one line each, for `--dry-run`."""
+        return ()
+
     # Settings.
 
     @classmethod

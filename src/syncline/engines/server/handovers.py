@@ -117,8 +117,13 @@ class HandoverInbox:
         updates = message.arrays[len(expected) :]
         if tuple(message.arrays[: len(expected)]) != tuple((kind, values) for kind in expected):
             raise PeerError(f"it handed over {message.bucket} with arrays of the wrong type or length")
-        if len(updates) != sum(not each.empty for each in message.kept) + len(message.last):
+        copies = len({each.array for each in message.reads})
+        if len(updates) != sum(not each.empty for each in message.kept) + len(message.last) + copies:
             raise PeerError(f"it handed over {message.bucket} with {len(updates)} updates, but lists another number")
+        if any(not 0 <= each.array < copies for each in message.reads) or any(
+            given != (_VALUE, values) for given in map(tuple, updates[len(updates) - copies :])
+        ):
+            raise PeerError(f"it handed over {message.bucket} with invalid copies of what workers have read")
         for kind, count in updates:
             if (kind, count) != (_VALUE, values) and not (kind == _BYTE and 0 < count <= VALUE_BYTES * values):
                 raise PeerError(f"it handed over {message.bucket} with an invalid update: {count} x {kind!r}")
@@ -138,11 +143,12 @@ def check_numbers(message: Handover) -> None:
     who += [(each.worker, each.incarnation) for each in message.kept]
     who += [(each.worker, each.request.incarnation) for each in message.parked]
     who += [(each.worker, each.incarnation) for each in message.last]
+    who += [(each.worker, each.incarnation) for each in message.reads]
     who += [(worker, incarnation) for worker, incarnation, *_ in (*message.seen, *message.pulled)]
     progress = [i for _, _, i, _ in message.seen] + [i for _, _, i in message.pulled]
     progress += [each.request.progress for each in message.parked] + [message.applied, message.unruly]
     counts = [message.version, message.v, message.bound, *rounds, *(each.read for each in message.kept)]
-    counts += [each.read for each in message.last]
+    counts += [each.read for each in message.last] + [each.version for each in message.reads]
     counts += [number for pair in who for number in pair]
     if not all(0 <= each < FAR for each in counts) or not all(-1 <= each < FAR for each in progress):
         raise PeerError(f"it handed over {message.bucket} with a number that is out of range")

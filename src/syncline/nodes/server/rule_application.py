@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -10,9 +11,11 @@ from syncline.codecs import Codec
 from syncline.layout import Payload, Values
 from syncline.nodes.server.shard_terms import BLOCK, WHOLE, ShardTerms
 from syncline.nodes.server.update_writer import decoded
-from syncline.rules import Memory
+from syncline.rules import Memory, Need, Norms, Seen
 
 _add, _divide, _sum = np.add, np.divide, np.add.reduce  # attributes of numpy are slow to look up
+
+_NORMS = frozenset({Need.BUCKET_NORMS, Need.TABLE_NORMS})
 
 
 class Block(NamedTuple):
@@ -86,6 +89,34 @@ class RuleApplication:
                 total += float(_sum(block.memory[name]))
         if name:
             self.mean = total / self.params.size
+
+    def apply_seen(
+        self,
+        updates: list[Payload],
+        share: Values,
+        staleness: int,
+        lr: float | None,
+        worker: int | None,
+        read: Values | None,
+    ) -> None:
+        """The same for a rule with needs. `worker` and `read`: whose update it is, and what that worker has read."""
+        terms = self._terms
+        whole = self._summed_whole(updates, share)
+        norms = self._norms(whole, read) if terms.needs & _NORMS else None
+        for block in self._blocks:
+            where = block.where
+            seen = Seen(worker, None if read is None else read[where], norms)
+            terms.rule.apply(block.params, whole[where], block.memory, staleness, lr, block.work, seen)  # type: ignore[call-arg]
+        self.measure()
+
+    def _norms(self, update: Values, read: Values | None) -> Norms:
+        gap = None if read is None else self._norm(lambda where: self.params[where] - read[where])
+        return Norms(self._norm(update.__getitem__), self._norm(self.params.__getitem__), gap)
+
+    def _norm(self, values: Callable[[slice], Values]) -> float:
+        """The norm over all blocks, in float64, so that it neither overflows nor depends on the number of threads."""
+        blocks = (values(block.where) for block in self._blocks)
+        return float(sum(float(_sum(np.multiply(each, each, dtype=np.float64))) for each in blocks) ** 0.5)
 
     def _summed(self, block: Block, updates: list[Payload], share: Values) -> Values:
         """The combined updates of one block, where payloads are the plain values."""

@@ -24,7 +24,7 @@ from math import inf
 
 import numpy as np
 
-from syncline.effects import Change, Effect, Event, Received, Reject, Send
+from syncline.effects import Change, Effect, Event, Received, Reject, Send, Timer
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Payload, Values
 from syncline.messages import (
@@ -149,6 +149,11 @@ class Shard:
             self.terms.change(event.model, event.release)
             for bucket in self.buckets.values():
                 bucket.model_changed(now, out)
+        elif type(event) is Timer and event.key[0] == "ask":
+            _, name, number = event.key
+            held = self.buckets.get(name)  # type: ignore[call-overload]
+            if held is not None:
+                held.timer(number, now, out)
         else:
             raise PeerError(f"server {self.number} does not accept this event: {event}")
         return out

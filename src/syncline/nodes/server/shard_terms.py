@@ -13,8 +13,8 @@ from syncline.gates import REAPPLY, Always, Gate
 from syncline.layout import Layout, Values, Within, within
 from syncline.messages import Member, View
 from syncline.nodes.server.kept_updates import Who
-from syncline.rules import Rule, reported
-from syncline.sync import Adaptive, Release, SyncModel, applies_at_close
+from syncline.rules import Need, Rule, needs_of, reported
+from syncline.sync import Adaptive, Again, Release, SyncModel, applies_at_close, asks_again
 
 WHOLE = np.array(1, np.float32)
 """The divisor of updates that are not divided."""
@@ -68,6 +68,12 @@ class ShardTerms:
     reports: str = ""
     """The array in the rule's memory whose mean is sent with every answer; empty: none."""
 
+    needs: frozenset[Need] = frozenset()
+    """What the rule asks for besides the update."""
+
+    copies: bool = False
+    """Whether to keep a copy of the parameters that each worker has read, because the rule needs it."""
+
     gated: bool = False
     """Whether there is a gate, so that skipped updates and fetches are counted."""
 
@@ -77,11 +83,19 @@ class ShardTerms:
     at_close: bool = False
     """Whether the model keeps the updates of a round and applies them together when it closes."""
 
+    timers: int = 0
+    """How many timers the buckets have set, so that each has a number of its own."""
+
+    again: Again = None
+    """When the model is asked again about a parked pull: at every push, also after so many seconds, or never."""
+
     checks: bool = False
     """Whether to check encoded updates before decoding them, because they come from other processes."""
 
     def __post_init__(self) -> None:
         self.keeps = self.rule.keeps
+        self.needs = needs_of(self.rule)
+        self.copies = Need.READ in self.needs
         self.gated = type(self.gate) is not Always
         self.reports = reported(self.rule) if self.gated else ""
         self.reapplies = getattr(self.gate, "on_skip", "") == REAPPLY
@@ -102,3 +116,4 @@ class ShardTerms:
         self.release = release or self.release
         self.adaptive = model if isinstance(model, Adaptive) else None
         self.at_close = applies_at_close(model)
+        self.again = asks_again(model)

@@ -23,11 +23,11 @@ from syncline.nodes.server.update_writer import bucket_codec, is_plain
 from syncline.nodes.server.worker import Worker
 from syncline.nodes.server.worker_parts import WorkerParts
 from syncline.placement import Elastic, Placement, checked, replaced
-from syncline.rules import Mean, Rule
+from syncline.rules import COSTS, Mean, Need, Rule, needs_of
 from syncline.spec import one_of, parse, write
 from syncline.strategies.mode import Mode
 from syncline.strategies.protocol import Job, Strategy
-from syncline.strategies.server.checks import check, check_model
+from syncline.strategies.server.checks import check, check_model, check_tables
 from syncline.strategies.server.modes import is_bsp, settle_mode
 from syncline.sync import Bsp, Release, SyncModel
 
@@ -105,6 +105,14 @@ class ServerStrategy(Strategy):
     def check(self, workers: int) -> None:
         check(self, workers)
 
+    def costs(self, workers: int) -> tuple[str, ...]:
+        rule, arrays = write(self.rule), len(self.memory_types)
+        found = [f"rule {rule} keeps its state on the servers: {arrays} x the model"] if arrays else []
+        for need in sorted(needs_of(self.rule)):
+            all_copies = f", {workers} x the model" if need is Need.READ else ""
+            found.append(f"rule {rule} needs {need.value}, which costs {COSTS[need]}{all_copies}")
+        return tuple(found)
+
     # Settings.
 
     @classmethod
@@ -168,22 +176,31 @@ class ServerStrategy(Strategy):
             models = found["sync"] if isinstance(found["sync"], tuple) else (found["sync"],)
             found["sync"] = replace(self, sync=models).with_servers(self.servers).sync
             for model in found["sync"]:
-                check_model(model, self.mode, workers)
+                check_model(model, self.mode, workers, self.rule)
         return replace(self, **found)
 
     # Nodes.
 
     def topology(self, job: Job, servers: Sequence[int]) -> Holders:
         ranges = dict(zip(servers, checked(self.placement, job.layout, len(servers)), strict=True))
-        return tuple(self.cut(job.layout, ranges.get(number, ())) for number in range(max(servers) + 1))
+        found = tuple(self.cut(job.layout, ranges.get(number, ())) for number in range(max(servers) + 1))
+        check_tables(self, job.layout, found)
+        return found
 
     def cut(self, layout: Layout, ranges: Iterable[Bucket]) -> tuple[Bucket, ...]:
-        """The ranges of one shard, cut into buckets; cut at every table if the gate decides per table."""
+        """The ranges of one shard, cut into buckets; cut at every table if the gate decides per table.
+
+        If the rule needs norms over whole tables, every table is one bucket.
+        """
+        if Need.TABLE_NORMS in needs_of(self.rule):
+            return buckets(layout, ranges, max(table.size for table in layout.tables), by_table=True)
         return buckets(layout, ranges, self.bucket_values, bool(getattr(self.gate, "per_table", False)))
 
     def replacing(self, layout: Layout, held: Holders, servers: Collection[int]) -> Holders:
         """The next placement on these servers, given the current one."""
-        return replaced(self.placement, layout, held, servers)
+        found = replaced(self.placement, layout, held, servers)
+        check_tables(self, layout, found)
+        return found
 
     def coordinator(self, job: Job, view: View) -> Coordinator:
         return Coordinator(view, lambda held, servers: self.replacing(job.layout, held, servers))
@@ -245,7 +262,7 @@ class ServerStrategy(Strategy):
         if type(message) is not Handover:
             return super().message_bytes(layout, message, payload)
         kept = sum(not each.empty for each in message.kept) + len(message.last)
-        arrays = 1 + len(message.memory) + len(message.residual)
+        arrays = 1 + len(message.memory) + len(message.residual) + len({each.array for each in message.reads})
         update = self.wire_bytes(layout, message.bucket)[0]
         return message.bucket.size * VALUE_BYTES * arrays + update * kept
 
