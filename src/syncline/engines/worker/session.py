@@ -201,10 +201,13 @@ class NumpySession:
 
     # Collective operations.
 
-    def share(self, kind: str, data: bytes = b"") -> list[bytes]:
-        """All-gather: send a value, and return the values of all workers in the same call, in worker order."""
+    def share(self, kind: str, data: bytes = b"", notice: str = "") -> list[bytes]:
+        """All-gather: send a value, and return the values of all workers in the same call, in worker order.
+
+        `notice`: a line to print if the others take long.
+        """
         self._check_open()
-        return [data] if self._link is None else self._link.share(kind, data)
+        return [data] if self._link is None else self._link.share(kind, data, notice)
 
     def barrier(self) -> None:
         """Wait until every worker has called this."""
