@@ -245,10 +245,23 @@ def _word(wish: object) -> str:
     return wish if isinstance(wish, str) else write(wish)
 
 
+_connected: list[Session] = []
+"""The sessions that this process has had with a run. It has one at a time, because a process is one worker."""
+
+
 def connect(environment: Mapping[str, str] = os.environ) -> Session:
-    """Connect to the run that started this program (`syncline run` or torchrun); otherwise start a run of 1 worker."""
+    """Connect to the run that started this program (`syncline run` or torchrun); otherwise start a run of 1 worker.
+
+    A process takes part in a run once: until its session is closed, further calls return the same session.
+    """
+    for session in _connected:
+        if session.is_open:
+            return session
     session = Session()
     if "SYNCLINE_COORDINATOR" not in environment and torchrun.started_this(environment):
         wiring, session._host = torchrun.find_run(environment)
-        return session.start(wiring)
-    return session.start(Wiring.read(environment))
+    else:
+        wiring = Wiring.read(environment)
+    if wiring.coordinator:
+        _connected.append(session)
+    return session.start(wiring)
