@@ -6,6 +6,8 @@ A session of one has the same hooks as a worker of a run. The scripts of tests/s
 from __future__ import annotations
 
 import copy
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import LBFGS, SGD, AdamW, Optimizer
 
+from engine import running
 from little_model import MODES, PATHS, assert_same, distributed, little, loss_of, train
 from syncline import Session, UsageError
 
@@ -311,3 +314,54 @@ def test_parameters_that_a_load_replaces(mode: str, session: Session) -> None:
     model.load_state_dict(other().state_dict(), assign=True)
     with pytest.raises(UsageError, match=r"'0\.weight' was replaced by another one.*without assign=True"):
         train(model, optimizer, 1)
+
+
+LOADS = """
+import torch
+from torch import nn
+torch.set_num_threads(1)
+session = syncline.connect()
+
+def train(model, optimizer, steps):
+    for step in range(steps):
+        optimizer.zero_grad()
+        x = torch.randn(8, 4, generator=torch.Generator().manual_seed(100 * session.rank + step))
+        (model(x) - x).square().mean().backward()
+        optimizer.step()
+
+def distributed(**words):
+    model = nn.Linear(4, 4)
+    return model, session.distribute(model, torch.optim.SGD(model.parameters(), 0.1), **words)
+
+def others(value):
+    return {"weight": torch.full((4, 4), float(value)), "bias": torch.zeros(4)}
+
+for words in ({"sync": "ssp:2"}, {"sync": "asp", "rule": "sgd:0.1"}, {"sync": "bsp", "mode": "changes"}):
+    model, optimizer = distributed(**words)
+    train(model, optimizer, 3 if words["sync"] == "bsp" else 3 + session.rank)
+    model.load_state_dict(others(session.rank + 5))
+    optimizer.param_groups[0]["lr"] = 0.0  # what was loaded stays
+    train(model, optimizer, 1)
+    assert model.weight.tolist() == [[5.0] * 4] * 4, (words, model.weight)
+
+model, optimizer = distributed(mode="gradients")
+train(model, optimizer, 2)
+model.load_state_dict(others(5))
+train(model, optimizer, 2)
+say("the same")
+if session.rank == 0:
+    own = {name: each.clone() for name, each in model.state_dict().items()}
+    model.load_state_dict(others(6))  # for an evaluation
+    model.load_state_dict(own)
+train(model, optimizer, 1)
+model.load_state_dict(others(session.rank + 5))
+train(model, optimizer, 2)
+"""
+
+
+def test_two_workers_load(tmp_path: Path) -> None:
+    """All continue with the leader's values where servers hold them; otherwise all must have loaded the same."""
+    with running(tmp_path, LOADS, "-n2") as run:
+        assert run.ends() == 2, run.story()
+        assert run.out.count("the same") == 2, run.story()
+        assert len(re.findall(r"\[w\d\] .*loaded other values on some of the workers", run.out)) == 1, run.story()

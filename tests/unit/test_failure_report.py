@@ -28,7 +28,7 @@ def mistake(code: str) -> FailureReport:
 
 def test_the_place_is_in_the_users_file_and_not_in_ours() -> None:
     report = mistake("\n\ndef go():\n    parse('sync', 'spp:3')\n\ngo()\n")
-    assert report.line.startswith("train.py:4: sync: ")
+    assert report.line.startswith("train.py:4: UsageError: sync: ")
     assert "Traceback" in report.whole
     assert (report.brief, report.usage, report.own) == (True, True, True)
 
@@ -40,7 +40,7 @@ def test_an_error_of_the_program_has_its_type() -> None:
 
 
 def test_what_others_did_has_no_place() -> None:
-    assert report_of(RunError("server 0 is gone"), None, own=False).line == "server 0 is gone"
+    assert report_of(RunError("server 0 is gone"), None, own=False).line == "RunError: server 0 is gone"
 
 
 def test_a_traceback_without_end_fits_into_the_pipe() -> None:

@@ -50,7 +50,7 @@ def report_of(
 ) -> FailureReport:
     """The report of this exception; `shown`: the program prints it itself. `own`: see `FailureReport`."""
     brief = isinstance(error, SynclineError)
-    text = str(error) if brief else "".join(traceback.format_exception_only(error)).strip()
+    text = f"{type(error).__name__}: {error}" if brief else "".join(traceback.format_exception_only(error)).strip()
     whole = "" if shown else "".join(traceback.format_exception(type(error), error, trace))
     return FailureReport(
         (_place(trace) + text)[:MOST_LINE], whole[-MOST_WHOLE:], brief, isinstance(error, UsageError), own
@@ -78,7 +78,7 @@ def read_report(data: bytes) -> FailureReport | None:
 
 def _place(trace: TracebackType | None) -> str:
     """FILE:LINE of the innermost call in a file of the user, with a colon; "" if there is none."""
-    own = [each for each in _frames(trace) if not each[0].startswith((*_LIBRARIES, "<"))]
+    own = [each for each in _frames(trace) if not each[0].startswith(tuple(_LIBRARIES))]
     if not own:
         return ""
     file, line = own[-1]
@@ -86,5 +86,7 @@ def _place(trace: TracebackType | None) -> str:
 
 
 def _frames(trace: TracebackType | None) -> Iterator[tuple[str, int]]:
+    """The files and lines of the calls; code that is not from a file is left out."""
     for frame, line in traceback.walk_tb(trace):
-        yield os.path.abspath(frame.f_code.co_filename), line
+        if not frame.f_code.co_filename.startswith("<"):
+            yield os.path.abspath(frame.f_code.co_filename), line

@@ -110,7 +110,7 @@ class Children:
         """Read why the program of a worker failed, after the output that came before."""
         if child.reports is None or child.reports not in self._selector.get_map():
             return
-        data = child.reports.read(1 << 16)
+        data: bytes | None = child.reports.read(1 << 16)  # None: nothing yet
         child.said += data or b""
         if data is None or (data and not data.endswith(END)):
             return

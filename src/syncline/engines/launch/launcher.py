@@ -347,7 +347,7 @@ class Launcher:
         report = child.failure
         assert report is not None
         told = {each.failure.line for each in self.workers if each.failure is not None and each is not child}
-        if report.line in {*told, self._outcome.over}:
+        if report.line in told or (not report.own and report.line.endswith(self._outcome.over or "\n")):
             return
         text = report.whole if self._plan.traceback or not report.brief else report.whole and report.line
         for line in text.splitlines():
