@@ -75,14 +75,15 @@ class Session(NumpySession):
         said = {"mode": mode, "rule": rule, "sync": sync, "codec": codec, "on_nan": on_nan, **wishes}
         words = {key: _word(wish) for key, wish in said.items() if wish is not None}
         options = Options(overlap, buffers, stage, clip, scaler)
-        made = distribute(self, name, model, unwrapped(optimizer), words, options)
+        own = unwrapped(optimizer)
+        made = distribute(self, name, model, own, words, options)
         self._models[name] = made
         made.hooks.stepped = self._stepped
         if scaler is not None:
             self.scaler(scaler)
         self._install_sigterm_handler()
         self._catch_up()
-        return made.optimizers[0] if optimizer is None else optimizer
+        return optimizer if own else made.optimizers[0]
 
     def _name_for(self, model: nn.Module, name: str | None) -> str:
         """The name of a model that is to be distributed: the one given, or one by order."""
