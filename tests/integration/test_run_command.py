@@ -125,8 +125,25 @@ except syncline.RunError as error:
         assert run.ends() == 1, run.story()
         assert "[w3] told: w0 ended with exit code 1" in run.out, run.story()
         assert "[w1] asked to end" in run.out, run.story()
-        assert run.out.count("ValueError: a mistake") == 1, run.story()
-        assert re.fullmatch(r"syncline: w0 ended with exit code 1 after \S+ s\n", run.err), run.story()
+        assert run.out.count("] ValueError: a mistake") == 1, run.story()
+        why = r"program-\w+\.py:\d+: ValueError: a mistake"
+        assert re.fullmatch(rf"syncline: w0 ended with exit code 1 after \S+ s: {why}\n", run.err), run.story()
+
+
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_wrong_call_in_all_workers_is_told_once(whole: bool, tmp_path: Path) -> None:
+    """With the place in the program. The traceback is in the logs, and shown if asked for."""
+    options = ["-n3", "--log-dir", "logs", *(["--traceback"] if whole else [])]
+    with running(tmp_path, "session = syncline.connect()\nsession.barrier()\nsession.clock()\n", *options) as run:
+        assert run.ends() == 2, run.story()
+        why = r"program-\w+\.py:\d+: UsageError: session: has no tables; declare tables first: \S+ \S+"
+        assert len(re.findall(r"\[w\d\] Traceback", run.out)) == whole, run.story()
+        assert whole or re.fullmatch(rf"\[w\d\] {why}\n", run.out), run.story()
+        gone = "(every worker is gone before the run began: )?"
+        ended = rf"w\d ended with exit code 1 after \S+ s: {why}"
+        assert re.fullmatch(rf"syncline: {gone}{ended} \(w\d, w\d: the same\)\n", run.err), run.story()
+    for number in range(3):
+        assert "Traceback" in (tmp_path / "logs" / f"w{number}.log").read_text()
 
 
 def test_a_death_is_told_once(tmp_path: Path) -> None:
@@ -207,11 +224,11 @@ def test_a_program_that_never_connects(tmp_path: Path) -> None:
 
 def test_the_wiring_of_another_run_does_not_leak(tmp_path: Path) -> None:
     body = "begin()\nsay(sorted(name for name in os.environ if name.startswith('SYNCLINE_')))\nsession.close()"
-    others = ("WORKER", "RUN", "LANE", "LISTEN", "KEY_FILE", "TRACE", "INSECURE", "FOLDER")
+    others = ("WORKER", "RUN", "LANE", "LISTEN", "KEY_FILE", "TRACE", "INSECURE", "FOLDER", "FAILURES")
     outside = {f"SYNCLINE_{name}": "7" for name in others}
     with running(tmp_path, body, "-n2", SYNCLINE_PATIENCE="20", SYNCLINE_COORDINATOR="@nobody", **outside) as run:
         assert run.ends() == 0, run.story()
-        names = [f"SYNCLINE_{name}" for name in ("COORDINATOR", "FOLDER", "PATIENCE", "RUN", "WORKER")]
+        names = [f"SYNCLINE_{name}" for name in ("COORDINATOR", "FAILURES", "FOLDER", "PATIENCE", "RUN", "WORKER")]
         assert run.out.count(str(names)) == 2, run.story()
 
 

@@ -117,6 +117,8 @@ MISTAKES = """
 session = syncline.connect()
 rank = session.rank
 
+assert syncline.connect() is session
+
 # Declarations that are refused; then one that is not.
 good = {"w": np.zeros(5), "b": np.zeros(2)}
 wrong(lambda: session.tables({"w": np.array([1j])}), "'w'", "complex")

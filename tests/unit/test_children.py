@@ -82,7 +82,7 @@ class Family:
 def family(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Family]]:
     made: list[Family] = []
 
-    def spawn(name: str, command: object, environment: object, everyone: list[Child], *, answers: bool) -> Child:
+    def spawn(name: str, command: object, environment: object, everyone: list[Child], **_: bool) -> Child:
         everyone.append(FakeChild(name, 1000 + len(everyone)))
         return everyone[-1]
 

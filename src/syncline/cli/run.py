@@ -168,6 +168,14 @@ def run(
             help="Also write the output of each process to a file in this folder: w0.log, server0.log, ...",
         ),
     ] = None,
+    traceback: Annotated[
+        bool,
+        typer.Option(
+            rich_help_panel=strategy.OUTPUT,
+            help="Show the whole traceback if a worker fails because of a mistake in the use of Syncline, not only the "
+            "line of your program. --log-dir always writes it.",
+        ),
+    ] = False,
     verbose: Annotated[
         bool,
         typer.Option(
@@ -215,6 +223,7 @@ def run(
         config=file.settings or {},
         file="file" if config is None else config.name,
         log_dir=_path(log_dir),
+        traceback=traceback,
         restarts=restarts,
     )
     plan = checked(plan, listen, join, dry=dry_run)

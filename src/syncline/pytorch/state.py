@@ -5,11 +5,12 @@ All workers load together: each model is declared again with the loaded paramete
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from syncline.engines.process import say
 from syncline.errors import UsageError
@@ -39,13 +40,19 @@ def _model_state(each: Distributed) -> dict[str, Any]:
     return {
         "parameters": {name: parameter.detach().cpu().clone() for name, _, _, parameter in named(each.model)},
         "buffers": {name: buffer.detach().cpu().clone() for name, buffer in buffers.named(each.model).items()},
-        "optimizer": _copied(each.optimizer.state_dict()),
+        "optimizer": _optimizer_states(each.optimizers),
         "rule": {name: torch.from_numpy(values) for name, values in each.replica.recall().items()},
         "codec": {name: torch.from_numpy(values) for name, values in each.replica.residuals().items()},
         "steps": each.hooks.steps,
         "iteration": each.replica.earlier + each.replica.iteration,
         "settings": dict(each.replica.settings),
     }
+
+
+def _optimizer_states(optimizers: Sequence[Optimizer]) -> Any:
+    """The state of the only optimizer, or a list with the states of several."""
+    states = [_copied(each.state_dict()) for each in optimizers]
+    return states[0] if len(states) == 1 else states
 
 
 def _copied(value: Any) -> Any:
@@ -64,7 +71,6 @@ def load_state(
     models: dict[str, Distributed],
     samplers: list[SharedSampler],
     state: Mapping[str, Any],
-    generation: int,
 ) -> None:
     if state.get("schema") != SCHEMA:
         raise UsageError("state", f"has schema {state.get('schema')!r}; this version of Syncline reads schema {SCHEMA}")
@@ -75,7 +81,7 @@ def load_state(
     for name, each in models.items():
         saved = state["models"][name]
         _load(each, saved)
-        redistribute(session, each, generation, _remembered(each, saved, "rule"))
+        redistribute(session, each, _remembered(each, saved, "rule"))
         each.replica.go_on_with(_remembered(each, saved, "codec"), int(saved["iteration"]))
         each.hooks.steps = int(saved["steps"])
     for sampler, saved in zip(samplers, state["samplers"], strict=False):
@@ -108,4 +114,6 @@ def _load(each: Distributed, saved: Mapping[str, Any]) -> None:
         for name, buffer in buffers.named(each.model).items():
             if name in saved["buffers"]:
                 buffer.copy_(saved["buffers"][name])
-    each.optimizer.load_state_dict(saved["optimizer"])
+    states = saved["optimizer"]
+    for optimizer, state in zip(each.optimizers, states if isinstance(states, list) else [states], strict=True):
+        optimizer.load_state_dict(state)

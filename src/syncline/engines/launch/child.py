@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, BinaryIO
 
+from syncline.engines.failure_report import VARIABLE, FailureReport
 from syncline.engines.launch.interrupts import delay_interrupts
 from syncline.engines.launch.lines import Lines
 from syncline.engines.process import end_with_parent
@@ -28,6 +29,12 @@ class Child:
     stream: IO[bytes]
     """The output of the process, which the launcher passes on."""
     lines: Lines = field(default_factory=Lines)
+    reports: IO[bytes] | None = None
+    """A pipe to which a worker writes why its program failed."""
+    said: bytes = b""
+    """What has come through that pipe."""
+    failure: FailureReport | None = None
+    """Why its program failed, if it has said so."""
     log: BinaryIO | None = None
     """A file with the same output."""
     code: int | None = None
@@ -61,9 +68,14 @@ class Child:
                 os.killpg(self.pid, number)
 
     def close(self) -> None:
-        for stream in (self.process.stdout, self.process.stderr, self.log):
+        for stream in (self.process.stdout, self.process.stderr, self.reports, self.log):
             if stream is not None:
                 stream.close()
+
+    @property
+    def reason(self) -> str:
+        """Why its program failed, in one line; "" if it has not said so, or was only told that the run is over."""
+        return self.failure.line if self.failure is not None and self.failure.own else ""
 
     @property
     def end(self) -> str:
@@ -81,18 +93,27 @@ def inherited(*layers: Mapping[str, str]) -> dict[str, str]:
 
 
 def spawn(
-    name: str, command: list[str], environment: Mapping[str, str], everyone: list[Child], *, answers: bool = False
+    name: str,
+    command: list[str],
+    environment: Mapping[str, str],
+    everyone: list[Child],
+    *,
+    answers: bool = False,
+    reports: bool = False,
 ) -> Child:
     """Start a process and add it to `everyone`.
 
-    With `answers=True` the launcher reads its stdout, and shows only its stderr. Interrupts are delayed meanwhile, so
-    that every process that is started is also in the list and can be ended.
+    With `answers=True` the launcher reads its stdout, and shows only its stderr. With `reports=True` it gets a pipe for
+    a report of its failure. Interrupts are delayed meanwhile, so that every process that is started is also in the list
+    and can be ended.
     """
     parent = os.getpid()
     with delay_interrupts() as mask:
+        source, sink = os.pipe() if reports else (-1, -1)
         process = subprocess.Popen(
             command,
-            env=environment,
+            env={**environment, VARIABLE: str(sink)} if reports else environment,
+            pass_fds=(sink,) if reports else (),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE if answers else subprocess.STDOUT,
@@ -103,6 +124,10 @@ def spawn(
         assert stream is not None
         child = Child(name, process, stream)
         everyone.append(child)
+        if reports:
+            os.close(sink)
+            child.reports = os.fdopen(source, "rb", buffering=0)
+            os.set_blocking(source, False)
     os.set_blocking(stream.fileno(), False)
     return child
 

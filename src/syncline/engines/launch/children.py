@@ -6,34 +6,57 @@ import selectors
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 
+from syncline.engines.failure_report import END, read_report
 from syncline.engines.launch.child import Child, log_file, spawn
 from syncline.engines.launch.interrupts import delay_interrupts
 
 
 class Children:
-    """The processes, in the order in which they were started; `line` is called with each line of their output."""
+    """The processes, in the order in which they were started.
 
-    def __init__(self, line: Callable[[Child, str], None], log_dir: str = "") -> None:
+    `line` is called with each line of their output, and `failed` when the program of a worker has said why it failed.
+    """
+
+    def __init__(
+        self,
+        line: Callable[[Child, str], None],
+        log_dir: str = "",
+        failed: Callable[[Child], None] = lambda _: None,
+    ) -> None:
         self._line = line
+        self._failed = failed
         self._log_dir = log_dir
         self._selector = selectors.DefaultSelector()
         self._everyone: list[Child] = []
 
-    def start(self, name: str, command: list[str], environment: Mapping[str, str], *, answers: bool = False) -> Child:
-        """Start a process; with `answers=True` the launcher reads its stdout, and shows only its stderr."""
-        child = spawn(name, command, environment, self._everyone, answers=answers)
+    def start(
+        self,
+        name: str,
+        command: list[str],
+        environment: Mapping[str, str],
+        *,
+        answers: bool = False,
+        reports: bool = False,
+    ) -> Child:
+        """Start a process; `answers` and `reports` as for `spawn`."""
+        child = spawn(name, command, environment, self._everyone, answers=answers, reports=reports)
         child.log = log_file(self._log_dir, name)
-        self._selector.register(child.stream, selectors.EVENT_READ, child)
+        self._watch(child)
         return child
+
+    def _watch(self, child: Child) -> None:
+        self._selector.register(child.stream, selectors.EVENT_READ, child)
+        if child.reports is not None:
+            self._selector.register(child.reports, selectors.EVENT_READ, partial(self._report, child))
 
     def replace(self, former: Child, command: list[str], environment: Mapping[str, str]) -> Child:
         """Start a process in place of one that has ended; its output follows the output of the former."""
-        while former.stream in self._selector.get_map() and self._output(former):
-            pass  # the rest of its output comes first
-        child = spawn(former.name, command, environment, self._everyone)
+        self._drain(former)
+        child = spawn(former.name, command, environment, self._everyone, reports=former.reports is not None)
         child.log, former.log = former.log, None
-        self._selector.register(child.stream, selectors.EVENT_READ, child)
+        self._watch(child)
         return child
 
     def watch(self, fd: int, action: Callable[[], None]) -> None:
@@ -57,6 +80,7 @@ class Children:
         for child in self._everyone:
             if child.code is None and child.has_ended():
                 child.reap()
+                self._report(child)
                 yield child
 
     def _output(self, child: Child) -> bool:
@@ -66,12 +90,36 @@ class Children:
             return False
         if not data:
             self._selector.unregister(child.stream)
-        if child.log is not None:
-            with suppress(OSError):  # do not stop the run because the disk is full
-                child.log.write(data)
+        self._write(child, data)
         for text in child.lines.feed(data) if data else child.lines.end():
             self._line(child, text)
         return bool(data)
+
+    def _write(self, child: Child, data: bytes) -> None:
+        """Write to the log of a process."""
+        if child.log is not None:
+            with suppress(OSError):  # do not stop the run because the disk is full
+                child.log.write(data)
+
+    def _drain(self, child: Child) -> None:
+        """Pass on everything that a process has written so far."""
+        while child.stream in self._selector.get_map() and self._output(child):
+            pass
+
+    def _report(self, child: Child) -> None:
+        """Read why the program of a worker failed, after the output that came before."""
+        if child.reports is None or child.reports not in self._selector.get_map():
+            return
+        data: bytes | None = child.reports.read(1 << 16)  # None: nothing yet
+        child.said += data or b""
+        if data is None or (data and not data.endswith(END)):
+            return
+        self._selector.unregister(child.reports)
+        child.failure = read_report(child.said)
+        if child.failure is not None:
+            self._drain(child)
+            self._write(child, child.failure.whole.encode())
+            self._failed(child)
 
     def stop(self) -> None:
         """Kill every remaining process and its process group; interrupts are delayed meanwhile."""
@@ -82,8 +130,7 @@ class Children:
                 child.code = child.process.wait()
             try:
                 for child in self._everyone:
-                    while child.stream in self._selector.get_map() and self._output(child):
-                        pass  # the rest of its output
+                    self._drain(child)
             finally:
                 for child in self._everyone:
                     child.close()

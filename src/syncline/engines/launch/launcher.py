@@ -77,7 +77,7 @@ class Launcher:
         self._line = line or (lambda name, text: say(f"[{name}] {text}"))
         self._beat = beat
         self._patience = patience(os.environ)
-        self._children = Children(self._say, plan.log_dir)
+        self._children = Children(self._say, plan.log_dir, self._show_failure)
         self._link: CoordinatorLink | None = None
         self.coordinator: Child | None = None
         self.servers: list[Child] = []
@@ -170,7 +170,8 @@ class Launcher:
         if former is not None:
             child = self._children.replace(former, command, environment)
         else:
-            child = self._children.start(name, command, environment, answers=name == "coordinator")
+            kind = {"answers": name == "coordinator", "reports": name.startswith("w")}
+            child = self._children.start(name, command, environment, **kind)
         if not self._plan.joins:
             self._tell(Started(child.pid))
         return child
@@ -315,7 +316,7 @@ class Launcher:
         elif child.code is None and state_of(child.pid) in ("T", "t"):
             child.frozen = True
             self._note(what)
-        elif not child.code:
+        elif not child.code and child.failure is None:
             child.lost = monotonic(), what
 
     def _rename(self, seen: Seen) -> None:
@@ -330,6 +331,8 @@ class Launcher:
 
     def _report_lost(self) -> None:
         for child in self.workers:
+            if child.failure is not None:
+                child.lost = None  # its report says more
             if child.lost is not None and (child.code == 0 or monotonic() > child.lost[0] + HOLD):
                 self._note(child.lost[1])
                 child.lost = None
@@ -338,6 +341,17 @@ class Launcher:
         """Pass on a line of output; the output of servers is dropped if no worker connected."""
         if child in self.workers or not self._no_worker_connected():
             self._line(child.name, text)
+
+    def _show_failure(self, child: Child) -> None:
+        """Show why the program of a worker failed, unless another one has failed for the same reason."""
+        report = child.failure
+        assert report is not None
+        told = {each.failure.line for each in self.workers if each.failure is not None and each is not child}
+        if report.line in told or (not report.own and report.line.endswith(self._outcome.over or "\n")):
+            return
+        text = report.whole if self._plan.traceback or not report.brief else report.whole and report.line
+        for line in text.splitlines():
+            self._line(child.name, line)
 
     def _ended(self, child: Child) -> None:
         """Handle the end of a process: report it, and decide whether it ends the run."""
@@ -353,15 +367,23 @@ class Launcher:
         self._receive()
         child.lost = None
         outcome, fatal = self._outcome, self._outcome.is_fatal(child, worker)
-        cause = f"{child.end} after {self._seconds()}"
+        cause = f"{child.end} after {self._seconds()}{child.reason and ': ' + child.reason}"
         if outcome.over is not None:
-            if fatal and child.code < 0 and not outcome.known:  # the coordinator knows that it is lost, but not why
-                self._fail(cause)
+            if fatal and not outcome.known:
+                self._explain(child, cause)
         elif fatal and not self._plan.joins:
             self._fail(coordinator_died(self.coordinator) or cause)
         else:
             self._note(child.end)
             outcome.failed = outcome.failed or (cause if fatal else None)
+
+    def _explain(self, child: Child, cause: str) -> None:
+        """The coordinator has ended the run because of lost workers, and does not know why they are lost."""
+        assert child.code
+        if child.code < 0:
+            self._fail(cause)
+        elif child.reason:
+            self._fail(f"{self._outcome.over}: {cause}")
 
     def _starts_again(self, child: Child) -> bool:
         """Return True if this worker, which has ended, is to be restarted."""

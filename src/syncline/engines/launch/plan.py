@@ -38,6 +38,8 @@ class Plan:
     file: str = "file"
     """The name of that file."""
     log_dir: str = ""
+    traceback: bool = False
+    """Show the whole traceback also of an error that Syncline has raised."""
     places: tuple[str, ...] = ()
     """The addresses at which the run to join may listen: all addresses of its host."""
     restarts: int = 0

@@ -9,6 +9,7 @@ SYNCLINE_KEY_FILE      the key file; required for connections between hosts
 SYNCLINE_TRACE         the directory for traces; empty: no traces
 SYNCLINE_FOLDER        for workers: the working directory of the command, in which modules are searched as well
 SYNCLINE_INSECURE      not empty: connections between hosts need no key file
+SYNCLINE_FAILURES      for workers: the pipe for the report of a failure (failure_report.py)
 SYNCLINE_PORT          for the coordinator only: the port at SYNCLINE_LISTEN; 0: chosen by the system
 SYNCLINE_RESTARTS      for the coordinator only: how many times the launcher starts workers again
 

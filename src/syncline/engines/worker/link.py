@@ -126,11 +126,11 @@ class WorkerLink:
         made.connect(self.welcome)
         return made
 
-    def share(self, kind: str, data: bytes) -> list[bytes]:
-        """All-gather: send a value, and return the values of all workers."""
+    def share(self, kind: str, data: bytes, notice: str = "") -> list[bytes]:
+        """All-gather: send a value, and return the values of all workers; `notice`: a line to print after a while."""
         self._said = None
         self._traffic.send(COORDINATOR, Share(kind, data))
-        self.wait(lambda: self._said is not None)
+        self._traffic.wait(lambda: self._said is not None, notice=notice)
         assert self._said is not None
         return list(self._said.data)
 

@@ -28,6 +28,7 @@ from typing import Self
 
 import numpy.typing as npt
 
+from syncline.engines.failure_report import report_of, send_report
 from syncline.engines.net.control import MOST_SAMPLERS, EpochBegun, Pulse
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.process import also_look_in
@@ -56,6 +57,7 @@ class NumpySession:
         self._wiring = Wiring()
         self._replicas: list[Replica] = []
         self._closed = False
+        self._pid = -1
         self._pulsed = 0.0
 
     def start(self, wiring: Wiring) -> Self:
@@ -81,6 +83,11 @@ class NumpySession:
             self.close()
         else:
             self._cut()
+
+    @property
+    def is_open(self) -> bool:
+        """Has this session begun in this process (not in the one that it was forked from), and not ended?"""
+        return self._pid == os.getpid() and not self._closed
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -201,10 +208,13 @@ class NumpySession:
 
     # Collective operations.
 
-    def share(self, kind: str, data: bytes = b"") -> list[bytes]:
-        """All-gather: send a value, and return the values of all workers in the same call, in worker order."""
+    def share(self, kind: str, data: bytes = b"", notice: str = "") -> list[bytes]:
+        """All-gather: send a value, and return the values of all workers in the same call, in worker order.
+
+        `notice`: a line to print if the others take long.
+        """
         self._check_open()
-        return [data] if self._link is None else self._link.share(kind, data)
+        return [data] if self._link is None else self._link.share(kind, data, notice)
 
     def barrier(self) -> None:
         """Wait until every worker has called this."""
@@ -265,9 +275,11 @@ class NumpySession:
         """Disconnect when an exception ends the program: while another thread runs, `_at_exit` is not called."""
         if os.getpid() == self._pid and not hasattr(sys, "ps1"):  # at a prompt the program continues
             self._cut()
-        if self._next_hook is sys.__excepthook__ and self._is_of_others(error):
+        shown, own = self._next_hook is not sys.__excepthook__, not self._is_of_others(error)
+        if not shown and not own:
             error.__traceback__ = trace = None
-        self._next_hook(kind, error, trace)
+        if not send_report(report_of(error, trace, shown=shown, own=own)) or shown:
+            self._next_hook(kind, error, trace)
 
     def _is_of_others(self, error: BaseException) -> bool:
         """Did the run fail in another process? Then this program's traceback does not help."""
