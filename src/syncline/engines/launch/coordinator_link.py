@@ -34,8 +34,10 @@ class CoordinatorLink:
     def receive(self) -> list[Frame]:
         """The messages that have arrived."""
         found: list[Frame] = []
+        before = -1
         try:
-            if not self.gone:
+            while not self.gone and len(found) > before:  # the last call finds nothing more, or the end of the stream
+                before = len(found)
                 for message, _ in self._wire.receive(_no_payload):
                     found.append(message)  # one by one, to keep those that came before the end of the stream
         except (EOFError, OSError, PeerError):
