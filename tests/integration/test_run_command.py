@@ -134,7 +134,14 @@ except syncline.RunError as error:
 def test_a_wrong_call_in_all_workers_is_told_once(whole: bool, tmp_path: Path) -> None:
     """With the place in the program. The traceback is in the logs, and shown if asked for."""
     options = ["-n3", "--log-dir", "logs", *(["--traceback"] if whole else [])]
-    with running(tmp_path, "session = syncline.connect()\nsession.barrier()\nsession.clock()\n", *options) as run:
+    body = """
+session = syncline.connect()
+Path(f"in{session.rank}").touch()
+while not all(there(f"in{number}") for number in range(3)):
+    time.sleep(0.01)
+session.clock()
+"""
+    with running(tmp_path, body, *options) as run:
         assert run.ends() == 2, run.story()
         why = r"program-\w+\.py:\d+: UsageError: session: has no tables; declare tables first: \S+ \S+"
         assert len(re.findall(r"\[w\d\] Traceback", run.out)) == whole, run.story()

@@ -171,6 +171,7 @@ def run(
     traceback: Annotated[
         bool,
         typer.Option(
+            "--traceback",
             rich_help_panel=strategy.OUTPUT,
             help="Show the whole traceback if a worker fails because of a mistake in the use of Syncline, not only the "
             "line of your program. --log-dir always writes it.",

@@ -21,7 +21,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import monotonic
 from types import TracebackType
 from typing import Self
@@ -35,7 +35,7 @@ from syncline.engines.process import also_look_in
 from syncline.engines.worker.link import WorkerLink
 from syncline.engines.worker.replica import Replica
 from syncline.engines.worker.solo_link import SoloLink
-from syncline.errors import RunError, UsageError
+from syncline.errors import RunError, SynclineError, UsageError
 from syncline.layout import Values
 from syncline.strategies.mode import Mode
 from syncline.strategies.sync_change import check_change, words_of
@@ -64,14 +64,22 @@ class NumpySession:
         """Connect to the run; without a coordinator, start a run with one worker."""
         self._wiring = wiring
         also_look_in(wiring.folder)
-        if wiring.coordinator:
-            self._link = WorkerLink(wiring)
-            welcome = self._link.connect()
-            self.rank, self.size, self.incarnation = welcome.worker, welcome.workers, welcome.incarnation
         self._pid = os.getpid()
-        self._next_hook, sys.excepthook = sys.excepthook, self._at_exception
+        self._next_hook, sys.excepthook = _hook_of_the_program(), self._at_exception
+        if wiring.coordinator:
+            self._connect(wiring)
         atexit.register(self._at_exit)
         return self
+
+    def _connect(self, wiring: Wiring) -> None:
+        self._link = WorkerLink(wiring)
+        try:
+            welcome = self._link.connect()
+        except SynclineError:
+            self._closed = True  # but the hook stays, to report the error
+            self._link.close()
+            raise
+        self.rank, self.size, self.incarnation = welcome.worker, welcome.workers, welcome.incarnation
 
     def __enter__(self) -> Self:
         return self
@@ -283,7 +291,8 @@ class NumpySession:
 
     def _is_of_others(self, error: BaseException) -> bool:
         """Did the run fail in another process? Then this program's traceback does not help."""
-        return type(error) is RunError and any(error is replica.link.error for replica in self._replicas)
+        links = [self._link, *(replica.link for replica in self._replicas)]
+        return type(error) is RunError and any(link is not None and error is link.error for link in links)
 
     def _cut(self) -> None:
         self._closed = True
@@ -294,3 +303,9 @@ class NumpySession:
             replica.cut()
         if self._link is not None:
             self._link.close()
+
+
+def _hook_of_the_program() -> Callable[[type[BaseException], BaseException, TracebackType | None], object]:
+    """The current hook for exceptions, or the one before it, if it is that of a session that is over."""
+    owner = getattr(sys.excepthook, "__self__", None)
+    return owner._next_hook if isinstance(owner, NumpySession) and owner._closed else sys.excepthook
