@@ -141,7 +141,7 @@ def every_message(run: str, host: str, pid: int) -> list[Frame]:
         JoinRequest(0, 0),
         LeaveNotice(0, 0),
         Report(0, 3),
-        Report(0, 2**64 - 1),
+        Report(0, 2**62 - 1),
         ReplicaState(0, 0, 0),
         Hello(run, "worker", 0, 0),
         Hello(run, "worker", 0, 7),

@@ -337,8 +337,8 @@ IMPOSSIBLE = {
     "far away": ("coordinator", IN_VIEW, view(lambda real: _given(real, 40_000)), "never its address"),
     "one bucket": ("coordinator", IN_VIEW, holding((Bucket(0, 2077),), ()), "not pieces of those in view"),
     "no buckets": ("coordinator", IN_VIEW, holding((), ()), "not pieces of those in view"),
-    "negative first": ("coordinator", IN_VIEW, starting(-(2**63)), "first iteration is out of range"),
-    "first": ("coordinator", IN_VIEW, starting(2**64 - 1), "first iteration is out of range"),
+    "negative first": ("coordinator", IN_VIEW, starting(-(2**63)), "`$.members[0][2]`"),
+    "first": ("coordinator", IN_VIEW, starting(2**64 - 1), "`$.members[0][2]`"),
     "answer": ("coordinator", IN_TRAINING, lambda _: recorded(Taken(0, 0, 0, Bucket(0, 4), 0, 0)).whole, "sent Taken"),
 }
 

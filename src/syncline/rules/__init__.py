@@ -8,11 +8,10 @@ tau = max(1, staleness).
 from syncline.parts import Part
 from syncline.rules.adam import Adam
 from syncline.rules.plain import Add, Mean, Momentum, Sgd
-from syncline.rules.protocol import LARGEST, Memory, Rule, optimises, reported
+from syncline.rules.protocol import Memory, Rule, optimises, reported
 from syncline.rules.stale import Exponential, Fasgd, Sasgd
 
 __all__ = [
-    "LARGEST",
     "RULES",
     "Adam",
     "Add",

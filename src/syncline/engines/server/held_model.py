@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import isfinite
 from time import monotonic
 from typing import Protocol
 
@@ -34,7 +33,6 @@ from syncline.messages import COORDINATOR, PAYLOAD, Handover, Moved, NodeId, Pul
 from syncline.nodes.bucket_map import bucket_map_of
 from syncline.nodes.driver import Driver
 from syncline.nodes.protocol import Keeper
-from syncline.rules import LARGEST
 from syncline.strategies.protocol import Job
 from syncline.strategies.settings import strategy_in
 
@@ -290,11 +288,7 @@ class HeldModel:
             raise PeerError("it sent too many requests for buckets that are not known yet")
 
     def _check_push(self, push: Push) -> None:
-        if push.progress < 0:
-            raise PeerError(f"it sent a push for iteration {push.progress}")
-        if push.lr is not None and not (isfinite(push.lr) and 0 <= push.lr <= LARGEST):
-            raise PeerError(f"it sent a push with the learning rate {push.lr}")
-        if not 0 <= push.size <= push.bucket.size * VALUE_BYTES:
+        if push.size > push.bucket.size * VALUE_BYTES:
             raise PeerError(f"it sent a push of {push.bucket} in {push.size:,} bytes")
         if push.skipped is not Skipped.NOTHING and not push.empty:
             raise PeerError(f"it sent a push of {push.bucket} that is marked as skipped and has an update")

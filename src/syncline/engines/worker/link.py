@@ -62,9 +62,6 @@ WELCOME_SECONDS = 5.0
 START_SECONDS = 3600.0
 """Seconds that a worker waits for the others at the start."""
 
-MOST = 1 << 62
-"""Larger than any iteration."""
-
 
 class WorkerLink:
     """Connections to the coordinator, to servers and to other workers, the worker's memory, and its node."""
@@ -442,8 +439,6 @@ class WorkerLink:
         self._let_go()
 
     def _note_members(self, view: View) -> None:
-        if not all(0 <= (member.first or 0) < MOST for member in view.members):
-            raise PeerError("it sent a view in which a member's first iteration is out of range")
         self.members = tuple(member.worker for member in view.members)
 
     def _waits_for(self, id: NodeId) -> bool:
