@@ -56,10 +56,10 @@ def no_payload(message: Frame, size: int) -> memoryview:
     raise PeerError(f"{type(message).__name__} with {size} bytes")
 
 
-def participant(peer: Peer, id: NodeId, **fields: Any) -> Participant:
+def participant(peer: Peer, id: NodeId, *, own: bool = True, **fields: Any) -> Participant:
     """A server or worker at the other end of this pair, as the coordinator knows it; `fields`: of its hello."""
     hello = Hello("run", id.role, id.number, **{"pid": 100 + id.number, "host": HERE, **fields})
-    return Participant(id, hello, peer.wire)
+    return Participant(id, hello, peer.wire, own=own)
 
 
 @dataclass

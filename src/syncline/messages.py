@@ -217,7 +217,7 @@ class Report(Message, frozen=True, tag="report", gc=False):
     The shard closes no round after that one until the coordinator sets the joiner's first iteration.
     """
 
-    largest: Count
+    largest: Annotated[int, msgspec.Meta(ge=0, lt=1 << 61)]
 
 
 class KeptUpdate(msgspec.Struct, frozen=True, array_like=True, gc=False):

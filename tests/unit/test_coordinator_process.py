@@ -38,6 +38,7 @@ from syncline.engines.process_state import host
 from syncline.messages import LeaveNotice, Member, View
 
 RUN = "run"
+WIRING = Wiring(run=RUN, token="the secret of the run")
 TABLES = (Declared("w", (1000,)),)
 
 
@@ -45,7 +46,7 @@ class Office:
     """A coordinator of a run with two workers and one server."""
 
     def __init__(self, places: Queue[str]) -> None:
-        self._thread = Thread(target=CoordinatorProcess(2, 1, {}, Wiring(run=RUN)).run, daemon=True)
+        self._thread = Thread(target=CoordinatorProcess(2, 1, {}, WIRING).run, daemon=True)
         self._thread.start()
         self._unix = places.get()
         self._callers: list[Caller] = []
@@ -53,6 +54,7 @@ class Office:
         assert self.launcher.hear() == Welcome(RUN, -1, 0, 2)
 
     def call(self, role: str, number: int = -1, **fields: Any) -> Caller:
+        fields = {"token": WIRING.of(role, number).token, **fields}
         self._callers.append(Caller(self._unix, Hello(RUN, role, number, **fields)))
         return self._callers[-1]
 
@@ -119,10 +121,14 @@ class Crew:
         self.office.has_handled_all()
         assert all(map(silent, self.workers))
         self.server.say(Seated())
+        self.passes = []
         for worker in self.workers:
             begin = worker.hear()
             assert isinstance(begin, Begin)
-            assert (begin.leader, begin.word, begin.view) == (0, "", secret.view)
+            self.passes.append(begin.word)
+            assert (begin.leader, begin.view) == (0, secret.view)
+        assert secret.word not in self.passes
+        assert len(set(self.passes)) == 2
         return self
 
     def begin(self) -> Crew:

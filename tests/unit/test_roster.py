@@ -16,6 +16,9 @@ from syncline.messages import server_id, worker_id
 
 Make = Callable[[], Peer]
 
+WIRING = Wiring(run="run", listen="127.0.0.1", token="the secret of the run")
+JOINED = "a token of its own"
+
 
 class Trained:
     """A model, as far as the roster asks."""
@@ -31,15 +34,22 @@ class Trained:
 @pytest.fixture
 def roster() -> Roster:
     """Of a run with two workers and two servers, which others may join."""
-    return Roster(2, 2, Wiring(run="run", listen="127.0.0.1"))
+    return Roster(2, 2, WIRING)
 
 
 def worker(number: int = -1, **fields: Any) -> Hello:
-    return Hello("run" if number >= 0 else "", "worker", number, **{"pid": 10 + number, "host": HERE, **fields})
+    known = {"pid": 10 + number, "host": HERE, "token": token("worker", number)}
+    return Hello("run" if number >= 0 else "", "worker", number, **{**known, **fields})
 
 
 def server(number: int = -1, **fields: Any) -> Hello:
-    return Hello("run" if number >= 0 else "", "server", number, **{"pid": 20 + number, "host": HERE, **fields})
+    known = {"pid": 20 + number, "host": HERE, "token": token("server", number)}
+    return Hello("run" if number >= 0 else "", "server", number, **{**known, **fields})
+
+
+def token(role: str, number: int) -> str:
+    """What the launcher gives to this process; a process that joins brings a token of its own."""
+    return WIRING.of(role, number).token if number < 2 else JOINED
 
 
 # Who may speak.
@@ -47,7 +57,15 @@ def server(number: int = -1, **fields: Any) -> Hello:
 
 @pytest.mark.parametrize(
     "hello",
-    [worker(0), worker(), server(1), server(), Hello("run", "launcher"), Hello("", "agent"), Hello("run", "agent")],
+    [
+        worker(0),
+        worker(),
+        server(1),
+        server(),
+        Hello("run", "launcher", token=WIRING.of("launcher", -1).token),
+        Hello("", "agent"),
+        Hello("run", "agent"),
+    ],
     ids=str,
 )
 def test_whoever_belongs_here_may_speak(roster: Roster, hello: Hello) -> None:
@@ -63,6 +81,8 @@ def test_whoever_belongs_here_may_speak(roster: Roster, hello: Hello) -> None:
         (Hello("", "worker", 0), "cannot choose its number"),
         (Hello("", "server", 5), "cannot choose its number"),
         (Hello("run", "cook"), "'cook' is not a role"),
+        (Hello("run", "launcher"), "you are not the launcher of this run"),
+        (Hello("run", "launcher", token=WIRING.of("worker", 0).token), "you are not the launcher of this run"),
     ],
     ids=str,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +25,7 @@ from syncline.engines.net.wiring import Wiring
 from syncline.engines.operator import name_of
 from syncline.engines.process_state import patience as stopped_patience
 from syncline.errors import UsageError
+from syncline.strategies.allowed_parts import listed
 
 
 def run(
@@ -135,6 +137,15 @@ def run(
             help="Connect to other hosts without a key: anybody on the network can read the traffic and join.",
         ),
     ] = False,
+    allow_parts: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE",
+            rich_help_panel=strategy.NETWORK,
+            help="Let texts that come from other hosts name parts (sync models, codecs, ...) of this module; without "
+            "it they can name only shipped ones. Give it once for each module.",
+        ),
+    ] = None,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -203,6 +214,7 @@ def run(
         _check_log_dir(log_dir, dry_run)
     stopped_patience(os.environ)
     wiring = Wiring(lane=lane or "", key_file=_path(key_file), insecure="1" if insecure else "", trace=_path(trace))
+    wiring = replace(wiring, allow_parts=listed(allow_parts))
     count = _first(workers, file.workers, 2)
     if not command and (count or join is None):
         raise UsageError("PROGRAM", "is missing: name a Python file, or a module with -m")

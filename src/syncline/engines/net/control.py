@@ -10,7 +10,7 @@ from syncline.errors import PeerError
 from syncline.layout import Bucket, Layout
 from syncline.messages import Count, Iteration, Number, Seconds, View
 
-PROTOCOL = 5
+PROTOCOL = 6
 """The protocol version; it changes whenever an older version would misread a frame."""
 
 MOST_SAMPLERS = 64
@@ -56,7 +56,9 @@ class Hello(Control, frozen=True, tag="hello"):
     again: bool = False
     """To the coordinator: one more connection of the same process. A connection is for one model at most."""
     word: Word = ""
-    """Server to server: the secret that only the servers of this model know."""
+    """Server to server: the secret that only the servers of this model know. Worker to server or worker: its pass."""
+    token: Word = ""
+    """To the coordinator: the token of this process (tokens.py)."""
 
 
 class Refused(Control, frozen=True, tag="refused"):
@@ -114,7 +116,9 @@ class Begin(Control, frozen=True, tag="begin"):
     origins: dict[str, str] = {}
     """Where each setting came from."""
     word: str = ""
-    """For servers only: the secret by which they recognise each other."""
+    """For servers: the secret by which they recognise each other. For a worker: its pass for the servers."""
+    own_workers: Count = 0
+    """Workers with a lower number were started with the run."""
     epochs: tuple[Count, ...] = ()
     """For joining workers: for each sampler, the latest epoch that any worker has begun."""
 
@@ -126,9 +130,11 @@ class Listening(Control, frozen=True, tag="listening"):
 
 
 class Peers(Control, frozen=True, tag="peers"):
-    """Coordinator to workers: the address of every worker of this model, by number."""
+    """Coordinator to workers: the address of every worker of this model, by number, and the passes for them."""
 
     addresses: dict[Number, NodeAddress]
+    passes: dict[Number, Word] = {}
+    """What the receiver shows to each of the others."""
 
 
 class Another(Control, frozen=True, tag="another"):
