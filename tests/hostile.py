@@ -12,6 +12,7 @@ import json
 import os
 import random
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -142,7 +143,7 @@ def every_message(run: str, host: str, pid: int) -> list[Frame]:
         JoinRequest(0, 0),
         LeaveNotice(0, 0),
         Report(0, 3),
-        Report(0, 2**62 - 1),
+        Report(0, 2**61 - 1),
         ReplicaState(0, 0, 0),
         Hello(run, "worker", 0, 0),
         Hello(run, "worker", 0, 7),
@@ -298,6 +299,39 @@ def mutate(draw: random.Random, frames: list[Recorded]) -> bytes:
     return draw.choice(MUTATIONS)(draw, draw.choice(frames), frames)
 
 
+BOUNDARY = (
+    0,
+    -1,
+    2**31,
+    2**62,
+    2**62 - 1,
+    2**63 - 1,
+    2**64 - 1,
+    float("nan"),
+    float("inf"),
+    -0.5,
+    1e300,
+    "",
+    "x",
+    None,
+    [],
+    {},
+    True,
+)
+
+
+def variants(message: Frame) -> Iterator[bytes]:
+    """The header with each field, also inside of others, replaced by each of the boundary values."""
+    raw = {"type": message.__struct_config__.tag, **msgspec.to_builtins(message, order=None)}
+    raw |= {name: msgspec.to_builtins(getattr(message, name)) for name in message.__struct_fields__}
+    for key, value in raw.items():
+        for wrong in BOUNDARY:
+            yield msgspec.msgpack.encode({**raw, key: wrong})
+            if isinstance(value, list) and value:
+                for place in range(len(value)):
+                    yield msgspec.msgpack.encode({**raw, key: [*value[:place], wrong, *value[place + 1 :]]})
+
+
 # Connections, as an unauthenticated peer can open them.
 
 
@@ -340,8 +374,10 @@ def hear(sock: socket.socket) -> Iterator[Frame]:
 class Caller:
     """A connection from which a test reads answers one by one."""
 
-    def __init__(self, where: str, hello: Hello) -> None:
-        self.sock = dial(where)
+    def __init__(self, where: str, hello: Hello, context: ssl.SSLContext | None = None) -> None:
+        """`context`: speak TLS."""
+        sock = dial(where)
+        self.sock = sock if context is None else context.wrap_socket(sock)
         self._stream = b""
         self.say(hello)
 

@@ -31,11 +31,11 @@ class Peer:
         self._theirs = Connection(theirs)
         self._theirs.trust()
 
-    def heard(self) -> list[Frame]:
-        """What has been sent to it since the last time."""
+    def heard(self, sink: Callable[[Frame, int], memoryview] | None = None) -> list[Frame]:
+        """What has been sent to it since the last time; `sink`: takes payloads."""
         found: list[Frame] = []
         try:
-            for message, _ in self._theirs.receive(no_payload):
+            for message, _ in self._theirs.receive(sink or no_payload):
                 found.append(message)  # one by one: those before the end count
         except EOFError:
             pass
@@ -50,6 +50,10 @@ class Peer:
     def close(self) -> None:
         self.wire.close()
         self._theirs.close()
+
+
+def any_payload(message: Frame, size: int) -> memoryview:
+    return memoryview(bytearray(size))
 
 
 def no_payload(message: Frame, size: int) -> memoryview:

@@ -238,6 +238,8 @@ def run(
         _say_ignored(plan, file, speaker)
         launcher = Launcher(plan, speaker.line)
         invitation = _invitation(key_file, insecure) if listen is not None else None
+        if warning := _without_key(plan):
+            speaker.line("syncline", warning)
         run_to_end(launcher, partial(_say_reachable, launcher, speaker, invitation, verbose and join is None))
         if target is not None:
             json.dump(_report(launcher, plan.words()), target, indent=2)
@@ -284,6 +286,21 @@ def _show(plan: Plan, file: Config, given: dict[str, int | None]) -> None:
 def _say_ignored(plan: Plan, file: Config, speaker: Speaker) -> None:
     if file.ignored:
         speaker.line("syncline", f"{plan.file}: ignored (used only by the simulator): {', '.join(file.ignored)}")
+
+
+def _without_key(plan: Plan) -> str:
+    """What it means that connections need no key; empty if they need one, or if there are none."""
+    if plan.wiring.key_file:
+        return ""
+    if plan.joins and plan.wiring.insecure:
+        return (
+            "--insecure: whoever is on the network can read and change what is sent; use --key-file FILE to prevent it"
+        )
+    if plan.wiring.insecure and plan.wiring.listen:
+        return "--insecure: whoever reaches this host can join, read and change the model; --key-file FILE prevents it"
+    if plan.wiring.listen:
+        return "no key: every user of this host can join, and read and change the model; --key-file FILE prevents it"
+    return ""
 
 
 def _invitation(key_file: Path | None, insecure: bool) -> list[str]:

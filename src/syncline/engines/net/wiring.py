@@ -27,6 +27,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from time import sleep
 
 from syncline.engines.net import addresses, keys, tokens
 from syncline.engines.net.addresses import Address
@@ -38,6 +39,9 @@ from syncline.strategies.allowed_parts import EVERY_PART
 
 RUN = "syncline-run"
 """The prefix of the name of a coordinator's Unix socket, by which runs on a host can be found."""
+
+JOIN_PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4, 0.4)
+"""Seconds before each attempt of a process to join a run."""
 
 CONNECT_SECONDS = 5.0
 """The timeout for connecting to a peer, in seconds."""
@@ -112,15 +116,35 @@ def connect_to(where: str, wiring: Wiring) -> Connection:
 
 
 def connect_coordinator(wiring: Wiring, hello: Hello) -> Connection:
-    """Connect to the coordinator and send `hello`."""
-    try:
-        wire = connect_to(wiring.coordinator, wiring)
-        if wire.is_near and addresses.peer_credentials(wire.sock).uid != os.geteuid():
+    """Connect to the coordinator and send `hello`.
+
+    A process that joins tries again if the connection is closed without an answer: strangers can displace it.
+    """
+    joins = not hello.run
+    problem: OSError = ConnectionResetError()
+    for pause in JOIN_PAUSES if joins else (0.0,):
+        sleep(pause)
+        try:
+            wire = _greet_coordinator(wiring, hello)
+            if not joins or not addresses.was_closed(wire.sock, CONNECT_SECONDS):
+                return wire
             wire.close()
+        except OSError as error:
+            problem = error
+            if not isinstance(error, ssl.SSLEOFError | ConnectionResetError | BrokenPipeError):
+                break  # it would not be different the next time
+    raise RunError(f"cannot reach the coordinator at {wiring.coordinator}: {keys.explain(problem)}") from None
+
+
+def _greet_coordinator(wiring: Wiring, hello: Hello) -> Connection:
+    wire = connect_to(wiring.coordinator, wiring)
+    try:
+        if wire.is_near and addresses.peer_credentials(wire.sock).uid != os.geteuid():
             raise RunError(
                 f"{wiring.coordinator} belongs to another user of this host; it is not this run's coordinator"
             )
         wire.send(hello)
-    except OSError as error:
-        raise RunError(f"cannot reach the coordinator at {wiring.coordinator}: {keys.explain(error)}") from None
+    except BaseException:
+        wire.close()
+        raise
     return wire
