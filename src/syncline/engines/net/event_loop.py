@@ -86,7 +86,6 @@ class EventLoop:
         self._listeners: dict[int, tuple[socket.socket, ssl.SSLContext | None]] = {}
         self._unauthenticated: dict[Connection, tuple[float, str]] = {}
         """When each of them is closed, and which host it comes from."""
-        self._most = min(MOST_UNAUTHENTICATED, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
         self._handshaking: dict[Connection, ssl.SSLSocket] = {}
         self._interest: dict[int, int] = {}
         self._actions: dict[int, Callable[[], None]] = {}
@@ -268,16 +267,17 @@ class EventLoop:
             self._add_accepted(peer, context, source)
         except OSError:
             peer.close()  # the peer closed meanwhile
-        if len(self._unauthenticated) > self._most:
-            self._displace()
+        most = min(MOST_UNAUTHENTICATED, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        if len(self._unauthenticated) > most:
+            self._displace(most)
 
-    def _displace(self) -> None:
-        """Close an unauthenticated connection of the host that has the most of them."""
+    def _displace(self, most: int) -> None:
+        """Close an unauthenticated connection of the host that has the most of them, but not the newest."""
         waiting: dict[str, list[Connection]] = {}
         for wire, (_, source) in self._unauthenticated.items():
             waiting.setdefault(source, []).append(wire)
         crowd = max(waiting.values(), key=len)
-        self.lose(secrets.choice(crowd), f"more than {self._most} connections had not identified themselves")
+        self.lose(secrets.choice(crowd[:-1] or crowd), f"more than {most} connections had not identified themselves")
 
     def _refuse_without_descriptor(self, sock: socket.socket) -> None:
         """No descriptors are left: accept with the spare one and close, or epoll would report the peer for ever."""
