@@ -14,6 +14,13 @@ A message names the option, the worker, the shard or the step, and says how to f
 from __future__ import annotations
 
 
+def printable(text: str) -> str:
+    """The text with everything escaped that is not a printable character: line ends, and codes that terminals obey."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 class SynclineError(Exception):
     """The base class: catch this to catch every error that Syncline raises on purpose."""
 

@@ -157,6 +157,16 @@ def _own(name: str, option: str) -> object:
         raise UsageError(option, f"cannot import {name!r}: {type(error).__name__}: {error}") from None
 
 
+def own_names(words: str) -> list[str]:
+    """The dotted paths in this text that `parse` would import, or more: all that do not stand directly before a `=`.
+
+    The text may have one part for each server, with spaces between them.
+    """
+    pieces = _MARKS.split(words)
+    names = [name for name, mark in zip(pieces[::2], [*pieces[1::2], ""], strict=True) if mark != "="]
+    return [name for name in names if "." in name and all(word.isidentifier() for word in name.split("."))]
+
+
 def arguments(rest: str, option: str, words: str) -> tuple[list[str], dict[str, str]]:
     """The values of `value,...,key=value,...`: those without a key, and those with one."""
     positional: list[str] = []
@@ -250,6 +260,9 @@ def _unwrapped(word: str) -> str:
     """The word without the brackets around it."""
     return word[1:-1].strip() if word.startswith("[") and word.endswith("]") else word
 
+
+_MARKS = re.compile(r"([\[\],=:+\s])")
+"""Whatever can stand before or after the name of a part."""
 
 _DEEPEST = 8
 """The largest nesting depth allowed; it bounds the recursion."""

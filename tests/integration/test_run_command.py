@@ -231,11 +231,17 @@ def test_a_program_that_never_connects(tmp_path: Path) -> None:
 
 def test_the_wiring_of_another_run_does_not_leak(tmp_path: Path) -> None:
     body = "begin()\nsay(sorted(name for name in os.environ if name.startswith('SYNCLINE_')))\nsession.close()"
-    others = ("WORKER", "RUN", "LANE", "LISTEN", "KEY_FILE", "TRACE", "INSECURE", "FOLDER", "FAILURES")
+    others = (
+        *("WORKER", "RUN", "LANE", "LISTEN", "KEY_FILE", "TRACE", "INSECURE", "FOLDER", "FAILURES", "TOKEN"),
+        "ALLOW_PARTS",
+    )
     outside = {f"SYNCLINE_{name}": "7" for name in others}
     with running(tmp_path, body, "-n2", SYNCLINE_PATIENCE="20", SYNCLINE_COORDINATOR="@nobody", **outside) as run:
         assert run.ends() == 0, run.story()
-        names = [f"SYNCLINE_{name}" for name in ("COORDINATOR", "FAILURES", "FOLDER", "PATIENCE", "RUN", "WORKER")]
+        names = [
+            f"SYNCLINE_{name}"
+            for name in ("ALLOW_PARTS", "COORDINATOR", "FAILURES", "FOLDER", "PATIENCE", "RUN", "TOKEN", "WORKER")
+        ]
         assert run.out.count(str(names)) == 2, run.story()
 
 

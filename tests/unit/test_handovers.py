@@ -15,6 +15,7 @@ from syncline.codecs import Dense
 from syncline.draw import Draw
 from syncline.effects import Received, Send
 from syncline.engines.net.connection import Connection
+from syncline.engines.net.frames import PREFIX, pack, unpack
 from syncline.engines.server.handovers import HandoverInbox, HandoverOutbox
 from syncline.errors import PeerError
 from syncline.layout import Bucket
@@ -132,7 +133,14 @@ WRONG: dict[str, Callable[[Handover], Handover]] = {
 def test_what_cannot_be_is_refused(inbox: HandoverInbox, handover: tuple[Handover, int], what: str) -> None:
     message, size = handover
     with pytest.raises(PeerError):
-        inbox.check(0, WRONG[what](message), size)
+        inbox.check(0, sent(WRONG[what](message)), size)
+
+
+def sent(message: Handover) -> Handover:
+    """The message as another process receives it."""
+    found = unpack(pack(message)[PREFIX.size :])
+    assert isinstance(found, Handover)
+    return found
 
 
 @pytest.mark.parametrize("more", [-4, 4, 1 << 20])

@@ -12,18 +12,16 @@ from peers import Peer, participant
 from syncline.engines.coordinator import launchers as module
 from syncline.engines.coordinator.launchers import Launchers
 from syncline.engines.net.control import Ended, Hello, Seen
-from syncline.messages import server_id, worker_id
-
-EXPECTED = 2
+from syncline.messages import NodeId, server_id, worker_id
 
 
 class Three:
-    """The launcher, and two agents on hosts `a` and `b`."""
+    """The launcher, and two agents on one host, with the tokens `a` and `b`."""
 
     def __init__(self, peer: Callable[[], Peer]) -> None:
         self.peers = [peer() for _ in range(3)]
-        self.launchers = Launchers(lambda wire, message: wire.send(message), EXPECTED)
-        hellos = [Hello("run", "launcher", host="a"), Hello("", "agent", host="a"), Hello("", "agent", host="b")]
+        self.launchers = Launchers(lambda wire, message: wire.send(message))
+        hellos = [Hello("run", "launcher", host="a"), *(Hello("", "agent", host="a", token=each) for each in "ab")]
         for each, hello in zip(self.peers, hellos, strict=True):
             self.launchers.enter(each.wire, hello)
 
@@ -56,7 +54,7 @@ def test_some_things_are_for_the_launcher_alone(three: Three) -> None:
 
 
 def test_before_there_is_a_launcher_nobody_is_told(peer: Callable[[], Peer]) -> None:
-    Launchers(lambda wire, message: wire.send(message), EXPECTED).tell_launcher(Ended())
+    Launchers(lambda wire, message: wire.send(message)).tell_launcher(Ended())
     assert peer().heard() == []
 
 
@@ -68,21 +66,20 @@ def test_all_are_told_what_has_become_of_a_worker(three: Three, peer: Callable[[
 
 
 def test_a_mistake_is_one_for_those_who_have_brought_the_worker(three: Three, peer: Callable[[], Peer]) -> None:
-    three.launchers.tell(participant(peer(), worker_id(EXPECTED - 1)), "refused", usage=True)
-    own = Seen("worker", EXPECTED - 1, 0, "refused", of=100 + EXPECTED - 1)
-    assert three.heard() == [
-        [Seen("worker", EXPECTED - 1, 0, "refused", usage=True, of=100 + EXPECTED - 1)],
-        [own],
-        [own],
-    ]
-    three.launchers.tell(participant(peer(), worker_id(EXPECTED)), "refused", usage=True)
-    joined = Seen("worker", EXPECTED, 0, "refused", usage=True, of=100 + EXPECTED)
-    assert three.heard() == [[Seen("worker", EXPECTED, 0, "refused", of=100 + EXPECTED)], [joined], [joined]]
+    """A worker that joined is nobody's mistake but its own launcher's, whatever host it claims to be on."""
+    three.launchers.tell(participant(peer(), worker_id(1)), "refused", usage=True)
+    own, told = Seen("worker", 1, 0, "refused", usage=True, of=101), Seen("worker", 1, 0, "refused", of=101)
+    assert three.heard() == [[own], [told], [told]]
+    three.launchers.tell(participant(peer(), worker_id(2), own=False, token="a", host="b"), "refused", usage=True)
+    own, told = Seen("worker", 2, 0, "refused", usage=True, of=102), Seen("worker", 2, 0, "refused", of=102)
+    assert three.heard() == [[told], [own], [told]]
 
 
 @pytest.mark.parametrize("id", [worker_id(7), server_id(3)], ids=str)
-def test_a_number_is_told_to_the_agent_of_the_same_host(three: Three, peer: Callable[[], Peer], id: object) -> None:
-    joined = participant(peer(), id, host="a", pid=77)  # type: ignore[arg-type]
+def test_a_number_is_told_to_the_agent_that_brought_the_process(
+    three: Three, peer: Callable[[], Peer], id: NodeId
+) -> None:
+    joined = participant(peer(), id, own=False, token="a", pid=77)
     three.launchers.tell_name(joined)
     assert three.heard() == [[], [Seen(joined.id.role, joined.id.number, 0, "joined", pid=77)], []]
 

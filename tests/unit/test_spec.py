@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -10,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline import codecs, gates, placement, rules, sync
+from syncline import codecs, gates, placement, rules, spec, sync
 from syncline.errors import UsageError
 from syncline.parts import Part
 from syncline.sim.dispatch import DISPATCHES, InTurn, UniformDispatch, Weighted, parse_dispatch
-from syncline.spec import example, parse, parse_among, write
+from syncline.spec import example, own_names, parse, parse_among, write
+from syncline.strategies.table import read_strategy
 from syncline.sync import Asp, Bsp, Drop, Dsps, Psp, Pssp, Ssp
 
 positive = st.floats(0, 1e30, exclude_min=True, allow_nan=False)
@@ -429,3 +431,58 @@ def test_the_example_of_a_part_can_be_read(part: type[Part]) -> None:
 def test_infinity_is_no_whole_number() -> None:
     with pytest.raises(UsageError, match="whole number"):
         parse("sync", f"ssp:{inf}")
+
+
+# Names of parts that are not shipped.
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("ssp:3", []),
+        ("mine.Patient", ["mine.Patient"]),
+        ("mine.models.Patient:3", ["mine.models.Patient"]),
+        ("bsp mine.Patient:s=3", ["mine.Patient"]),
+        ("topk:0.01+mine.Codec", ["mine.Codec"]),
+        ("by_size:1000,large=[mine.Codec:ratio=0.5]", ["mine.Codec"]),
+        ("by_size:1000,large=mine.Codec", ["mine.Codec"]),
+        ("per_table:[conv1.weight=dense,*.bias=mine.Codec]", ["mine.Codec"]),
+        ("1.5MiB", []),
+        ("budget:1.5MB", []),
+    ],
+)
+def test_the_names_that_would_be_imported(words: str, names: list[str]) -> None:
+    assert own_names(words) == names
+
+
+PIECES = [
+    "mine.Part",
+    "a.b.C",
+    "ssp",
+    "topk",
+    "by_size",
+    "per_table",
+    "large",
+    "0.5",
+    ":",
+    ",",
+    "=",
+    "[",
+    "]",
+    "+",
+    " ",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join), st.sampled_from(sorted(spec._KINDS)))
+def test_nothing_is_imported_that_is_not_among_the_names(words: str, kind: str) -> None:
+    """Whatever the text is: as a part, as one of several parts with spaces between them, or as a strategy."""
+    tried: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spec, "import_module", lambda name: tried.append(name) or object())
+        for word in (words, *words.split()):
+            with suppress(UsageError):
+                parse(kind, word)
+        with suppress(UsageError):
+            read_strategy(words)
+    assert set(tried) <= {name.rpartition(".")[0] for name in own_names(words)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +25,7 @@ from syncline.engines.net.wiring import Wiring
 from syncline.engines.operator import name_of
 from syncline.engines.process_state import patience as stopped_patience
 from syncline.errors import UsageError
+from syncline.strategies.allowed_parts import listed
 
 
 def run(
@@ -135,6 +137,15 @@ def run(
             help="Connect to other hosts without a key: anybody on the network can read the traffic and join.",
         ),
     ] = False,
+    allow_parts: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE",
+            rich_help_panel=strategy.NETWORK,
+            help="Let texts that come from other hosts name parts (sync models, codecs, ...) of this module; without "
+            "it they can name only shipped ones. Give it once for each module.",
+        ),
+    ] = None,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -212,6 +223,7 @@ def run(
         _check_log_dir(log_dir, dry_run)
     stopped_patience(os.environ)
     wiring = Wiring(lane=lane or "", key_file=_path(key_file), insecure="1" if insecure else "", trace=_path(trace))
+    wiring = replace(wiring, allow_parts=listed(allow_parts))
     count = _first(workers, file.workers, 2)
     if not command and (count or join is None):
         raise UsageError("PROGRAM", "is missing: name a Python file, or a module with -m")
@@ -236,6 +248,8 @@ def run(
         _say_ignored(plan, file, speaker)
         launcher = Launcher(plan, speaker.line)
         invitation = _invitation(key_file, insecure) if listen is not None else None
+        if warning := _without_key(plan):
+            speaker.line("syncline", warning)
         run_to_end(launcher, partial(_say_reachable, launcher, speaker, invitation, verbose and join is None))
         if target is not None:
             json.dump(_report(launcher, plan.words()), target, indent=2)
@@ -282,6 +296,21 @@ def _show(plan: Plan, file: Config, given: dict[str, int | None]) -> None:
 def _say_ignored(plan: Plan, file: Config, speaker: Speaker) -> None:
     if file.ignored:
         speaker.line("syncline", f"{plan.file}: ignored (used only by the simulator): {', '.join(file.ignored)}")
+
+
+def _without_key(plan: Plan) -> str:
+    """What it means that connections need no key; empty if they need one, or if there are none."""
+    if plan.wiring.key_file:
+        return ""
+    if plan.joins and plan.wiring.insecure:
+        return (
+            "--insecure: whoever is on the network can read and change what is sent; use --key-file FILE to prevent it"
+        )
+    if plan.wiring.insecure and plan.wiring.listen:
+        return "--insecure: whoever reaches this host can join, read and change the model; --key-file FILE prevents it"
+    if plan.wiring.listen:
+        return "no key: every user of this host can join, and read and change the model; --key-file FILE prevents it"
+    return ""
 
 
 def _invitation(key_file: Path | None, insecure: bool) -> list[str]:

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 
-from syncline.errors import SynclineError
+from syncline.errors import SynclineError, printable
 
 _PR_SET_PDEATHSIG = 1
 
@@ -20,8 +20,11 @@ _NON_TEMPORAL_BYTES = 1 << 19
 
 
 def say(line: str) -> None:
-    """Write one line to stderr, in one call, so that lines of several processes do not mix."""
-    sys.stderr.write(line + "\n")
+    """Write one line to stderr, in one call, so that lines of several processes do not mix.
+
+    The line may contain texts of other processes, such as the name of a table, so it is written with escapes.
+    """
+    sys.stderr.write(printable(line) + "\n")
     sys.stderr.flush()
 
 

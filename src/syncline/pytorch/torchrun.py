@@ -57,7 +57,7 @@ def find_run(environment: Mapping[str, str]) -> tuple[Wiring, Host | None]:
             raise RunError(f"the coordinator and servers did not start: their process ended with code {host.wait()}")
         store.set(key, said)
     said = store.get(key).decode()
-    return Wiring.read({**json.loads(said), "SYNCLINE_WORKER": str(rank)}), host
+    return Wiring.read(json.loads(said)).of("worker", rank), host
 
 
 def end_host(host: Host) -> None:

@@ -10,12 +10,11 @@ from syncline.rules.adam import Adam
 from syncline.rules.compensating import DcAsgd, GapAware
 from syncline.rules.needs import COSTS, OF_ONE_WORKER, Need, Norms, Seen, needs_of
 from syncline.rules.plain import Add, Mean, Momentum, Sgd
-from syncline.rules.protocol import LARGEST, Memory, Rule, optimises, reported
+from syncline.rules.protocol import Memory, Rule, optimises, reported
 from syncline.rules.stale import Exponential, Fasgd, Sasgd
 
 __all__ = [
     "COSTS",
-    "LARGEST",
     "OF_ONE_WORKER",
     "RULES",
     "Adam",

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from syncline.errors import UsageError
-from syncline.layout import Values
+from syncline.layout import LARGEST, Values
 from syncline.rules.needs import Need, Seen, read_by_worker
-from syncline.rules.protocol import LARGEST, Gradient, Memory
+from syncline.rules.protocol import Gradient, Memory
 
 _add, _multiply, _subtract, _divide, _sqrt, _abs = np.add, np.multiply, np.subtract, np.divide, np.sqrt, np.abs
 _LEAST = float(np.finfo(np.float32).tiny)

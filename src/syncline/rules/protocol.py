@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-
 from syncline.errors import UsageError
-from syncline.layout import Values
+from syncline.layout import LARGEST, Values
 from syncline.parts import Part
-
-LARGEST = float(np.finfo(np.float32).max)
 
 Memory = dict[str, Values]
 """The state of a rule for one bucket; each array is as long as the bucket."""

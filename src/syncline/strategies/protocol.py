@@ -39,6 +39,8 @@ class Job:
     """Gives the bytes that a bucket's update and its parameters take on the wire; None: use the sizes of the codecs."""
     remote: bool = False
     """Whether messages come from other processes: they may be lost, and their payloads are checked before use."""
+    own_workers: int = 0
+    """Workers with a lower number are the run's own, which check their updates themselves."""
 
 
 class Strategy:

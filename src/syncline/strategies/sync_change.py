@@ -56,11 +56,6 @@ def check_change(sync: Sequence[str], release: str, strategy: Strategy, workers:
         raise UsageError("sync" if error.option == "mode" else error.option, error.problem) from None
 
 
-def names_own_class(word: str) -> bool:
-    """Whether this text names a class outside of Syncline; parsing it would import that class."""
-    return "." in word.partition(":")[0]
-
-
 def written(sync: Sequence[str]) -> str:
     """These models as the text of the setting `sync`: one model if all are the same."""
     return " ".join(sync if len(set(sync)) > 1 else sync[:1])

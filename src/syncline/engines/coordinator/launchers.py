@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from syncline.engines.coordinator.participant import Participant
+from syncline.engines.net import tokens
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import Hello, Notice, Seen
 from syncline.engines.net.frames import Frame
@@ -18,11 +19,10 @@ from syncline.engines.process import outlive_parent
 
 
 class Launchers:
-    """The run's own launcher, which starts `expected` workers, and the launchers that have joined."""
+    """The run's own launcher, and the launchers that have joined."""
 
-    def __init__(self, out: Callable[[Connection, Frame], None], expected: int) -> None:
+    def __init__(self, out: Callable[[Connection, Frame], None]) -> None:
         self._out = out
-        self._expected = expected
         self.launcher: Connection | None = None
         self.all: dict[Connection, Hello] = {}
         self.groups: set[int] = set()
@@ -40,9 +40,8 @@ class Launchers:
 
     def tell(self, peer: Participant, what: str, usage: bool = False) -> None:
         """Let all launchers print what has happened to a worker or server."""
-        ours = peer.id.number < self._expected
-        for agent in self.all:
-            mine = ours == (agent is self.launcher)
+        for agent, hello in self.all.items():
+            mine = peer.own if agent is self.launcher else tokens.same(hello.token, peer.hello.token)
             who = (peer.id.role, peer.id.number, peer.incarnation)
             self._out(agent, Seen(*who, what, usage and mine, of=peer.hello.pid))
 
@@ -55,7 +54,7 @@ class Launchers:
         """Tell the launcher of a worker or server that joins which number it got."""
         joined = Seen(peer.id.role, peer.id.number, peer.incarnation, "joined", pid=peer.hello.pid)
         for agent, hello in self.all.items():
-            if agent is not self.launcher and hello.host == peer.hello.host:
+            if agent is not self.launcher and tokens.same(hello.token, peer.hello.token):
                 self._out(agent, joined)
 
     def kill_groups(self) -> None:

@@ -38,6 +38,7 @@ from syncline.engines.coordinator.server_departures import ServerDepartures
 from syncline.engines.coordinator.sync_changes import SyncChanges
 from syncline.engines.coordinator.trained_model import OVER, WorkerMessage
 from syncline.engines.coordinator.trained_models import TrainedModels
+from syncline.engines.net import tokens
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (
     Abort,
@@ -68,6 +69,7 @@ from syncline.engines.process import run
 from syncline.engines.process_state import patience
 from syncline.errors import PeerError
 from syncline.messages import Report, Settled
+from syncline.strategies.allowed_parts import AllowedParts
 
 TICK = 0.5
 """Seconds between two checks for processes that are stopped and hosts that do not answer."""
@@ -91,10 +93,11 @@ class CoordinatorProcess:
         self._roster = Roster(workers, servers, wiring)
         self._servers, self._workers, self._peers = self._roster.servers, self._roster.workers, self._roster.peers
         self._models = TrainedModels(self, self._servers)
-        self._launchers = Launchers(self.out, workers)
+        self._launchers = Launchers(self.out)
         self.tell = self._launchers.tell
         self.departures = ServerDepartures(self._servers, self._models.all, servers, self.out, self.tell)
-        self._sync_changes = SyncChanges(self._models.all, self.out, self._launchers.notice)
+        allowed = AllowedParts(wiring.allow_parts)
+        self._sync_changes = SyncChanges(self._models.all, self.out, self._launchers.notice, allowed)
         self._operators: set[Connection] = set()
         self._stopping = False
         self._aborted: str | None = None
@@ -140,7 +143,7 @@ class CoordinatorProcess:
         if wire is self._launchers.launcher:
             self._from_launcher(message)
         elif wire in self._launchers.all:
-            self._from_agent(message)
+            self._from_agent(self._launchers.all[wire], message)
         elif wire in self._operators:
             self._from_operator(wire, message)
         elif wire not in self._peers:
@@ -184,14 +187,14 @@ class CoordinatorProcess:
         else:
             raise PeerError(f"it sent {type(message).__name__}, which a launcher may not send")
 
-    def _from_agent(self, message: Frame) -> None:
+    def _from_agent(self, agent: Hello, message: Frame) -> None:
         if isinstance(message, Started):
             return  # a launcher that joined ends its processes itself
         if not isinstance(message, Frozen):
             raise PeerError(f"it sent {type(message).__name__}, which a launcher that joined may not send")
-        for _, entry in self._liveness.reported(self._workers, message):
+        for _, entry in self._liveness.reported(_of(agent, self._workers), message):
             self._frozen(entry)
-        for number, _ in self._liveness.reported(self._servers, message):
+        for number, _ in self._liveness.reported(_of(agent, self._servers), message):
             self._server_frozen(number)
 
     def _from_operator(self, wire: Connection, message: Frame) -> None:
@@ -207,9 +210,9 @@ class CoordinatorProcess:
         elif isinstance(message, Withdraw):
             if not self._stopping and not self._models.over:  # else it will be stopped anyway
                 self.departures.withdraw(peer.id.number)
-        elif isinstance(message, Figures):
+        elif isinstance(message, Figures) and message.server == peer.id.number:
             self._launchers.tell_launcher(message)
-        elif isinstance(message, Abort):
+        elif isinstance(message, Abort) and self.departures.needs(peer.id.number):
             self.abort(message.reason)
         else:
             raise PeerError(f"it sent {type(message).__name__}, which a server may not send")
@@ -228,7 +231,7 @@ class CoordinatorProcess:
             self._meet()
         elif isinstance(message, ChangeRequest):
             self._sync_changes.ask(peer.wire, message, peer)
-        elif isinstance(message, EpochBegun):
+        elif isinstance(message, EpochBegun) and peer.entered:
             self._epochs[message.sampler] = max(message.epoch, self._epochs.get(message.sampler, 0))
         elif isinstance(message, Pulse):
             launcher = self._launchers.launcher
@@ -419,6 +422,11 @@ class CoordinatorProcess:
         self._aborted = self._aborted or reason
         for wire in (*(peer.wire for peer in self._peers.values() if peer.id.role == "worker"), *self._launchers.all):
             self.out(wire, Abort(reason))
+
+
+def _of(agent: Hello, entries: Mapping[int, RosterEntry]) -> dict[int, RosterEntry]:
+    """The processes that this launcher has brought to the run."""
+    return {number: entry for number, entry in entries.items() if tokens.same(entry.hello.token, agent.token)}
 
 
 def main() -> int:

@@ -32,7 +32,7 @@ from syncline.engines.launch.coordinator_link import CoordinatorLink, reach
 from syncline.engines.launch.outcome import RunOutcome, coordinator_died
 from syncline.engines.launch.plan import Plan
 from syncline.engines.launch.restarts import Restarts
-from syncline.engines.net import addresses, keys
+from syncline.engines.net import addresses, keys, tokens
 from syncline.engines.net.control import (
     Abort,
     Ended,
@@ -105,20 +105,20 @@ class Launcher:
         self.open()
         self._for_workers = {"PYTHONUNBUFFERED": "1", **self._threads()}
         for number in range(self._plan.workers):
-            wiring = replace(self.wiring, worker="" if self._plan.joins else str(number), folder=here())
+            wiring = replace(self._wiring_of("worker", number), folder=here())
             child = self._spawn(f"w{number}", list(self._plan.command), wiring=wiring, unless=self._for_workers)
             self.workers.append(child)
 
     def open(self) -> None:
         """Start all processes but the workers, or connect to the run that they join."""
         plan = self._plan
-        self.wiring = replace(plan.wiring, run="" if plan.joins else secrets.token_hex(16))
+        self.wiring = replace(plan.wiring, run="" if plan.joins else secrets.token_hex(16), token=tokens.new_token())
         if not plan.joins:
             self._start_coordinator()
         self._connect()
         for number in range(plan.server_count):
             command = [sys.executable, "-m", "syncline.engines.server", *([] if plan.joins else [str(number)])]
-            self.servers.append(self._spawn(f"server{number}", command, lean()))
+            self.servers.append(self._spawn(f"server{number}", command, lean(), self._wiring_of("server", number)))
 
     def _start_coordinator(self) -> None:
         plan = self._plan
@@ -138,7 +138,8 @@ class Launcher:
     def _connect(self) -> None:
         """Connect to the coordinator, as the launcher of its run or as the agent of processes that join it."""
         role = "agent" if self._plan.joins else "launcher"
-        hello = Hello(self.wiring.run, role, pid=os.getpid(), host=host())
+        token = self.wiring.token if self._plan.joins else self.wiring.of(role, -1).token
+        hello = Hello(self.wiring.run, role, pid=os.getpid(), host=host(), token=token)
         link = reach(self._plan.places or (self.wiring.coordinator,), self.wiring, hello)
         self._link, self.wiring = link, link.wiring
         self._children.watch(link.fileno(), self._receive)
@@ -154,6 +155,10 @@ class Launcher:
                     f"{self.wiring.coordinator} accepts connections but does not answer as a coordinator; "
                     "check the address and port"
                 )
+
+    def _wiring_of(self, role: str, number: int) -> Wiring:
+        """The wiring of a process; those that join another run share this launcher's token, and get numbers there."""
+        return self.wiring if self._plan.joins else self.wiring.of(role, number)
 
     def _spawn(
         self,
@@ -394,10 +399,9 @@ class Launcher:
 
     def _restart(self, child: Child) -> None:
         """Restart a worker under its number, unless it died before the run that it joins assigned one."""
-        index, wiring = self.workers.index(child), replace(self.wiring, folder=here())
-        if not self._plan.joins:
-            wiring = replace(wiring, worker=str(index))
-        elif child.numbered:
+        index = self.workers.index(child)
+        wiring = replace(self._wiring_of("worker", index), folder=here())
+        if child.numbered:
             wiring = replace(wiring, run=self._run, worker=child.name.removeprefix("w"))
         self._note(self._restarts.note(child))
         command = list(self._plan.command)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import os
 import re
 import secrets
 import socket
@@ -224,6 +225,20 @@ def peer_credentials(connection: socket.socket) -> Credentials:
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
     pid, uid, _ = struct.unpack("iII", raw)
     return Credentials(pid, uid)
+
+
+def was_closed(connection: socket.socket, seconds: float) -> bool:
+    """Wait until the peer sends something, and return False; True if it closes the connection instead."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as raw:  # beneath TLS, which cannot look ahead
+        raw.settimeout(seconds)
+        try:
+            return not raw.recv(1, socket.MSG_PEEK)
+        except TimeoutError:
+            return False
+        except OSError:
+            return True
+        finally:
+            raw.setblocking(False)
 
 
 def tune(connection: socket.socket) -> None:

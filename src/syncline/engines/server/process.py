@@ -11,6 +11,8 @@
    coordinator, gets a number, connects to the other servers, and receives its part from them.
 4. On SIGTERM a server asks the coordinator to leave. It exits when it holds nothing any more and no member is connected
    to it. If no other server can take over, the run prints a message and the server stays.
+5. A server that the run's own launcher started believes the coordinator. A server that joins loads only shipped parts,
+   and those that its launcher allows (`--allow-parts`).
 """
 
 from __future__ import annotations
@@ -19,9 +21,8 @@ import os
 import signal
 import sys
 from dataclasses import replace
-from hmac import compare_digest
 
-from syncline.engines.net import addresses
+from syncline.engines.net import addresses, tokens
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (
     PROTOCOL,
@@ -53,6 +54,7 @@ from syncline.engines.server.message_trace import MessageTrace
 from syncline.engines.server.new_terms import take_terms
 from syncline.errors import PeerError, RunError, SynclineError
 from syncline.messages import View, server_id, worker_id
+from syncline.strategies.allowed_parts import AllowedParts
 
 
 class ServerProcess:
@@ -67,6 +69,7 @@ class ServerProcess:
         self._released = False
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._wiring = wiring
+        self._allowed = AllowedParts(wiring.allow_parts)
         self._loop = EventLoop(self)
         self._refusals = RefusalLog("server" if self._joins else str(self.id))
         self._coordinator: dict[Connection, HeldModel | None] = {}
@@ -103,6 +106,7 @@ class ServerProcess:
             unix=self._unix,
             tcp=self._tcp,
             again=again,
+            token=self._wiring.token,
         )
         wire = connect_coordinator(self._wiring, hello)
         wire.trust()
@@ -156,6 +160,7 @@ class ServerProcess:
     def _from_coordinator(self, wire: Connection, message: Frame) -> None:
         held = self._coordinator[wire]
         if isinstance(message, Begin) and held is None:
+            self._allowed.check(message.settings)
             trace = MessageTrace(self._wiring.trace, self.id, message.model)
             held = HeldModel(
                 self.id, message, wire, trace, self._out, self._loop.lose, self._call, self._loop.call_later
@@ -169,7 +174,7 @@ class ServerProcess:
         elif isinstance(message, Reach) and held is not None:
             self._reach(held, message)
         elif isinstance(message, NewTerms):
-            self._out(wire, TermsTaken(message.number, take_terms(held, message)))
+            self._out(wire, TermsTaken(message.number, take_terms(held, message, self._allowed)))
         elif isinstance(message, Another):
             self._connect(again=True)
         elif isinstance(message, Stop):
@@ -208,9 +213,9 @@ class ServerProcess:
         size, shared = held.layout.size, bool(wire.fds)
         memory = map_segment(wire.fds[0], size) if shared else LaneMemory(size)
         peer = WorkerPeer(worker_id(message.number), message.incarnation, wire, memory, shared)
+        held.enter(peer)
         self._loop.known(wire, FIRST_HEADER)
         self._peers[wire] = (held, peer)
-        held.enter(peer)
 
     def _why_not(self, hello: Hello) -> str | None:
         if hello.protocol != PROTOCOL:
@@ -221,10 +226,12 @@ class ServerProcess:
         if held is None:
             return f"this server has no model {hello.model!r}" if self._models else "training has not started yet"
         if hello.role == "server":
-            if not compare_digest(hello.word.encode(), held.word.encode()):
+            if not tokens.same(hello.word, held.word):
                 return f"server {hello.number} did not send the secret of this model's servers"
             return None
-        if (hello.number, hello.incarnation) in held.workers or hello.number < 0:
+        if not tokens.same(hello.word, tokens.server_pass(held.word, hello.number, hello.incarnation)):
+            return f"worker {hello.number} did not show the pass that the coordinator gave to it"
+        if (hello.number, hello.incarnation) in held.workers:
             return f"worker {hello.number} is already connected"
         return None
 

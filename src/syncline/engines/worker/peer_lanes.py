@@ -12,8 +12,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from hmac import compare_digest
 
+from msgspec.structs import replace
+
+from syncline.engines.net import tokens
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import PROTOCOL, Hello, NodeAddress
 from syncline.engines.net.frames import DECLARATION, Frame
@@ -34,8 +36,9 @@ class PeerLanes:
     """Connections to other workers of one model."""
 
     def __init__(self, hello: Hello, wiring: Wiring, traffic: Traffic, messages: tuple[type[Message], ...]) -> None:
-        """`hello`: what this worker sends first when it connects to a peer."""
+        """`hello`: what this worker sends first when it connects, but to a peer with another pass."""
         self._hello = hello
+        self._passes: Mapping[int, str] = {}
         self._wiring = wiring
         self._traffic = traffic
         self._messages = messages
@@ -48,9 +51,9 @@ class PeerLanes:
         unix, tcp = listen(self._traffic.loop, self._wiring)
         return NodeAddress(host(), unix, tcp)
 
-    def learn(self, addresses: Mapping[int, NodeAddress]) -> None:
-        """The coordinator has sent the addresses of all workers."""
-        self._addresses = addresses
+    def learn(self, addresses: Mapping[int, NodeAddress], passes: Mapping[int, str]) -> None:
+        """The coordinator has sent the addresses of all workers, and the passes to show to them."""
+        self._addresses, self._passes = addresses, passes
 
     @property
     def ready(self) -> bool:
@@ -77,17 +80,25 @@ class PeerLanes:
         if address is None:
             raise RunError(f"the coordinator has not sent the address of {peer}")
         wire, tls = call_node(str(peer), address, self._wiring, tcp=self._wiring.lane == "tcp")
-        self._traffic.call(peer, wire, tls, self._hello, self._messages)
+        hello = replace(self._hello, word=self._passes.get(peer.number, ""))
+        self._traffic.call(peer, wire, tls, hello, self._messages)
         self._pay(peer)
 
     def greet(self, wire: Connection, message: Frame) -> NodeId:
         """Another worker has connected: check its hello, and return who it is."""
         if not isinstance(message, Hello) or message.role != "worker" or message.protocol != PROTOCOL:
             raise PeerError("its first frame was not Hello of a worker")
-        same = compare_digest(message.run.encode(), self._hello.run.encode())
+        proved = tokens.same(message.word, tokens.peer_pass(self._hello.word, message.number))
         peer = worker_id(message.number)
-        if not same or message.model != self._hello.model or peer in self._traffic or message.number < 0:
-            raise PeerError(f"worker {message.number} is not of this run and model, or is already connected")
+        if (
+            not proved
+            or message.run != self._hello.run
+            or message.model != self._hello.model
+            or peer in self._traffic
+            or message.number < 0
+        ):
+            problem = "did not show its pass, is not of this run and model, or is already connected"
+            raise PeerError(f"worker {message.number} {problem}")
         self._traffic.known(peer, wire, self._messages, DECLARATION)
         self._pay(peer)
         return peer

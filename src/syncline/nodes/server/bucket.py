@@ -33,9 +33,9 @@ from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
-from syncline.effects import Effect, Send, SetTimer
+from syncline.effects import Effect, Reject, Send, SetTimer
 from syncline.layout import Bucket, Payload, Values
-from syncline.messages import Gone, Member, Params, Pull, Push, Skipped, Taken, Wants
+from syncline.messages import Gone, Member, Params, Pull, Push, Skipped, Taken, Wants, worker_id
 from syncline.nodes.server.bucket_state import BucketState
 from syncline.nodes.server.kept_updates import KeptUpdates, LastUpdates, WaitingUpdate, Who
 from syncline.nodes.server.paces import Paces
@@ -182,7 +182,7 @@ class HeldBucket:
         if terms.at_close:
             self._kept.keep(i, who, WaitingUpdate(payload, push.lr, read, owned=terms.reapplies))
         elif payload is not None:
-            self._apply([payload], terms.share, self.version - read, push.lr, out, who, read)
+            self._apply([payload], terms.share, self.version - read, push.lr, out, [worker], who, read)
         if i >= self.v:
             there = self._pushed.get(i)
             if there is None:
@@ -321,12 +321,14 @@ class HeldBucket:
 
     def _apply_round(self, i: int, out: list[Effect]) -> None:
         """Apply the kept updates of round i as one update."""
+        workers = [worker for worker, _ in sorted(self._kept.by_round.get(i, ()))]
         kept = self._kept.take(i)
         updates = [each.payload for each in kept if each.payload is not None]
+        workers = [worker for worker, each in zip(workers, kept, strict=True) if each.payload is not None]
         if updates:
             lr = next((each.lr for each in kept if each.lr is not None), None)
             oldest = min(each.read for each in kept if each.payload is not None)
-            self._apply(updates, np.array(len(kept), np.float32), self.version - oldest, lr, out)
+            self._apply(updates, np.array(len(kept), np.float32), self.version - oldest, lr, out, workers)
             self._round_applied = i
 
     def _apply(
@@ -336,19 +338,28 @@ class HeldBucket:
         staleness: int,
         lr: float | None,
         out: list[Effect],
+        workers: list[int],
         who: Who | None = None,
         read: int = 0,
     ) -> None:
-        """Apply the rule once. `who`: whose update it is, if it is of one worker; `read`: the version it is of."""
+        """Apply these updates of these workers as one; reject a worker whose update contains NaN or infinity.
+
+        `who`: whose update it is, if it is of one worker; `read`: the version that it is based on.
+        """
+        terms = self._terms
         if self._lent_to is out:
             self._copy_lent(out)
-        if not self._terms.needs:
-            self.optimised.apply(updates, share, staleness, lr)
+        guard = terms.guards(workers)
+        if not terms.needs:
+            bad = (self.optimised.apply_guarded if guard else self.optimised.apply)(updates, share, staleness, lr)
         else:
             values = None if self.reads is None or who is None else self.reads.read_at(who, read)
-            worker = who[0] if who is not None and Need.WORKER in self._terms.needs else None
-            self.optimised.apply_seen(updates, share, staleness, lr, worker, values)
+            seer = who[0] if who is not None and Need.WORKER in terms.needs else None
+            bad = self.optimised.apply_seen(updates, share, staleness, lr, seer, values, guard=guard)
         self.version += 1
+        for place in bad:
+            problem = f"it sent an update of {self.name} that contains NaN or infinity"
+            out.append(Reject(worker_id(workers[place]), problem))
 
     def _copy_lent(self, out: list[Effect]) -> None:
         """Replace the parameters in the answers of this `handle` by a copy, because they are about to change."""

@@ -175,6 +175,11 @@ class Shard:
         elif type(message) is not Push:
             bucket.pull(event, message, now, out)  # type: ignore[arg-type]
         else:
+            if message.read > bucket.version:
+                raise PeerError(
+                    f"it sent an update that is based on version {message.read} of {bucket.name}, but this "
+                    f"server has only version {bucket.version}"
+                )
             taken = bucket.push(event, message, now, out)  # type: ignore[arg-type]
             if taken:
                 self.tally.take(source.number, message)

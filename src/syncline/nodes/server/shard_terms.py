@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 
@@ -90,7 +91,10 @@ class ShardTerms:
     """When the model is asked again about a parked pull: at every push, also after so many seconds, or never."""
 
     checks: bool = False
-    """Whether to check encoded updates before decoding them, because they come from other processes."""
+    """Whether to check updates, because they come from other processes."""
+
+    own_workers: int = 0
+    """Workers with a lower number are the run's own: they check for NaN and infinity themselves, before they send."""
 
     def __post_init__(self) -> None:
         self.keeps = self.rule.keeps
@@ -109,6 +113,13 @@ class ShardTerms:
         self.present = frozenset((member.worker, member.incarnation) for member in self.members.values())
         self.last_first = max((member.first or 0 for member in self.members.values()), default=0)
         self.share = WHOLE if self.rule.of_gradients else np.array(len(self.members), np.float32)
+
+    def guards(self, workers: Iterable[int]) -> bool:
+        """Whether updates of these workers are checked for NaN and infinity, which would spoil the parameters.
+
+        The mean of a round (not `keeps`) may contain them, as under DDP.
+        """
+        return self.checks and self.keeps and any(worker >= self.own_workers for worker in workers)
 
     def change(self, model: SyncModel, release: Release | None) -> None:
         """Change the sync model, and the release unless it is None."""

@@ -228,6 +228,7 @@ class ServerStrategy(Strategy):
             gate=self.gate,
             within=job.within,
             checks=job.remote,
+            own_workers=job.own_workers,
         )
 
     def parts(self, job: Job) -> WorkerParts:
