@@ -8,11 +8,11 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO
 
 from syncline.engines.launch.interrupts import delay_interrupts
 from syncline.engines.launch.lines import Lines
+from syncline.engines.launch.process_log import ProcessLog
 from syncline.engines.process import end_with_parent
 
 PASSED_ON = "SYNCLINE_PATIENCE"
@@ -28,7 +28,7 @@ class Child:
     stream: IO[bytes]
     """The output of the process, which the launcher passes on."""
     lines: Lines = field(default_factory=Lines)
-    log: BinaryIO | None = None
+    log: ProcessLog | None = None
     """A file with the same output."""
     code: int | None = None
     numbered: bool = False
@@ -111,8 +111,3 @@ def _prepare(parent: int, mask: Iterable[int]) -> None:
     """Runs in the new process, before its program is loaded."""
     end_with_parent(parent)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def log_file(directory: str, name: str) -> BinaryIO | None:
-    """The log file for the output of a process; None without a log directory."""
-    return (Path(directory) / f"{name}.log").open("wb", buffering=0) if directory else None

@@ -5,25 +5,32 @@ from __future__ import annotations
 import selectors
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 
-from syncline.engines.launch.child import Child, log_file, spawn
+from syncline.engines.launch.child import Child, spawn
 from syncline.engines.launch.interrupts import delay_interrupts
+from syncline.engines.launch.process_log import ProcessLog
 
 
 class Children:
-    """The processes, in the order in which they were started; `line` is called with each line of their output."""
+    """The processes, in the order in which they were started; `line` is called with each line of their output.
 
-    def __init__(self, line: Callable[[Child, str], None], log_dir: str = "") -> None:
+    `lost` is called with a sentence if a log cannot be written.
+    """
+
+    def __init__(
+        self, line: Callable[[Child, str], None], log_dir: str = "", lost: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._line = line
         self._log_dir = log_dir
+        self._lost = lost
         self._selector = selectors.DefaultSelector()
         self._everyone: list[Child] = []
 
     def start(self, name: str, command: list[str], environment: Mapping[str, str], *, answers: bool = False) -> Child:
         """Start a process; with `answers=True` the launcher reads its stdout, and shows only its stderr."""
         child = spawn(name, command, environment, self._everyone, answers=answers)
-        child.log = log_file(self._log_dir, name)
+        if self._log_dir:
+            child.log = ProcessLog(self._log_dir, name, self._lost)
         self._selector.register(child.stream, selectors.EVENT_READ, child)
         return child
 
@@ -67,8 +74,7 @@ class Children:
         if not data:
             self._selector.unregister(child.stream)
         if child.log is not None:
-            with suppress(OSError):  # do not stop the run because the disk is full
-                child.log.write(data)
+            child.log.write(data)
         for text in child.lines.feed(data) if data else child.lines.end():
             self._line(child, text)
         return bool(data)
