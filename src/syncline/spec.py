@@ -57,8 +57,10 @@ def parse_among(shipped: tuple[type[Part], ...], protocol: type, words: str, opt
         halves = _split(words, rf"{re.escape(joined.infix)}(?=\s*[A-Za-z_])", option)
         if len(halves) > 1:
             return _joined(joined, shipped, halves, words, option)
-    name, _, rest = words.strip().partition(":")
+    name, colon, rest = words.strip().partition(":")
     found = _class(shipped, name.strip(), option)
+    if colon and not rest.strip():
+        raise UsageError(option, f"{words!r}: there is no value after the colon; write it like {example(found)}")
     positional, named = arguments(rest, option, words)
     part = _made(found, positional, named, words, option)
     if not isinstance(part, protocol):
@@ -185,7 +187,11 @@ def arguments(rest: str, option: str, words: str) -> tuple[list[str], dict[str, 
 
 def _pairs(words: str, option: str) -> Iterator[tuple[str | None, str]]:
     """The comma-separated values, each with its key, or None if it has no key."""
-    for word in filter(None, (word.strip() for word in _split(words, ",", option))):
+    if not words.strip():
+        return
+    for word in (word.strip() for word in _split(words, ",", option)):
+        if not word:
+            raise UsageError(option, f"{words.strip()!r}: there is no value at one side of a comma; write it there")
         key, *value = _split(word, "=", option)
         yield (key.strip(), "=".join(value).strip()) if value else (None, word)
 
@@ -235,7 +241,7 @@ def value_of(word: str, field: Field[Any], option: str) -> Any:
             return word.lower() == "true"
         raise UsageError(option, f"{field.name} must be true or false, not {word!r}")
     if kind == "Size":
-        return int(word) if word.isdecimal() else units.size(word, option)
+        return int(word) if word.isdecimal() and len(word) < 20 else units.size(word, option)
     for python_type in (int, float):
         if python_type.__name__ in kind:
             try:

@@ -35,6 +35,7 @@ from syncline.draw import Draw
 from syncline.errors import UsageError
 from syncline.messages import Member
 from syncline.parts import Part
+from syncline.units import whole
 
 
 class Release(StrEnum):
@@ -199,7 +200,7 @@ class Ssp(_Everyone):
     s: int
 
     def __post_init__(self) -> None:
-        _at_least("ssp", "s", self.s, 0)
+        whole(self.s, "ssp", name="s")
 
     @property
     def at_close(self) -> bool:  # type: ignore[override]
@@ -219,8 +220,8 @@ class Dsps(_Everyone):
     hi: int
 
     def __post_init__(self) -> None:
-        _at_least("dsps", "lo", self.lo, 0)
-        _at_least("dsps", "hi", self.hi, max(self.lo, 1))
+        whole(self.lo, "dsps", name="lo")
+        whole(self.hi, "dsps", max(self.lo, 1), name="hi")
 
     def may_answer(self, state: State, worker: int, i: int, draw: Draw) -> bool:
         return i < state.v + state.bound
@@ -252,7 +253,7 @@ class Drop(Part):
     at_close = True
 
     def __post_init__(self) -> None:
-        _at_least("drop", "k", self.k, 1)
+        whole(self.k, "drop", 1, name="k")
 
     def may_answer(self, state: State, worker: int, i: int, draw: Draw) -> bool:
         return i < state.v
@@ -275,13 +276,14 @@ class Pssp(_Everyone):
     alpha: float | Literal["significance"] | None = None
 
     def __post_init__(self) -> None:
-        _at_least("pssp", "s", self.s, 0)
+        whole(self.s, "pssp", name="s")
         if (self.p is None) == (self.alpha is None):
             raise UsageError("pssp", "give either p (constant) or alpha (dynamic), e.g. pssp:s=3,p=0.5")
         if self.p is not None and not 0 <= self.p <= 1:
             raise UsageError("pssp", f"p must be a probability in [0, 1], not {self.p}")
-        if self.alpha not in (None, "significance") and not self.alpha >= 0:  # type: ignore[operator]
-            raise UsageError("pssp", f"alpha must be a number >= 0 or 'significance', not {self.alpha}")
+        if self.alpha not in (None, "significance") and not 0 <= self.alpha <= 2:  # type: ignore[operator]
+            above = f"; from 2 on nobody passes the bound, as under ssp:{self.s}"
+            raise UsageError("pssp", f"alpha must be a number >= 0 and <= 2 or 'significance', not {self.alpha}{above}")
 
     def may_answer(self, state: State, worker: int, i: int, draw: Draw) -> bool:
         return i < state.v + self.s or draw.uniform("pssp", worker, i) >= self.probability(state, i - state.v)
@@ -313,8 +315,8 @@ class Psp(_Everyone):
     s: int
 
     def __post_init__(self) -> None:
-        _at_least("psp", "sample", self.sample, 1)
-        _at_least("psp", "s", self.s, 0)
+        whole(self.sample, "psp", 1, name="sample")
+        whole(self.s, "psp", name="s")
 
     def may_answer(self, state: State, worker: int, i: int, draw: Draw) -> bool:
         least = i - self.s
@@ -339,11 +341,6 @@ class Psp(_Everyone):
 
 _NOISE = 1e-9
 """Measured times of equal steps differ by rounding; a ratio this close to a whole number counts as that number."""
-
-
-def _at_least(model: str, field: str, value: int, least: int) -> None:
-    if value < least:
-        raise UsageError(model, f"{field} must be at least {least}, not {value}")
 
 
 SYNC_MODELS: tuple[type[Part], ...] = (Bsp, Asp, Ssp, Dsps, Drop, Pssp, Psp)

@@ -21,8 +21,8 @@ from syncline.sync import Asp, Bsp, Drop, Dsps, Psp, Pssp, Ssp
 
 positive = st.floats(0, 1e30, exclude_min=True, allow_nan=False)
 share = st.floats(0, 1)
-whole = st.integers(0, 10**12)
-counting = st.integers(1, 10**12)
+whole = st.integers(0, 10**9)
+counting = st.integers(1, 10**9)
 skips = st.sampled_from([gates.ACCUMULATE, gates.REAPPLY])
 
 words_of_a_table = st.text("abcXYZ019._*? -+:/é", min_size=1, max_size=8).filter(lambda word: word == word.strip())
@@ -62,7 +62,7 @@ PARTS: dict[str, dict[type, st.SearchStrategy[Any]]] = {
         Psp: st.builds(Psp, counting, whole),
         Pssp: st.one_of(
             st.builds(Pssp, whole, p=share),
-            st.builds(Pssp, whole, alpha=st.one_of(st.floats(0, 1e30), st.just("significance"))),
+            st.builds(Pssp, whole, alpha=st.one_of(st.floats(0, 2), st.just("significance"))),
         ),
     },
     "rule": {
@@ -141,7 +141,7 @@ def test_a_part_is_what_its_text_says(case: tuple[str, Part]) -> None:
     st.one_of(
         st.just(UniformDispatch()),
         st.just(InTurn()),
-        st.builds(Weighted, positive, whole, positive),
+        st.builds(Weighted, st.floats(1e-30, 1e30), whole, st.floats(1e-30, 1e30)),
     )
 )
 def test_a_dispatch_is_what_its_text_says(part: Part) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,8 +15,19 @@ import typer
 from syncline.cli import strategy_options as strategy
 from syncline.cli.config import Config, read_config
 from syncline.cli.launching import run_to_end
-from syncline.cli.output import check_directory, check_outputs, whole_text
+from syncline.cli.output import Force, SideOutputs
+from syncline.cli.output_checks import (
+    LOG,
+    REPORT,
+    TRACE,
+    Output,
+    OutputFile,
+    OutputFolder,
+    check_directory,
+    check_outputs,
+)
 from syncline.cli.program import command_of
+from syncline.cli.show import as_json
 from syncline.cli.speaker import Speaker, quiet_end
 from syncline.engines.launch.launcher import Launcher
 from syncline.engines.launch.plan import COMMAND_LINE, Plan, checked
@@ -188,6 +198,7 @@ def run(
             "line of your program. --log-dir always writes it.",
         ),
     ] = False,
+    force: Force = False,
     verbose: Annotated[
         bool,
         typer.Option(
@@ -207,7 +218,8 @@ def run(
 
     Example: syncline run -n 4 --sync ssp:3 train.py --epochs 10
 
-    Exit codes: 0 success; 1 a worker failed or a server was lost; 2 wrong option or setting; 130 interrupted.
+    Exit codes: 0 success; 1 a worker failed or a server was lost; 2 wrong option or setting; 3 success, but not all
+    output could be written; 130 interrupted.
     """
     words = strategy.words(
         sync=sync, seed=seed, release=release, mode=mode, rule=rule, gate=gate, codec=codec, reply_codec=reply_codec,
@@ -216,19 +228,24 @@ def run(
     if join is not None:
         _refuse_with_join({"--report": report, "--config": config})
     file = read_config(config)
-    check_outputs([] if config is None else [config], {"--report": report})
     if trace is not None:
         check_directory("--trace", trace)
     if log_dir is not None:
         _check_log_dir(log_dir, dry_run)
     stopped_patience(os.environ)
-    wiring = Wiring(lane=lane or "", key_file=_path(key_file), insecure="1" if insecure else "", trace=_path(trace))
-    wiring = replace(wiring, allow_parts=listed(allow_parts))
+    wiring = Wiring(
+        lane="" if lane is None else lane,
+        key_file=_path(key_file),
+        insecure="1" if insecure else "",
+        trace=_path(trace),
+        allow_parts=listed(allow_parts),
+    )
     count = _first(workers, file.workers, 2)
     if not command and (count or join is None):
         raise UsageError("PROGRAM", "is missing: name a Python file, or a module with -m")
+    program_words, program = command_of(command, module) if command else ((), None)
     plan = Plan(
-        command_of(command, module) if command else (),
+        program_words,
         count,
         servers if servers is not None else file.servers,
         words,
@@ -239,11 +256,14 @@ def run(
         traceback=traceback,
         restarts=restarts,
     )
+    inputs = [path for path in (config, key_file, program) if path is not None]
+    check_outputs(inputs, _outputs(plan, report, trace, log_dir), force=force)
     plan = checked(plan, listen, join, dry=dry_run)
     if dry_run:
         _show(plan, file, {"workers": workers, "servers": servers})
         return
-    with whole_text(report, "--report") as target, quiet_end():
+    with SideOutputs() as outputs, quiet_end():
+        target = outputs.open("--report", report)
         speaker = Speaker()
         _say_ignored(plan, file, speaker)
         launcher = Launcher(plan, speaker.line)
@@ -252,8 +272,26 @@ def run(
             speaker.line("syncline", warning)
         run_to_end(launcher, partial(_say_reachable, launcher, speaker, invitation, verbose and join is None))
         if target is not None:
-            json.dump(_report(launcher, plan.words()), target, indent=2)
-            target.write("\n")
+            as_json(_report(launcher, plan.words()), target)
+    outputs.lost |= launcher.incomplete
+    outputs.end()
+
+
+def _outputs(plan: Plan, report: Path | None, trace: Path | None, log_dir: Path | None) -> list[Output]:
+    """The files that this run writes."""
+    servers = [f"server{number}" for number in range(plan.servers or 1)]
+    logs = {f"{name}.log" for name in ("coordinator", *servers, *(f"w{number}" for number in range(plan.workers)))}
+    found: list[Output] = [] if report is None else [OutputFile("--report", report, REPORT)]
+    if trace is not None:
+        found.append(OutputFolder("--trace", trace, TRACE, lambda name: _is_trace(name, servers)))
+    if log_dir is not None:
+        found.append(OutputFolder("--log-dir", log_dir, LOG, logs.__contains__))
+    return found
+
+
+def _is_trace(name: str, servers: Sequence[str]) -> bool:
+    """server0.csv, or server0.NAME.csv for a model with a name."""
+    return name.endswith(".csv") and name.partition(".")[0] in servers
 
 
 def _refuse_with_join(given: dict[str, object]) -> None:
@@ -331,6 +369,8 @@ def _say_reachable(launcher: Launcher, speaker: Speaker, invitation: list[str] |
 
 def _report(launcher: Launcher, settings: dict[str, str]) -> dict[str, Any]:
     servers = [msgspec.structs.asdict(each) for each in sorted(launcher.figures, key=lambda each: each.server)]
+    for each in servers:
+        del each["trace_lost"]
     counted = ("updates", "dropped_updates", "delayed_pulls")
     sums = (*counted, "bytes_pushed", "bytes_pulled", "pushes_skipped", "fetches_skipped")
     return {

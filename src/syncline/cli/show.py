@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -16,6 +16,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from syncline.sim.experiment import Experiment
     from syncline.sim.outcome import Outcome
+    from syncline.sim.trace import TextTarget
 
 _LONG = 1.0
 """The seconds after which a run gets a progress bar."""
@@ -84,7 +85,7 @@ def figures_table(figures: dict[str, Any], meaning: Mapping[str, str] | None = N
     return table
 
 
-def as_json(figures: dict[str, Any], file: TextIO) -> None:
+def as_json(figures: dict[str, Any], file: TextTarget) -> None:
     json.dump(figures, file, indent=2, allow_nan=False)
     file.write("\n")
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from syncline.cli import strategy_options as strategy
-from syncline.cli.output import check_outputs, whole_file, whole_text
+from syncline.cli.output import Force, SideOutputs
+from syncline.cli.output_checks import PICTURE, REPORT, TRACE, OutputFile, check_outputs
 from syncline.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def simulate(
         Path | None,
         typer.Option(metavar="FILE.csv", rich_help_panel=strategy.OUTPUT, help="Write every message to a CSV file."),
     ] = None,
+    force: Force = False,
     quiet: Annotated[
         bool,
         typer.Option("--quiet", "-q", rich_help_panel=strategy.OUTPUT, help="Show no progress and no tables."),
@@ -75,6 +76,9 @@ def simulate(
     neither says anything. A table at the start shows every setting and where it came from.
 
     Example: syncline simulate run.toml --sync ssp:3 --plot who-waited.png
+
+    Exit codes: 0 success; 1 the run failed; 2 wrong option or setting; 3 success, but not all output could be
+    written; 130 interrupted.
     """
     from syncline.sim.experiment import read_experiment
 
@@ -97,7 +101,9 @@ def simulate(
         "seed": seed,
     }
     experiment = read_experiment(file, {key: value for key, value in overrides.items() if value is not None})
-    check_outputs(experiment.inputs, {"--report": report, "--plot": plot, "--trace": trace})
+    wanted = (("--report", report, REPORT), ("--plot", plot, PICTURE), ("--trace", trace, TRACE))
+    outputs = [OutputFile(option, path, mark) for option, path, mark in wanted if path is not None]
+    check_outputs(experiment.inputs, outputs, force=force)
     _run(experiment, report, plot, trace, quiet)
 
 
@@ -130,10 +136,9 @@ def _run(experiment: Experiment, report: Path | None, plot: Path | None, trace: 
 
     if plot is not None:
         check_plot(plot)
-    with ExitStack() as files:
-        report_file = files.enter_context(whole_text(report, "--report"))
-        trace_file = files.enter_context(whole_text(trace, "--trace"))
-        picture = None if plot is None else files.enter_context(whole_file(plot, "--plot"))
+    with SideOutputs() as outputs:
+        report_file, trace_file = outputs.open("--report", report), outputs.open("--trace", trace)
+        picture = outputs.open("--plot", plot)
         world = World(experiment.scenario, problem_of(experiment), spans=plot is not None, trace=TraceLog(trace_file))
         if not quiet:
             show.settings(experiment)
@@ -143,6 +148,7 @@ def _run(experiment: Experiment, report: Path | None, plot: Path | None, trace: 
         if report_file is not None:
             show.as_json(found, report_file)
         if picture is not None and plot is not None:
-            draw_plot(outcome, picture, plot.suffix[1:].lower())
+            picture.draw(lambda path: draw_plot(outcome, path, plot.suffix[1:].lower()))
     if not quiet:
         show.summary(outcome, found)
+    outputs.end()

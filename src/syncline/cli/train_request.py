@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from syncline.engines.launch.plan import COMMAND_LINE, Plan, checked
+from syncline.engines.launch.plan import COMMAND_LINE, MOST_PROCESSES, Plan, checked
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.process import ONE_THREAD
 from syncline.errors import UsageError
 from syncline.recipes import RECIPES, TO_COMPARE, TO_TRAIN, Recipe, check
 from syncline.recipes.job import RecipeJob
+from syncline.units import MOST, whole
 
 ENGINES = ("local", "sim")
 DEFAULTS = {"workers": 4, "batch": 32}
-MOST_PROCESSES = 1024
+MOST_SLOW = 10_000.0
+"""The largest factor of --slow: a slow worker really sleeps."""
 
 Settings = dict[str, tuple[str, str]]
 
@@ -45,21 +46,21 @@ def request(
     compare: bool,
 ) -> TrainRequest:
     """Settle what the options say, or refuse it; `words`: settings of the strategy, `ways`: engine and lane."""
-    recipe = named or (TO_COMPARE if compare else TO_TRAIN)
+    recipe = (TO_COMPARE if compare else TO_TRAIN) if named is None else named
     if counts["repeats"] is not None and not compare:
         raise UsageError("--repeats", "repeats the systems of a comparison; use it with --compare")
     examples = check(recipe, data, "RECIPE", "--data")
     found = _usual(RECIPES[recipe], compare)
     found |= {key: count for key, count in counts.items() if count is not None}
     _check_counts(found, examples)
-    engine, lane = ways["engine"] or "local", ways["lane"]
+    engine, lane = ENGINES[0] if ways["engine"] is None else ways["engine"], ways["lane"]
     if engine not in ENGINES:
         raise UsageError("--engine", f"must be one of: {', '.join(ENGINES)}; not {engine!r}")
     if engine == "sim" and lane is not None:
         raise UsageError("--lane", "cannot be used with --engine sim, where messages take no time; remove it")
     if compare:
         _check_comparison(words, engine, found, examples)
-    wiring = Wiring(lane=lane or "shm")
+    wiring = Wiring(lane="shm" if lane is None else lane)
     plan = checked(Plan((), found["workers"], counts["servers"], words, wiring, environment=ONE_THREAD))
     found["servers"] = plan.server_count
     strategy = plan.settled()
@@ -98,10 +99,7 @@ def _usual(recipe: Recipe, compare: bool) -> dict[str, int]:
 
 def _check_counts(counts: Mapping[str, int], examples: int) -> None:
     for key, count in counts.items():
-        if count < 1:
-            raise UsageError(f"--{key}", f"must be at least 1, not {count}")
-        if key in ("workers", "servers") and count > MOST_PROCESSES:
-            raise UsageError(f"--{key}", f"must be at most {MOST_PROCESSES:,} on one host, not {count:,}")
+        whole(count, f"--{key}", 1, MOST_PROCESSES if key in ("workers", "servers") else MOST)
     if counts["batch"] > examples:
         raise UsageError("--batch", f"is {counts['batch']}, but there are only {examples:,} examples to train on")
 
@@ -130,8 +128,9 @@ def _slow(texts: Sequence[str], workers: int) -> dict[int, float]:
             raise UsageError("--slow", f"{text}: there is no worker {worker}; {there}")
         if worker in found:
             raise UsageError("--slow", f"{text}: worker {worker} is given twice; give it once")
-        if not (isfinite(factor) and factor >= 1):
-            raise UsageError("--slow", f"{text}: the factor must be at least 1, since --slow only slows workers down")
+        if not 1 <= factor <= MOST_SLOW:
+            limit = f"at least 1, since --slow only slows workers down, and at most {MOST_SLOW:,.0f}"
+            raise UsageError("--slow", f"{text}: the factor must be {limit}")
         found[worker] = factor
     return found
 

@@ -11,6 +11,7 @@ from typing import Any
 from syncline.reproduce.crew import FigureCrew, Tell
 from syncline.reproduce.figure import Figure, FigureRun, Result, Results, Verdict, reads_files
 from syncline.reproduce.kept import KeptRuns, Order, order_of
+from syncline.sim.plot import MADE_BY
 from syncline.sim.report import SCHEMA
 
 
@@ -80,7 +81,7 @@ def _draw(figure: Figure, results: Results, verdict: Verdict, path: Path) -> Non
     for axes in picture.axes:
         axes.spines[["top", "right"]].set_visible(False)
     picture.suptitle(f"{figure.name} ({figure.paper}): {verdict.words}", fontsize=8, wrap=True)
-    picture.savefig(path, dpi=120, format="png")
+    picture.savefig(path, dpi=120, format="png", metadata=MADE_BY["png"])
 
 
 def _as_json(

@@ -11,6 +11,11 @@ from syncline.sim.outcome import Outcome
 COLOURS = {"compute": "#3b6ea5", "wait": "#e8a33d"}
 LABELS = {"compute": "computing", "wait": "waiting for other workers (delayed pull)"}
 MOST_WORKERS = 48
+
+MADE_BY = {"png": {"Software": "made by syncline"}, "svg": {"Creator": "made by syncline"}}
+MADE_BY["pdf"] = MADE_BY["svg"]
+"""Metadata of a picture, by format. By these words a later command knows that it may overwrite the picture."""
+
 _FORMATS = (".png", ".svg", ".pdf")
 
 
@@ -54,7 +59,7 @@ def plot(outcome: Outcome, path: Path, form: str = "png") -> None:
     axes.set_title(_title(outcome, len(workers)), loc="left", fontsize=10)
     legend = [Patch(color=COLOURS[what], label=LABELS[what]) for what in COLOURS]
     figure.legend(handles=legend, loc="outside lower center", ncols=len(legend), frameon=False)
-    figure.savefig(path, dpi=120, format=form)
+    figure.savefig(path, dpi=120, format=form, metadata=MADE_BY[form])
 
 
 def _title(outcome: Outcome, workers: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from syncline.errors import UsageError
-from syncline.sim.compute import Compute, Lognormal
+from syncline.sim.compute import FACTORS, Compute, Lognormal
 from syncline.sim.dispatch import Dispatch
 from syncline.sim.faults import AddServer, Crash, Fault, Freeze, Join, RemoveServer, Restart, Slow, Switch
 from syncline.sim.network import Links
@@ -14,9 +14,9 @@ from syncline.sim.server_moves import numbers_to, placements
 from syncline.strategies.protocol import Strategy
 from syncline.strategies.table import DEFAULT, strategy_class
 from syncline.sync import SyncModel, asks_again
+from syncline.units import MOST, MOST_SECONDS, MOST_SEED, real, seconds, whole
 
 MOST_WORKERS = 1_000_000
-MOST_SERVERS = 10_000
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,11 @@ class Scenario:
 
     def check(self) -> None:
         """Raise `UsageError` for an invalid setting or combination."""
-        if not 1 <= self.cluster.workers <= MOST_WORKERS:
-            raise UsageError(
-                "cluster.workers", f"must be at least 1 and at most {MOST_WORKERS:,}, not {self.cluster.workers}"
-            )
-        if self.iterations < 1:
-            raise UsageError("iterations", f"must be at least 1, not {self.iterations}")
+        whole(self.cluster.workers, "cluster.workers", 1, MOST_WORKERS)
+        whole(self.worker_numbers, "faults", 1, MOST_WORKERS, name="with the workers that join, the number of workers")
+        each = f"of each of {self.worker_numbers} workers"
+        whole(self.iterations, "iterations", 1, MOST // self.worker_numbers, name=each * (self.worker_numbers > 1))
+        whole(self.seed, "seed", 0, MOST_SEED)
         self.strategy.check(self.worker_numbers)
         self._check_machines()
         for number, fault in enumerate(self.faults):
@@ -106,8 +105,9 @@ class Scenario:
             raise UsageError(f"{option}.sync", error.problem) from None
 
     def _check_fault(self, option: str, fault: Fault, earlier: tuple[Fault, ...]) -> None:
-        if not fault.at >= 0:
-            raise UsageError(f"{option}.at", f"must be at least 0 seconds, not {fault.at}")
+        seconds(fault.at, f"{option}.at")
+        if isinstance(fault, Slow):
+            real(fault.factor, f"{option}.factor", *FACTORS)
         match fault:
             case Switch(sync=model):
                 self._check_switch(option, model)
@@ -119,12 +119,11 @@ class Scenario:
                     raise UsageError(f"{option}.worker", f"worker {worker} takes part from the start; use restart")
                 if any(isinstance(other, Join) and other.worker == worker for other in earlier):
                     raise UsageError(f"{option}.worker", f"worker {worker} joins twice; use restart the second time")
-            case Freeze(duration=duration) if not duration > 0:
-                raise UsageError(f"{option}.duration", f"must be above 0 seconds, not {duration}")
-            case Slow(factor=factor) if not factor > 0:
-                raise UsageError(f"{option}.factor", f"must be above 0, not {factor}")
-            case Slow(duration=duration) if duration is not None and not duration > 0:
-                raise UsageError(f"{option}.duration", f"must be above 0 seconds, not {duration}")
+            case Freeze(duration=(int() | float()) as seen) | Slow(duration=(int() | float()) as seen) if (
+                not 0 < seen <= MOST_SECONDS
+            ):
+                limit = f"above 0 seconds and at most {MOST_SECONDS:,.0f}"
+                raise UsageError(f"{option}.duration", f"must be {limit}, not {seen}")
         if isinstance(fault, Join | Restart) and not self.strategy.takes_joiners:
             problem = f"with strategy {self.strategy.name()!r}, workers cannot join a run that has started"
             raise UsageError(option, problem)
@@ -132,5 +131,5 @@ class Scenario:
             raise UsageError(
                 f"{option}.worker", f"there is no worker {fault.worker}; {numbers_to(self.worker_numbers)}"
             )
-        if isinstance(fault, (Crash, Freeze)) and fault.detect is not None and not fault.detect >= 0:
-            raise UsageError(f"{option}.detect", f"must be at least 0 seconds, not {fault.detect}")
+        if isinstance(fault, Crash | Freeze) and fault.detect is not None:
+            seconds(fault.detect, f"{option}.detect")

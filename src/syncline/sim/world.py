@@ -119,7 +119,8 @@ class World:
         cut = layout.size // strategy.bucket_values
         if cut > MOST_BUCKETS:
             problem = (
-                f"would cut the model into about {cut:,} buckets, but {MOST_BUCKETS:,} is the limit; make it larger"
+                f"would cut a model of {layout.size:,} parameters into about {cut:,} buckets, but {MOST_BUCKETS:,} is "
+                "the limit; make the buckets larger, or the model smaller"
             )
             raise UsageError("strategy.bucket", problem)
         topology = strategy.topology(Job(layout, self.draw), range(strategy.servers))

@@ -8,12 +8,12 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO
 
 from syncline.engines.failure_report import VARIABLE, FailureReport
 from syncline.engines.launch.interrupts import delay_interrupts
 from syncline.engines.launch.lines import Lines
+from syncline.engines.launch.process_log import ProcessLog
 from syncline.engines.process import end_with_parent
 
 PASSED_ON = "SYNCLINE_PATIENCE"
@@ -35,7 +35,7 @@ class Child:
     """What has come through that pipe."""
     failure: FailureReport | None = None
     """Why its program failed, if it has said so."""
-    log: BinaryIO | None = None
+    log: ProcessLog | None = None
     """A file with the same output."""
     code: int | None = None
     numbered: bool = False
@@ -136,8 +136,3 @@ def _prepare(parent: int, mask: Iterable[int]) -> None:
     """Runs in the new process, before its program is loaded."""
     end_with_parent(parent)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def log_file(directory: str, name: str) -> BinaryIO | None:
-    """The log file for the output of a process; None without a log directory."""
-    return (Path(directory) / f"{name}.log").open("wb", buffering=0) if directory else None

@@ -5,29 +5,32 @@ from __future__ import annotations
 import selectors
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from functools import partial
 
 from syncline.engines.failure_report import END, read_report
-from syncline.engines.launch.child import Child, log_file, spawn
+from syncline.engines.launch.child import Child, spawn
 from syncline.engines.launch.interrupts import delay_interrupts
+from syncline.engines.launch.process_log import ProcessLog
 
 
 class Children:
     """The processes, in the order in which they were started.
 
-    `line` is called with each line of their output, and `failed` when the program of a worker has said why it failed.
+    `line` is called with each line of their output, `lost` with a sentence if a log cannot be written, and `failed`
+    when the program of a worker has said why it failed.
     """
 
     def __init__(
         self,
         line: Callable[[Child, str], None],
         log_dir: str = "",
+        lost: Callable[[str], None] = lambda _: None,
         failed: Callable[[Child], None] = lambda _: None,
     ) -> None:
         self._line = line
         self._failed = failed
         self._log_dir = log_dir
+        self._lost = lost
         self._selector = selectors.DefaultSelector()
         self._everyone: list[Child] = []
 
@@ -42,7 +45,8 @@ class Children:
     ) -> Child:
         """Start a process; `answers` and `reports` as for `spawn`."""
         child = spawn(name, command, environment, self._everyone, answers=answers, reports=reports)
-        child.log = log_file(self._log_dir, name)
+        if self._log_dir:
+            child.log = ProcessLog(self._log_dir, name, self._lost)
         self._watch(child)
         return child
 
@@ -90,16 +94,11 @@ class Children:
             return False
         if not data:
             self._selector.unregister(child.stream)
-        self._write(child, data)
+        if child.log is not None:
+            child.log.write(data)
         for text in child.lines.feed(data) if data else child.lines.end():
             self._line(child, text)
         return bool(data)
-
-    def _write(self, child: Child, data: bytes) -> None:
-        """Write to the log of a process."""
-        if child.log is not None:
-            with suppress(OSError):  # do not stop the run because the disk is full
-                child.log.write(data)
 
     def _drain(self, child: Child) -> None:
         """Pass on everything that a process has written so far."""
@@ -118,7 +117,8 @@ class Children:
         child.failure = read_report(child.said)
         if child.failure is not None:
             self._drain(child)
-            self._write(child, child.failure.whole.encode())
+            if child.log is not None:
+                child.log.write(child.failure.whole.encode())
             self._failed(child)
 
     def stop(self) -> None:

@@ -77,13 +77,15 @@ class Launcher:
         self._line = line or (lambda name, text: say(f"[{name}] {text}"))
         self._beat = beat
         self._patience = patience(os.environ)
-        self._children = Children(self._say, plan.log_dir, self._show_failure)
+        self._children = Children(self._say, plan.log_dir, self._output_lost, self._show_failure)
         self._link: CoordinatorLink | None = None
         self.coordinator: Child | None = None
         self.servers: list[Child] = []
         self.workers: list[Child] = []
         self.figures: list[Figures] = []
         self.address = ""
+        self.incomplete = False
+        """True if a log or a trace is not complete."""
         self.failure: SynclineError | None = None
         """Why the run failed; None while it runs, or if it succeeded."""
         self._outcome = RunOutcome(plan.joins)
@@ -286,6 +288,7 @@ class Launcher:
                 self._outcome.heard(reason)
             case Figures():
                 self.figures.append(message)
+                self.incomplete |= message.trace_lost
             case Seen():
                 self._handle_seen(message)
             case Pulse() if self._beat is not None:
@@ -419,6 +422,10 @@ class Launcher:
 
     def _note(self, text: str) -> None:
         self._line("syncline", f"{self._seconds()}: {text}")
+
+    def _output_lost(self, text: str) -> None:
+        self.incomplete = True
+        self._note(text)
 
     def _tell(self, message: Abort | Seen | Started | Frozen | Stop) -> None:
         if self._link is not None:

@@ -249,6 +249,8 @@ class Figures(Control, frozen=True, tag="figures"):
     """The server left during the run, so its progress is not the run's."""
     pushes_skipped: Count = 0
     fetches_skipped: Count = 0
+    trace_lost: bool = False
+    """The server could not write all of its trace (`--trace`)."""
 
 
 class Pulse(Control, frozen=True, tag="pulse"):

@@ -471,4 +471,5 @@ class HeldModel:
             not keeper.params(),
             counts.pushes_skipped,
             counts.fetches_skipped,
+            self._trace.lost,
         )

@@ -33,6 +33,8 @@ from syncline.sync import Bsp, Release, SyncModel
 
 NEVER = "never"
 
+MOST_SERVERS = 10_000
+
 
 @dataclass(frozen=True)
 class ServerStrategy(Strategy):
@@ -157,8 +159,7 @@ class ServerStrategy(Strategy):
     def with_servers(self, count: int | None) -> Self:
         if count is None or count == len(self.sync):
             return self
-        if count < 1:
-            raise UsageError("servers", f"strategy 'server' needs at least 1 server, not {count}")
+        units.whole(count, "servers", 1, MOST_SERVERS)
         if len(self.sync) != 1:
             raise UsageError(
                 "sync", f"has {len(self.sync)} models for {count} servers; give one for all, or one for each"
