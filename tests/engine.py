@@ -80,17 +80,23 @@ def until(condition: Callable[[], Any], what: str) -> Any:
 
 
 class Run:
-    """One `syncline run` and all its processes."""
+    """One `syncline run`, or another module that starts the workers, and all its processes."""
 
     def __init__(
-        self, directory: Path, body: str, *options: str, words: Sequence[str] = (), **environment: str
+        self,
+        directory: Path,
+        body: str,
+        *options: str,
+        words: Sequence[str] = (),
+        module: Sequence[str] = ("syncline", "run"),
+        **environment: str,
     ) -> None:
         self.mark = token_hex(8)
         self.directory = directory
         program = directory / f"program-{self.mark}.py"
         program.write_text(PREAMBLE + body)
         self._files = [directory / f"{name}-{self.mark}" for name in ("out", "err")]
-        command = [sys.executable, "-m", "syncline", "run", *options, str(program), *words]
+        command = [sys.executable, "-m", *module, *options, str(program), *words]
         with self._files[0].open("w") as out, self._files[1].open("w") as err:
             self.process = subprocess.Popen(
                 command,
@@ -193,10 +199,17 @@ class Run:
 
 
 @contextmanager
-def running(directory: Path, body: str, *options: str, words: Sequence[str] = (), **environment: str) -> Iterator[Run]:
+def running(
+    directory: Path,
+    body: str,
+    *options: str,
+    words: Sequence[str] = (),
+    module: Sequence[str] = ("syncline", "run"),
+    **environment: str,
+) -> Iterator[Run]:
     """A run that must leave nothing behind. The test must wait for the run's end itself."""
     names = set(os.listdir("/dev/shm"))
-    run = Run(directory, body, *options, words=words, **environment)
+    run = Run(directory, body, *options, words=words, module=module, **environment)
     try:
         yield run
         assert run.process.poll() is not None, f"the test is over, and the run is not\n{run.story()}"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.utils.data import DataLoader
 
+    from syncline.engines.launch.guard_link import GuardLink
     from syncline.engines.worker.replica import Replica
     from syncline.pytorch.distribute import Distributed
     from syncline.pytorch.sampler import SharedSampler
@@ -40,6 +41,8 @@ class Session(NumpySession):
         self._loads = 0
         self._host: Host | None = None
         """Under torchrun, on the first worker: the process that runs the coordinator and the servers."""
+        self._guard: GuardLink | None = None
+        """Under torchrun: ends this worker when torchrun dies."""
 
     # Models.
 
@@ -219,6 +222,8 @@ class Session(NumpySession):
         super()._cut()
         if self._host is not None:
             torchrun.end_host(self._host)
+        if self._guard is not None:
+            self._guard.close()
 
     def _detach(self) -> None:
         for each in self._models.values():
@@ -233,6 +238,7 @@ def connect(environment: Mapping[str, str] = os.environ) -> Session:
     """Connect to the run that started this program (`syncline run` or torchrun); otherwise start a run of 1 worker."""
     session = Session()
     if "SYNCLINE_COORDINATOR" not in environment and torchrun.started_this(environment):
+        session._guard = torchrun.end_with_torchrun()
         wiring, session._host = torchrun.find_run(environment)
         return session.start(wiring)
     return session.start(Wiring.read(environment))

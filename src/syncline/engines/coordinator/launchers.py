@@ -1,4 +1,4 @@
-"""The launchers of a run: what the coordinator tells them, and the process groups that the run's own launcher started.
+"""The launchers of a run: what the coordinator tells them, and the sessions that the run's own launcher started.
 
 The run's own launcher has the role "launcher". A launcher that joined from elsewhere has the role "agent".
 """
@@ -6,11 +6,10 @@ The run's own launcher has the role "launcher". A launcher that joined from else
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
-from contextlib import suppress
 
 from syncline.engines.coordinator.participant import Participant
+from syncline.engines.guard import kill_session
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import Hello, Notice, Seen
 from syncline.engines.net.frames import Frame
@@ -25,8 +24,8 @@ class Launchers:
         self._expected = expected
         self.launcher: Connection | None = None
         self.all: dict[Connection, Hello] = {}
-        self.groups: set[int] = set()
-        """The process groups that the run's own launcher has started."""
+        self.sessions: set[int] = set()
+        """The processes that the run's own launcher has started; each leads a session."""
 
     def enter(self, wire: Connection, hello: Hello) -> None:
         self.all[wire] = hello
@@ -46,10 +45,13 @@ class Launchers:
             who = (peer.id.role, peer.id.number, peer.incarnation)
             self._out(agent, Seen(*who, what, usage and mine, of=peer.hello.pid))
 
+    def tell_all(self, message: Frame) -> None:
+        for agent in self.all:
+            self._out(agent, message)
+
     def notice(self, text: str) -> None:
         """Let all launchers print this line."""
-        for agent in self.all:
-            self._out(agent, Notice(text))
+        self.tell_all(Notice(text))
 
     def tell_name(self, peer: Participant) -> None:
         """Tell the launcher of a worker or server that joins which number it got."""
@@ -58,9 +60,7 @@ class Launchers:
             if agent is not self.launcher and hello.host == peer.hello.host:
                 self._out(agent, joined)
 
-    def kill_groups(self) -> None:
-        """Kill the process groups that the launcher has started, because the launcher itself is gone."""
-        for group in self.groups:
-            with suppress(OSError):
-                if os.getpgid(group) == group:
-                    os.killpg(group, signal.SIGKILL)
+    def kill_sessions(self) -> None:
+        """Kill the sessions that the launcher has started, because the launcher itself is gone."""
+        for leader in self.sessions - {os.getpid()}:
+            kill_session(leader)

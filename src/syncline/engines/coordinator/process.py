@@ -161,7 +161,7 @@ class CoordinatorProcess:
             if wire is self._launchers.launcher:
                 self.abort("the launcher is gone")
                 self.over = True
-                self._launchers.kill_groups()
+                self._launchers.kill_sessions()
         elif peer is None:
             if reason:
                 self._refusals.sent_away(reason)
@@ -178,7 +178,7 @@ class CoordinatorProcess:
         elif isinstance(message, Abort):
             self.abort(message.reason)
         elif isinstance(message, Started):
-            self._launchers.groups.add(message.pid)
+            self._launchers.sessions.add(message.pid)
         elif isinstance(message, Seen):
             self._process_ended(message)
         else:
@@ -347,7 +347,7 @@ class CoordinatorProcess:
 
     def _process_ended(self, seen: Seen) -> None:
         """A process that the launcher started has ended, even if another process still holds its connections."""
-        self._launchers.groups.discard(seen.pid)
+        self._launchers.sessions.discard(seen.pid)
         self.returning.word(seen.number, seen.again)
         entry = self._workers.get(seen.number)
         if entry is not None and self._liveness.is_here(entry, seen.pid):
@@ -411,9 +411,9 @@ class CoordinatorProcess:
             self.over = not self._servers
 
     def ended(self) -> None:
-        """A model has ended. If it was the last, tell the launcher: a server that exits is then no failure."""
+        """A model has ended. If it was the last, tell all launchers: a server that exits is then no failure."""
         if self._models.over:
-            self._launchers.tell_launcher(Ended())
+            self._launchers.tell_all(Ended())
 
     def abort(self, reason: str) -> None:
         self._aborted = self._aborted or reason

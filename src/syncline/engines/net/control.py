@@ -191,7 +191,7 @@ class Gathered(Control, frozen=True, tag="shared"):
 
 
 class Ended(Control, frozen=True, tag="ended"):
-    """Coordinator to workers and launcher: the last member has left, so the parameters are final."""
+    """Coordinator to workers and launchers: the last member has left, so the parameters are final."""
 
 
 class Seen(Control, frozen=True, tag="seen"):
@@ -212,7 +212,7 @@ class Seen(Control, frozen=True, tag="seen"):
 
 
 class Started(Control, frozen=True, tag="started"):
-    """Launcher to coordinator: I have started a process group, which must end when I do."""
+    """Launcher to coordinator: I have started a process, whose session must end when I do."""
 
     pid: Count
 

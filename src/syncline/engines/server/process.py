@@ -6,7 +6,7 @@
    model (`Begin`). For every further model it asks the server for one more connection (`Another`). A connection is for
    one model (held_model.py).
 2. If the coordinator dies, the server continues until a membership must change; then it tells its workers that the
-   run has failed.
+   run has failed. The server exits with code 1 unless the coordinator has told it to stop.
 3. A server without a number joins a run that is already training. It listens at its address on the route to the
    coordinator, gets a number, connects to the other servers, and receives its part from them.
 4. On SIGTERM a server asks the coordinator to leave. It exits when it holds nothing any more and no member is connected
@@ -73,6 +73,10 @@ class ServerProcess:
         """The connections to the coordinator, each with its model."""
         self._models: dict[str, HeldModel] = {}
         self._peers: dict[Connection, tuple[HeldModel, WorkerPeer]] = {}
+        self._lost: list[tuple[HeldModel, WorkerPeer]] = []
+        """Members whose connection has ended, until a view without them comes."""
+        self._agreed = False
+        """Was this server told to stop, or may it leave?"""
         self._takers: dict[Connection, tuple[HeldModel, int]] = {}
         """Connections of servers that ask this one for handovers."""
         self._givers: dict[Connection, tuple[HeldModel, int]] = {}
@@ -90,7 +94,7 @@ class ServerProcess:
         while not self.over:
             self._loop.turn(60.0)
         self._loop.close()
-        return 0
+        return 0 if self._agreed else 1
 
     def _connect(self, again: bool) -> None:
         """Open a connection to the coordinator."""
@@ -304,14 +308,24 @@ class ServerProcess:
         if reason:
             say(f"{self.id}: dropped {peer.id}: {reason}")
         held.workers.pop(peer.who, None)
-        if held.coordinator.fileno() < 0 and not self.over and held.is_member(peer):
-            self._orphaned(f"{peer.id} is gone")
+        self._lost = [each for each in (*self._lost, (held, peer)) if each[0].is_member(each[1])]
+        if held.coordinator.fileno() < 0 and not self.over:
+            self._end_if_member_lost()
 
     def _coordinator_lost(self, wire: Connection) -> None:
         """The coordinator is gone. Continue until a membership must change, but exit if no worker is connected."""
         self._coordinator.pop(wire)
         if not any(held.is_open and held.workers for held in self._models.values()):
+            say(f"{self.id if self.number >= 0 else 'server'}: the coordinator is gone, and no worker is connected")
             self.over = True
+        else:
+            self._end_if_member_lost()
+
+    def _end_if_member_lost(self) -> None:
+        """Without a coordinator: tell the workers that the run has failed if a member is gone."""
+        gone = [peer for held, peer in self._lost if held.is_member(peer) and held.coordinator.fileno() < 0]
+        if gone:
+            self._orphaned(f"{gone[0].id} is gone")
 
     def _orphaned(self, what: str) -> None:
         reason = f"{what}, so the membership must change, but the coordinator is dead"
@@ -324,7 +338,7 @@ class ServerProcess:
             figures = held.finish()
             if figures is not None:
                 self._out(wire, figures)
-        self.over = True
+        self.over = self._agreed = True
 
 
 def main() -> int:

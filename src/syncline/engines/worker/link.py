@@ -475,6 +475,8 @@ class WorkerLink:
         if id == COORDINATOR:
             if self._needs_coordinator():
                 raise self._failed(RunError(NO_COORDINATOR.format(f" ({reason})")))
+            if self._peers is not None and self._is_active:
+                self._peers.check_lost()
         elif id.role == "worker":
             self._peer_lost(id, reason)
         else:
