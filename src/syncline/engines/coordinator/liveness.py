@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from syncline.engines.coordinator.roster import RosterEntry
 from syncline.engines.net.connection import Connection
-from syncline.engines.net.control import Frozen
+from syncline.engines.net.control import Frozen, Hello
 from syncline.engines.net.tcp_liveness import TcpLiveness
-from syncline.engines.process_state import Stopped, host
+from syncline.engines.process_state import Stopped, host, state_of
 
 
 class Liveness:
@@ -23,6 +23,10 @@ class Liveness:
     def is_here(self, entry: RosterEntry, pid: int) -> bool:
         """Is this entry the process `pid` of this host?"""
         return (entry.hello.host, entry.hello.pid) == (self._host, pid)
+
+    def is_stopped(self, hello: Hello) -> bool:
+        """Is this process of this host stopped now?"""
+        return hello.host == self._host and state_of(hello.pid) in ("T", "t")
 
     def stopped(self, entries: Mapping[int, RosterEntry], now: float) -> Iterator[tuple[int, RosterEntry]]:
         """The processes of this host that have been stopped for too long."""

@@ -27,6 +27,7 @@ from time import monotonic
 
 from msgspec.structs import replace
 
+from syncline.engines.coordinator.agent_watch import AgentWatch
 from syncline.engines.coordinator.all_gather import AllGather
 from syncline.engines.coordinator.bucket_size import fitting
 from syncline.engines.coordinator.launchers import Launchers
@@ -38,6 +39,7 @@ from syncline.engines.coordinator.server_departures import ServerDepartures
 from syncline.engines.coordinator.sync_changes import SyncChanges
 from syncline.engines.coordinator.trained_model import OVER, WorkerMessage
 from syncline.engines.coordinator.trained_models import TrainedModels
+from syncline.engines.coordinator.waiting import WaitingWorkers
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (
     Abort,
@@ -47,6 +49,7 @@ from syncline.engines.net.control import (
     EpochBegun,
     Figures,
     Frozen,
+    Heartbeat,
     Hello,
     Pulse,
     Reached,
@@ -57,6 +60,7 @@ from syncline.engines.net.control import (
     Started,
     Stop,
     TermsTaken,
+    Waiting,
     Welcome,
     Withdraw,
 )
@@ -65,12 +69,15 @@ from syncline.engines.net.frames import DECLARATION, FIRST_HEADER, Frame
 from syncline.engines.net.refusals import RefusalLog
 from syncline.engines.net.wiring import RUN, Wiring, listen
 from syncline.engines.process import run
-from syncline.engines.process_state import patience
+from syncline.engines.process_state import host, patience
 from syncline.errors import PeerError
 from syncline.messages import Report, Settled
 
 TICK = 0.5
 """Seconds between two checks for processes that are stopped and hosts that do not answer."""
+
+NOTICE_SECONDS = 10.0
+"""Seconds after which the user is told for whom the end of the run waits."""
 
 GRACE = 5.0
 """Seconds in which the servers must exit."""
@@ -102,9 +109,12 @@ class CoordinatorProcess:
         self._until = inf
         """When the coordinator stops waiting for the servers to exit."""
         self._all_gather = AllGather(self.out)
+        self._waiting = WaitingWorkers()
         self._epochs: dict[int, int] = {}
         """The latest epoch that any worker has begun, by the number of the sampler."""
-        self._liveness = Liveness(patience(os.environ))
+        limit = patience(os.environ)
+        self._liveness = Liveness(limit)
+        self._agents = AgentWatch(host(), self._launchers.all, limit, self.out, self._launchers.notice)
         self.returning = ReturningWorkers(int(os.environ.get("SYNCLINE_RESTARTS", "0")) > 0, workers)
         self._never: set[int] = set()
         """The workers that will not take part when a model begins."""
@@ -140,6 +150,7 @@ class CoordinatorProcess:
         if wire is self._launchers.launcher:
             self._from_launcher(message)
         elif wire in self._launchers.all:
+            self._agents.heard(wire, message, monotonic())
             self._from_agent(message)
         elif wire in self._operators:
             self._from_operator(wire, message)
@@ -155,6 +166,8 @@ class CoordinatorProcess:
 
     def closed(self, wire: Connection, reason: str) -> None:
         self._liveness.forget(wire)
+        self._waiting.forget(wire)
+        self._agents.forget(wire)
         self._operators.discard(wire)
         peer = self._peers.pop(wire, None)
         if self._launchers.all.pop(wire, None) is not None:
@@ -174,6 +187,7 @@ class CoordinatorProcess:
     def _from_launcher(self, message: Frame) -> None:
         if isinstance(message, Stop):
             self._stopping = True
+            self._loop.call_later(NOTICE_SECONDS, self._launcher_waits)
             self._stop_if_idle()
         elif isinstance(message, Abort):
             self.abort(message.reason)
@@ -185,7 +199,7 @@ class CoordinatorProcess:
             raise PeerError(f"it sent {type(message).__name__}, which a launcher may not send")
 
     def _from_agent(self, message: Frame) -> None:
-        if isinstance(message, Started):
+        if isinstance(message, Started | Heartbeat):
             return  # a launcher that joined ends its processes itself
         if not isinstance(message, Frozen):
             raise PeerError(f"it sent {type(message).__name__}, which a launcher that joined may not send")
@@ -228,6 +242,8 @@ class CoordinatorProcess:
             self._meet()
         elif isinstance(message, ChangeRequest):
             self._sync_changes.ask(peer.wire, message, peer)
+        elif isinstance(message, Waiting):
+            self._waiting.heard(peer.wire, message.seconds, monotonic())
         elif isinstance(message, EpochBegun):
             self._epochs[message.sampler] = max(message.epoch, self._epochs.get(message.sampler, 0))
         elif isinstance(message, Pulse):
@@ -328,8 +344,49 @@ class CoordinatorProcess:
             self._loop.lose(wire, "its host no longer acknowledges data")
         for number in self.returning.overdue(now):
             self._will_not_return(number)
+        self._watch_hosts(now)
         self.departures.settled()
         self._meet()
+        if self._waiting and self._aborted is None:
+            line = self._waiting.line(self._awaited(), now)
+            if line is not None:
+                self._launchers.notice(line)
+
+    def _watch_hosts(self, now: float) -> None:
+        """Everything on a host whose launcher is stopped counts as stopped."""
+        stopped, gone = self._agents.look(now)
+        for entry in [each for each in self._workers.values() if each.hello.host in stopped]:
+            self._frozen(entry)
+        for number in [each for each, entry in self._servers.items() if entry.hello.host in stopped]:
+            self._server_frozen(number)
+        for wire in gone:
+            self._loop.lose(wire, "its host no longer acknowledges data")
+
+    def _launcher_waits(self) -> None:
+        """The launcher has asked for the end of the run, and other workers still take part in it."""
+        launcher = self._launchers.launcher
+        if launcher is not None and not self._servers_told:
+            self._waiting.heard(launcher, NOTICE_SECONDS, monotonic())
+
+    def _awaited(self) -> list[str]:
+        """The processes for which the workers that wait do so."""
+        needed = self._roster.participants()
+        if not self._models.begun:
+            needed |= set(range(self.expected)) - self._never
+        if self._stopping:
+            needed |= self._roster.readers(monotonic())
+        missing = [number for number in sorted(needed) if not self._waits(number)]
+        names = [self._described("worker", number, self._workers.get(number)) for number in missing]
+        return names or [self._described("server", *each) for each in sorted(self._servers.items())] or ["each other"]
+
+    def _waits(self, worker: int) -> bool:
+        entry = self._workers.get(worker)
+        return entry is not None and any(peer.wire in self._waiting for peer in entry.peers)
+
+    def _described(self, role: str, number: int, entry: RosterEntry | None) -> str:
+        if entry is None:
+            return f"{role} {number} (not connected)"
+        return f"{role} {number}{' (stopped)' if self._liveness.is_stopped(entry.hello) else ''}"
 
     def _frozen(self, entry: RosterEntry) -> None:
         """A worker has been stopped for too long: remove it as a member. It learns of that when it continues."""
@@ -388,7 +445,7 @@ class CoordinatorProcess:
             self.over = not self._servers
         elif entry.released or not self.departures.needs(peer.id.number):
             self.departures.gone(entry, peer, what)
-        elif not self._models.over or self._roster.has_readers(monotonic()):
+        elif not self._models.over or self._roster.readers(monotonic()):
             self.abort(f"{peer.id} is gone: {what}")
         elif not entry.peers:
             self.tell(peer, f"{what}, after the training had ended")
@@ -401,7 +458,7 @@ class CoordinatorProcess:
             return
         if self._servers_told:
             self.over |= monotonic() > self._until
-        elif not any(trained.members for trained in self._models.all.values()) and not self._roster.has_readers(
+        elif not any(trained.members for trained in self._models.all.values()) and not self._roster.readers(
             monotonic()
         ):
             self._servers_told = True

@@ -24,7 +24,7 @@ class TrainedModels:
     @property
     def over(self) -> bool:
         """Has the training of every model ended?"""
-        return bool(self.all) and all(trained.ended for trained in self.all.values())
+        return self.begun and all(trained.ended for trained in self.all.values() if trained.is_own)
 
     @property
     def begun(self) -> bool:

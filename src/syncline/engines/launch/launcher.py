@@ -42,6 +42,7 @@ from syncline.engines.net.control import (
     Ended,
     Figures,
     Frozen,
+    Heartbeat,
     Hello,
     Notice,
     Pulse,
@@ -152,7 +153,7 @@ class Launcher:
         """Connect to the coordinator, as the launcher of its run or as the agent of processes that join it."""
         role = "agent" if self._plan.joins else "launcher"
         hello = Hello(self.wiring.run, role, pid=os.getpid(), host=host())
-        link = reach(self._plan.places or (self.wiring.coordinator,), self.wiring, hello)
+        link = reach(self._plan.places or (self.wiring.coordinator,), self.wiring, hello, self._patience)
         self._link, self.wiring = link, link.wiring
         self._children.watch(link.fileno(), self._receive)
         until = monotonic() + CONNECT_SECONDS
@@ -274,6 +275,10 @@ class Launcher:
             return
         self._look = now + LOOK_SECONDS
         self._guard.check()
+        if self._plan.joins and self._link is not None and self._outcome.over is None:
+            cut = self._link.beat(now)
+            if cut:
+                self._outcome.found(cut)
         for child in self._children.running():
             child.stopped = self._stopped.seconds(child.pid, now)
             if child.stopped:
@@ -428,7 +433,7 @@ class Launcher:
     def _note(self, text: str) -> None:
         self._line("syncline", f"{self._seconds()}: {text}")
 
-    def _tell(self, message: Abort | Seen | Started | Frozen | Stop) -> None:
+    def _tell(self, message: Abort | Seen | Started | Frozen | Stop | Heartbeat) -> None:
         if self._link is not None:
             self._link.tell(message)
 
@@ -465,6 +470,8 @@ class Launcher:
     def pause(self) -> None:
         """The user is about to stop this launcher (Ctrl-Z); the run continues for as long as it is stopped."""
         self._guard.pause()
+        if self._plan.joins:
+            self._tell(Heartbeat(pausing=True))
 
     def resume(self) -> None:
         self._guard.resume()

@@ -225,6 +225,13 @@ class Frozen(Control, frozen=True, tag="frozen"):
     seconds: float
 
 
+class Heartbeat(Control, frozen=True, tag="beat"):
+    """Between the coordinator and a launcher that joined, at intervals: I am not stopped."""
+
+    pausing: bool = False
+    """The user stops this launcher now (Ctrl-Z): do not expect anything until the next message."""
+
+
 class Abort(Control, frozen=True, tag="abort"):
     """The run has failed, and why."""
 
@@ -264,6 +271,12 @@ class Pulse(Control, frozen=True, tag="pulse"):
     model: Word = "model"
     worker: Number = -1
     """The worker's number; the coordinator fills it in."""
+
+
+class Waiting(Control, frozen=True, tag="waiting"):
+    """Worker to coordinator: I have waited for this many seconds in a call that waits for others; 0: no longer."""
+
+    seconds: Count
 
 
 class EpochBegun(Control, frozen=True, tag="epoch"):
@@ -374,9 +387,11 @@ ControlMessage = (
     | Seen
     | Started
     | Frozen
+    | Heartbeat
     | Abort
     | Figures
     | Pulse
+    | Waiting
     | EpochBegun
     | Stop
     | Reach

@@ -17,8 +17,11 @@ from __future__ import annotations
 
 import os
 import signal
+import ssl
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from hmac import compare_digest
 
 from syncline.engines.net import addresses
@@ -167,7 +170,8 @@ class ServerProcess:
             self._coordinator[wire] = self._models[message.model] = held
             if message.leader < 0:
                 self._call_all(held)
-            self._out(wire, Seated())
+            else:
+                self._out(wire, Seated())
         elif isinstance(message, View) and held is not None:
             self._see(held, message)
         elif isinstance(message, Reach) and held is not None:
@@ -190,10 +194,7 @@ class ServerProcess:
             raise PeerError(f"it sent {type(message).__name__}, which the coordinator may not send now")
 
     def _see(self, held: HeldModel, view: View) -> None:
-        try:
-            held.see(view)
-        except RunError as error:  # a server that must hand over buckets to this one cannot be reached
-            self._out(held.coordinator, Abort(f"{self.id}: {error}"))
+        held.see(view)
         if self._released:
             self._go_if_free()
 
@@ -246,9 +247,31 @@ class ServerProcess:
 
     # Other servers, joining and leaving.
 
-    def _call(self, held: HeldModel, number: int) -> Connection:
-        """Open a connection to another server."""
-        wire, tls = call_node(f"server {number}", held.places[number], self._wiring)
+    def _call(self, held: HeldModel, number: int, done: Callable[[str], None]) -> None:
+        """Connect to another server, aside; then call `done` with the problem, or ""."""
+        if number in held.givers:
+            done("")
+            return
+        place, wiring = held.places[number], self._wiring
+
+        def work() -> Callable[[], None]:
+            try:
+                wire, tls = call_node(f"server {number}", place, wiring)
+            except SynclineError as error:
+                problem = str(error)[:1000]
+                return lambda: done(problem)
+            return lambda: self._called(held, number, wire, tls, done)
+
+        self._loop.aside(work)
+
+    def _called(
+        self, held: HeldModel, number: int, wire: Connection, tls: ssl.SSLSocket | None, done: Callable[[str], None]
+    ) -> None:
+        """A connection to another server is there; the TLS handshake, if any, is still to come."""
+        if number in held.givers:
+            wire.close()  # two calls went out at the same time
+            done("")
+            return
         wire.trust(HANDOVER)
         self._givers[wire] = (held, number)
         held.givers[number] = wire
@@ -257,23 +280,31 @@ class ServerProcess:
         )
         self._out(wire, hello)
         self._loop.call(wire, tls)
-        return wire
+        done("")
 
     def _call_all(self, held: HeldModel) -> None:
-        """Connect to all servers: a joining server can get a part only if it reaches those that have one."""
-        for number, place in list(held.places.items()):
-            if place.host and number != self.number:
-                self._call(held, number)
+        """Connect to all servers, then tell the coordinator: a joining server gets a part only if it reaches all.
+
+        If it does not, this process ends.
+        """
+        missing = {number for number, place in held.places.items() if place.host and number != self.number}
+
+        def called(number: int, problem: str) -> None:
+            if problem:
+                raise RunError(problem)
+            missing.discard(number)
+            if not missing:
+                self._out(held.coordinator, Seated())
+
+        for number in list(missing):
+            self._call(held, number, partial(called, number))
+        if not missing:
+            self._out(held.coordinator, Seated())
 
     def _reach(self, held: HeldModel, reach: Reach) -> None:
         """Connect to another server that joins, and tell the coordinator whether that worked."""
         held.places[reach.server] = reach.place
-        problem = ""
-        try:
-            self._call(held, reach.server)
-        except SynclineError as error:
-            problem = str(error)[:1000]
-        self._out(held.coordinator, Reached(reach.server, problem))
+        self._call(held, reach.server, lambda problem: self._out(held.coordinator, Reached(reach.server, problem)))
 
     def _from_giver(self, held: HeldModel, number: int, message: Frame, payload: memoryview | None) -> None:
         if isinstance(message, Refused):

@@ -11,7 +11,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ssl
+from collections.abc import Callable, Mapping
+from functools import partial
 from hmac import compare_digest
 
 from syncline.engines.net.connection import Connection
@@ -26,7 +28,7 @@ from syncline.errors import PeerError, RunError, SynclineError
 from syncline.layout import Payload
 from syncline.messages import COORDINATOR, Message, NodeId, worker_id
 
-LOST_SECONDS = 30.0
+LOST_SECONDS = 45.0
 """Seconds that a worker waits for a view without a neighbour whose connection has ended."""
 
 
@@ -42,6 +44,7 @@ class PeerLanes:
         self._addresses: Mapping[int, NodeAddress] | None = None
         self._wanted: frozenset[NodeId] = frozenset()
         self._owed: dict[NodeId, list[tuple[Frame, Payload | None]]] = {}
+        self._calling: set[NodeId] = set()
         self._lost: dict[NodeId, str] = {}
         """Neighbours whose connection has ended, and why."""
 
@@ -73,14 +76,32 @@ class PeerLanes:
                 self.call(peer)
 
     def call(self, peer: NodeId) -> None:
-        """Open a connection to another worker."""
+        """Open a connection to another worker, aside."""
+        if peer in self._calling:
+            return
         assert self._addresses is not None
         address = self._addresses.get(peer.number)
         if address is None:
             raise RunError(f"the coordinator has not sent the address of {peer}")
-        wire, tls = call_node(str(peer), address, self._wiring, tcp=self._wiring.lane == "tcp")
+        self._calling.add(peer)
+
+        def work() -> Callable[[], None]:
+            try:
+                wire, tls = call_node(str(peer), address, self._wiring, tcp=self._wiring.lane == "tcp")
+            except SynclineError as error:
+                return partial(self._not_called, peer, error)
+            return partial(self._called, peer, wire, tls)
+
+        self._traffic.loop.aside(work)
+
+    def _called(self, peer: NodeId, wire: Connection, tls: ssl.SSLSocket | None) -> None:
+        self._calling.discard(peer)
         self._traffic.call(peer, wire, tls, self._hello, self._messages)
         self._pay(peer)
+
+    def _not_called(self, peer: NodeId, error: SynclineError) -> None:
+        self._calling.discard(peer)
+        raise self._traffic.fail(error)
 
     def greet(self, wire: Connection, message: Frame) -> NodeId:
         """Another worker has connected: check its hello, and return who it is."""
