@@ -89,6 +89,8 @@ PAIRS = {
     "launcher stopped, coordinator killed": ("launcher", signal.SIGSTOP, "coordinator", signal.SIGKILL),
     "launcher killed, guard stopped": ("launcher", signal.SIGKILL, "guard", signal.SIGSTOP),
     "launcher and guard killed": ("launcher", signal.SIGKILL, "guard", signal.SIGKILL),
+    "launcher stopped, guard killed": ("launcher", signal.SIGSTOP, "guard", signal.SIGKILL),
+    "launcher and guard stopped": ("launcher", signal.SIGSTOP, "guard", signal.SIGSTOP),
 }
 
 
@@ -100,9 +102,9 @@ def test_nothing_is_left_when_those_who_watch_are_lost_in_pairs(case: str, tmp_p
         assert len(run.processes()) == 8, run.story()
         pids = {"launcher": run.process.pid, "coordinator": run.coordinator(), "guard": guard(run)}
         first, number, second, other = PAIRS[case]
+        run.kill(pids[first], number)
         if second:
             run.kill(pids[second], other)
-        run.kill(pids[first], number)
         assert run.ends() == -signal.SIGKILL, run.story()
         run.gone()
 

@@ -17,7 +17,7 @@ from syncline.cli.run import run
 from syncline.cli.simulate import simulate
 from syncline.cli.tell import tell
 from syncline.cli.train import train
-from syncline.engines.process import also_look_in, here
+from syncline.engines.process import also_look_in, here, os_problem
 from syncline.errors import SynclineError, UsageError
 
 app = typer.Typer(
@@ -66,7 +66,7 @@ def main() -> None:
     except SynclineError as error:
         _fail(str(error), 1)
     except OSError as error:
-        _fail(f"{error.filename or 'a file'}: {error.strerror}", 1)
+        _fail(os_problem(error), 1)
     except _CommandLineError as error:
         _fail(f"{error.format_message()} (see --help)", 2)
     except (KeyboardInterrupt, typer.Abort):

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from syncline.engines.process import say
-from syncline.errors import UsageError
+from syncline.errors import RunError, UsageError
 from syncline.layout import Values
 from syncline.pytorch import buffers
 from syncline.pytorch.distribute import Distributed, redistribute
 from syncline.pytorch.sampler import SharedSampler
 from syncline.pytorch.slots import named
+from syncline.strategies.mode import Mode
 
 if TYPE_CHECKING:
     from syncline.pytorch.session import Session
@@ -35,17 +36,32 @@ def state_of(session: Session, models: Mapping[str, Distributed], samplers: list
 
 
 def _model_state(each: Distributed) -> dict[str, Any]:
-    each.hooks.wait()
+    rule = _rule_state(each)
     return {
         "parameters": {name: parameter.detach().cpu().clone() for name, _, _, parameter in named(each.model)},
         "buffers": {name: buffer.detach().cpu().clone() for name, buffer in buffers.named(each.model).items()},
         "optimizer": _copied(each.optimizer.state_dict()),
-        "rule": {name: torch.from_numpy(values) for name, values in each.replica.recall().items()},
+        "rule": {name: torch.from_numpy(values) for name, values in rule.items()},
         "codec": {name: torch.from_numpy(values) for name, values in each.replica.residuals().items()},
         "steps": each.hooks.steps,
         "iteration": each.replica.earlier + each.replica.iteration,
         "settings": dict(each.replica.settings),
     }
+
+
+def _rule_state(each: Distributed) -> dict[str, Values]:
+    """Wait for what is in flight, and read what the servers' rule remembers.
+
+    In mode `gradients` the workers hold everything. So if the run has failed, the state of the last complete step can
+    still be saved.
+    """
+    try:
+        each.hooks.wait()
+        return each.replica.recall()
+    except RunError:
+        if each.replica.mode is not Mode.GRADIENTS:
+            raise
+        return {}
 
 
 def _copied(value: Any) -> Any:

@@ -24,6 +24,8 @@ class Launchers:
         self._expected = expected
         self.launcher: Connection | None = None
         self.all: dict[Connection, Hello] = {}
+        self.paused = False
+        """The user has stopped the run's own launcher (Ctrl-Z), which is no reason to end the run."""
         self.sessions: set[int] = set()
         """The processes that the run's own launcher has started; each leads a session."""
 

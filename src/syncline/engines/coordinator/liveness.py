@@ -28,10 +28,14 @@ class Liveness:
         """Is this process of this host stopped now?"""
         return hello.host == self._host and state_of(hello.pid) in ("T", "t")
 
+    def stopped_seconds(self, hello: Hello, now: float) -> float:
+        """For how many seconds this process of this host has been stopped."""
+        return self._stopped.seconds(hello.pid, now) if hello.host == self._host else 0.0
+
     def stopped(self, entries: Mapping[int, RosterEntry], now: float) -> Iterator[tuple[int, RosterEntry]]:
         """The processes of this host that have been stopped for too long."""
         for number, entry in list(entries.items()):
-            if entry.hello.host == self._host and self._stopped.seconds(entry.hello.pid, now) > self.patience:
+            if self.stopped_seconds(entry.hello, now) > self.patience:
                 yield number, entry
 
     def reported(self, entries: Mapping[int, RosterEntry], frozen: Frozen) -> Iterator[tuple[int, RosterEntry]]:

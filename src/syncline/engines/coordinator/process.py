@@ -8,7 +8,8 @@
    when it has been stopped (SIGSTOP) for longer than the patience. A worker that computes for a long time does not. A
    worker that the launcher restarts keeps its number (returning_workers.py).
 3. The death or stop of a server ends the run, unless the run no longer needs that server. So does the death of the
-   launcher; the coordinator then kills everything that the launcher has started.
+   launcher; the coordinator then kills everything that the launcher has started. A launcher that stays stopped is
+   killed, by its guard or by the coordinator.
 4. When the coordinator is told to stop, it waits for the workers that have joined and for those that still read the
    final parameters. Then it stops the servers.
 5. A server that joins gets a number, and a part of every model (trained_model.py). A server that is asked to leave may
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from math import inf
@@ -78,6 +80,9 @@ TICK = 0.5
 
 NOTICE_SECONDS = 10.0
 """Seconds after which the user is told for whom the end of the run waits."""
+
+GUARD_SECONDS = 5.0
+"""Seconds that the guard of a stopped launcher has before the coordinator acts."""
 
 GRACE = 5.0
 """Seconds in which the servers must exit."""
@@ -191,6 +196,8 @@ class CoordinatorProcess:
             self._stop_if_idle()
         elif isinstance(message, Abort):
             self.abort(message.reason)
+        elif isinstance(message, Heartbeat):
+            self._launchers.paused = message.pausing
         elif isinstance(message, Started):
             self._launchers.sessions.add(message.pid)
         elif isinstance(message, Seen):
@@ -344,6 +351,7 @@ class CoordinatorProcess:
             self._loop.lose(wire, "its host no longer acknowledges data")
         for number in self.returning.overdue(now):
             self._will_not_return(number)
+        self._watch_launcher(now)
         self._watch_hosts(now)
         self.departures.settled()
         self._meet()
@@ -351,6 +359,14 @@ class CoordinatorProcess:
             line = self._waiting.line(self._awaited(), now)
             if line is not None:
                 self._launchers.notice(line)
+
+    def _watch_launcher(self, now: float) -> None:
+        """Kill a launcher that stays stopped, if its guard has not done so; its end ends the run."""
+        launcher = self._launchers.launcher
+        hello = self._launchers.all.get(launcher) if launcher is not None else None
+        if hello is not None and not self._launchers.paused:
+            if self._liveness.stopped_seconds(hello, now) > self._liveness.patience + GUARD_SECONDS:
+                os.kill(hello.pid, signal.SIGKILL)
 
     def _watch_hosts(self, now: float) -> None:
         """Everything on a host whose launcher is stopped counts as stopped."""

@@ -470,11 +470,11 @@ class Launcher:
     def pause(self) -> None:
         """The user is about to stop this launcher (Ctrl-Z); the run continues for as long as it is stopped."""
         self._guard.pause()
-        if self._plan.joins:
-            self._tell(Heartbeat(pausing=True))
+        self._tell(Heartbeat(pausing=True))
 
     def resume(self) -> None:
         self._guard.resume()
+        self._tell(Heartbeat())
 
     def hurry(self) -> None:
         """Stop waiting for processes to end."""

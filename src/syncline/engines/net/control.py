@@ -226,7 +226,7 @@ class Frozen(Control, frozen=True, tag="frozen"):
 
 
 class Heartbeat(Control, frozen=True, tag="beat"):
-    """Between the coordinator and a launcher that joined, at intervals: I am not stopped."""
+    """Between the coordinator and a launcher: I am not stopped. At intervals, if the launcher has joined."""
 
     pausing: bool = False
     """The user stops this launcher now (Ctrl-Z): do not expect anything until the next message."""

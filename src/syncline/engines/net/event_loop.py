@@ -27,6 +27,7 @@ from typing import Protocol
 from syncline.engines.net.addresses import peer_credentials, tune
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.frames import HEADER, Frame
+from syncline.engines.process import os_problem, say
 from syncline.errors import PeerError
 
 HELLO_SECONDS = 5.0
@@ -81,6 +82,8 @@ class EventLoop:
         self._bell = -1
         """Rings when work that ran aside is done; -1: there was none so far."""
         self._aside = Lock()
+        self._said_limit = False
+        """Was the user told that this process can open no more files?"""
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         """A spare file descriptor, to accept and close a connection when the process has no descriptors left."""
 
@@ -274,7 +277,7 @@ class EventLoop:
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
-                    self._refuse_without_descriptor(sock)
+                    self._refuse_without_descriptor(sock, error)
                 return  # the peer closed before we accepted
             self._accept(peer, context)
 
@@ -287,8 +290,11 @@ class EventLoop:
             oldest = next(iter(self._unauthenticated))
             self.lose(oldest, f"more than {MOST_UNAUTHENTICATED} connections had not identified themselves")
 
-    def _refuse_without_descriptor(self, sock: socket.socket) -> None:
+    def _refuse_without_descriptor(self, sock: socket.socket, error: OSError) -> None:
         """No descriptors are left: accept with the spare one and close, or epoll would report the peer for ever."""
+        if not self._said_limit:
+            self._said_limit = True
+            say(f"syncline: a connection was refused: {os_problem(error)}")
         os.close(self._spare)
         try:
             sock.accept()[0].close()
