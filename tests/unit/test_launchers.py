@@ -86,6 +86,22 @@ def test_a_number_is_told_to_the_agent_of_the_same_host(three: Three, peer: Call
     assert three.heard() == [[], [Seen(joined.id.role, joined.id.number, 0, "joined", pid=77)], []]
 
 
+def test_a_launcher_that_stays_stopped_is_killed_unless_the_user_has_stopped_it(
+    three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, _: killed.append(pid))
+    three.launchers.all[three.peers[0].wire] = Hello("run", "launcher", host="a", pid=77)
+    three.launchers.end_stopped(lambda _: 15.0, 10.0)
+    assert killed == [], "its guard has some seconds"
+    three.launchers.paused = True
+    three.launchers.end_stopped(lambda _: 16.0, 10.0)
+    assert killed == []
+    three.launchers.paused = False
+    three.launchers.end_stopped(lambda _: 16.0, 10.0)
+    assert killed == [77]
+
+
 def test_the_sessions_of_a_launcher_that_is_gone_are_killed(three: Three, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
     monkeypatch.setattr(module, "kill_session", killed.append)

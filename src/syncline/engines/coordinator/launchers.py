@@ -6,6 +6,7 @@ The run's own launcher has the role "launcher". A launcher that joined from else
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 
 from syncline.engines.coordinator.participant import Participant
@@ -14,6 +15,9 @@ from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import Hello, Notice, Seen
 from syncline.engines.net.frames import Frame
 from syncline.engines.process import outlive_parent
+
+GUARD_SECONDS = 5.0
+"""Seconds that the guard of a stopped launcher has before the coordinator acts."""
 
 
 class Launchers:
@@ -61,6 +65,15 @@ class Launchers:
         for agent, hello in self.all.items():
             if agent is not self.launcher and hello.host == peer.hello.host:
                 self._out(agent, joined)
+
+    def end_stopped(self, seconds: Callable[[Hello], float], patience: float) -> None:
+        """Kill the run's own launcher if it stays stopped and its guard has not done so; its end ends the run.
+
+        `seconds`: for how long a process has been stopped.
+        """
+        hello = None if self.launcher is None or self.paused else self.all.get(self.launcher)
+        if hello is not None and seconds(hello) > patience + GUARD_SECONDS:
+            os.kill(hello.pid, signal.SIGKILL)
 
     def kill_sessions(self) -> None:
         """Kill the sessions that the launcher has started, because the launcher itself is gone."""

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from math import inf
@@ -80,9 +79,6 @@ TICK = 0.5
 
 NOTICE_SECONDS = 10.0
 """Seconds after which the user is told for whom the end of the run waits."""
-
-GUARD_SECONDS = 5.0
-"""Seconds that the guard of a stopped launcher has before the coordinator acts."""
 
 GRACE = 5.0
 """Seconds in which the servers must exit."""
@@ -351,7 +347,7 @@ class CoordinatorProcess:
             self._loop.lose(wire, "its host no longer acknowledges data")
         for number in self.returning.overdue(now):
             self._will_not_return(number)
-        self._watch_launcher(now)
+        self._launchers.end_stopped(lambda hello: self._liveness.stopped_seconds(hello, now), self._liveness.patience)
         self._watch_hosts(now)
         self.departures.settled()
         self._meet()
@@ -359,14 +355,6 @@ class CoordinatorProcess:
             line = self._waiting.line(self._awaited(), now)
             if line is not None:
                 self._launchers.notice(line)
-
-    def _watch_launcher(self, now: float) -> None:
-        """Kill a launcher that stays stopped, if its guard has not done so; its end ends the run."""
-        launcher = self._launchers.launcher
-        hello = self._launchers.all.get(launcher) if launcher is not None else None
-        if hello is not None and not self._launchers.paused:
-            if self._liveness.stopped_seconds(hello, now) > self._liveness.patience + GUARD_SECONDS:
-                os.kill(hello.pid, signal.SIGKILL)
 
     def _watch_hosts(self, now: float) -> None:
         """Everything on a host whose launcher is stopped counts as stopped."""
@@ -385,24 +373,13 @@ class CoordinatorProcess:
             self._waiting.heard(launcher, NOTICE_SECONDS, monotonic())
 
     def _awaited(self) -> list[str]:
-        """The processes for which the workers that wait do so."""
+        """The processes for which the run waits."""
         needed = self._roster.participants()
         if not self._models.begun:
             needed |= set(range(self.expected)) - self._never
         if self._stopping:
             needed |= self._roster.readers(monotonic())
-        missing = [number for number in sorted(needed) if not self._waits(number)]
-        names = [self._described("worker", number, self._workers.get(number)) for number in missing]
-        return names or [self._described("server", *each) for each in sorted(self._servers.items())] or ["each other"]
-
-    def _waits(self, worker: int) -> bool:
-        entry = self._workers.get(worker)
-        return entry is not None and any(peer.wire in self._waiting for peer in entry.peers)
-
-    def _described(self, role: str, number: int, entry: RosterEntry | None) -> str:
-        if entry is None:
-            return f"{role} {number} (not connected)"
-        return f"{role} {number}{' (stopped)' if self._liveness.is_stopped(entry.hello) else ''}"
+        return self._waiting.awaited(needed, self._roster, self._liveness.is_stopped)
 
     def _frozen(self, entry: RosterEntry) -> None:
         """A worker has been stopped for too long: remove it as a member. It learns of that when it continues."""

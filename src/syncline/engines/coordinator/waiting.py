@@ -8,9 +8,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from syncline.engines.coordinator.roster import Roster, RosterEntry
 from syncline.engines.net.connection import Connection
+from syncline.engines.net.control import Hello
 
 FIRST_PAUSE = 60.0
 """Seconds between the first line and the second; every further pause is twice as long."""
@@ -33,9 +35,6 @@ class WaitingWorkers:
     def __bool__(self) -> bool:
         return bool(self._since)
 
-    def __contains__(self, wire: Connection) -> bool:
-        return wire in self._since
-
     def heard(self, wire: Connection, seconds: float, now: float) -> None:
         """A worker has waited for this long; 0: its wait is over."""
         if seconds:
@@ -45,6 +44,21 @@ class WaitingWorkers:
 
     def forget(self, wire: Connection) -> None:
         self._since.pop(wire, None)
+
+    def awaited(self, needed: Iterable[int], roster: Roster, is_stopped: Callable[[Hello], bool]) -> list[str]:
+        """The processes for which the run waits: those of the `needed` workers that do not wait, else the servers."""
+
+        def described(role: str, number: int, entry: RosterEntry | None) -> str:
+            state = "not connected" if entry is None else "stopped" if is_stopped(entry.hello) else ""
+            return f"{role} {number}{state and f' ({state})'}"
+
+        entries = {number: roster.workers.get(number) for number in sorted(needed)}
+        missing = {number: entry for number, entry in entries.items() if not self._waits(entry)}
+        names = [described("worker", *each) for each in missing.items()]
+        return names or [described("server", *each) for each in sorted(roster.servers.items())] or ["each other"]
+
+    def _waits(self, entry: RosterEntry | None) -> bool:
+        return entry is not None and any(peer.wire in self._since for peer in entry.peers)
 
     def line(self, names: Sequence[str], now: float) -> str | None:
         """The line for the user, if it is due; `names`: the processes for which the run waits."""
