@@ -168,13 +168,26 @@ class Run:
         """A worker that was started with the run (not one that joined)."""
         return self._one(f"worker{number}")
 
+    def guard(self) -> int:
+        """The guard of the launcher."""
+        return self._one("guard")
+
+    def worker_that_joined(self) -> int:
+        """The only worker that this launcher has added to another run."""
+        others = (self.process.pid, self.find("guard"))
+        found = [pid for pid in self.processes() if pid not in others and "-m syncline" not in _command(pid)]
+        assert len(found) == 1, self.story()
+        return found[0]
+
     def _one(self, who: str) -> int:
         pid = self.find(who)
         assert pid is not None, f"there is no {who}\n{self.story()}"
         return pid
 
     def find(self, who: str) -> int | None:
-        """The process of `worker0`, `server1` or the `coordinator`; None if it has not started or has ended."""
+        """The process of `worker0`, `server1`, the `coordinator` or the `guard`; None if it does not run."""
+        if who == "guard":
+            return next((pid for pid in self.processes() if "syncline/engines/guard.py" in _command(pid)), None)
         role, number = re.fullmatch(r"([a-z]+)(\d*)", who).groups()  # type: ignore[union-attr]
         words = ["-m", f"syncline.engines.{role}"] + [number] * bool(number)
         for pid in self.processes():

@@ -17,7 +17,7 @@ from time import monotonic
 
 import pytest
 
-from engine import Run, running, until
+from engine import Run, running, state, until
 
 COUNT = 200
 SAMPLE = (0, 1, 2, 3)
@@ -82,21 +82,6 @@ def random_case(number: int) -> Case:
     return Case(draw.choice(("bsp", "ssp:2", "asp")), draw.choice(("shm", "tcp")), draw.random() < 0.7, faults)
 
 
-def find(run: Run, who: str) -> int | None:
-    if who == "launcher":
-        return run.process.pid
-    if who != "guard":
-        return run.find(who)
-    found = [pid for pid in run.processes() if b"engines/guard.py" in read(f"/proc/{pid}/cmdline")]
-    return found[0] if found else None
-
-
-def read(path: str) -> bytes:
-    with suppress(OSError):
-        return Path(path).read_bytes()
-    return b""
-
-
 def reached(run: Run, moment: str) -> bool:
     """Is a worker so far, or is the run over?"""
     return f"{moment}\n" in run.out or run.process.poll() is not None
@@ -106,14 +91,14 @@ def strike(run: Run, fault: Fault) -> None:
     """Send the signal, unless the process has ended before; a stopped launcher prints nothing any more."""
     if not launcher_is_stopped(run):
         until(lambda: reached(run, fault.moment) or launcher_is_stopped(run), fault.moment)
-    pid = find(run, fault.who)
+    pid = run.process.pid if fault.who == "launcher" else run.find(fault.who)
     with suppress(ProcessLookupError):
         if pid is not None and run.process.poll() is None:
             os.kill(pid, fault.number)
 
 
 def launcher_is_stopped(run: Run) -> bool:
-    return b") T " in read(f"/proc/{run.process.pid}/stat")
+    return state(run.process.pid) == "T"
 
 
 CASES = [

@@ -11,7 +11,7 @@ from syncline.engines.coordinator import agent_watch as module
 from syncline.engines.coordinator.agent_watch import AgentWatch
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import Heartbeat, Hello
-from syncline.engines.net.heartbeats import BEAT_SECONDS, CUT_SECONDS, LATE_SECONDS, Heartbeats, Verdict
+from syncline.engines.net.heartbeats import BEAT_SECONDS, CUT_SECONDS, LATE_SECONDS, Heartbeats, Silence
 
 PATIENCE = 10.0
 STOPPED_SECONDS = PATIENCE + 2 * BEAT_SECONDS
@@ -25,26 +25,26 @@ def test_a_beat_is_due_at_intervals() -> None:
 @pytest.mark.parametrize(
     ("in_flight", "silence", "verdict"),
     [
-        (False, STOPPED_SECONDS, Verdict.WELL),
-        (False, STOPPED_SECONDS + 1, Verdict.STOPPED),
-        (True, STOPPED_SECONDS + 1, Verdict.WELL),
-        (True, CUT_SECONDS, Verdict.WELL),
-        (True, CUT_SECONDS + 1, Verdict.GONE),
+        (False, STOPPED_SECONDS, Silence.WELL),
+        (False, STOPPED_SECONDS + 1, Silence.STOPPED),
+        (True, STOPPED_SECONDS + 1, Silence.WELL),
+        (True, CUT_SECONDS, Silence.WELL),
+        (True, CUT_SECONDS + 1, Silence.GONE),
     ],
 )
-def test_what_silence_means(in_flight: bool, silence: float, verdict: Verdict, peer: Callable[[], Peer]) -> None:
+def test_what_silence_means(in_flight: bool, silence: float, verdict: Silence, peer: Callable[[], Peer]) -> None:
     """A host that acknowledges data is there; one that does not may be there again soon."""
     beats, wire = Heartbeats(PATIENCE, lambda _: in_flight), peer().wire
     beats.heard(wire, 100.0)
     assert beats.verdict(wire, 100.0 + silence) is verdict
     beats.heard(wire, 100.0 + silence)
-    assert beats.verdict(wire, 100.0 + silence) is Verdict.WELL
+    assert beats.verdict(wire, 100.0 + silence) is Silence.WELL
 
 
 def test_a_short_patience_does_not_make_a_late_beat_a_death(peer: Callable[[], Peer]) -> None:
     beats, wire = Heartbeats(0.1, lambda _: False), peer().wire
     beats.heard(wire, 0.0)
-    assert beats.verdict(wire, LATE_SECONDS) is Verdict.WELL
+    assert beats.verdict(wire, LATE_SECONDS) is Silence.WELL
 
 
 class Watch:

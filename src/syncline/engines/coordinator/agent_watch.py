@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import Heartbeat, Hello
 from syncline.engines.net.frames import Frame
-from syncline.engines.net.heartbeats import LATE_SECONDS, Heartbeats, Verdict
+from syncline.engines.net.heartbeats import LATE_SECONDS, Heartbeats, Silence
 from syncline.engines.net.tcp_liveness import unacknowledged
 
 
@@ -60,9 +60,9 @@ class AgentWatch:
             if wire not in self._late and self._beats.silence(wire, now) > LATE_SECONDS:
                 self._late.add(wire)
                 self._notice(f"{self._named(wire)} has not been heard for {LATE_SECONDS:g} s")
-        alive = {self._agents[wire].host for wire, verdict in found.items() if verdict is not Verdict.STOPPED}
+        alive = {self._agents[wire].host for wire, verdict in found.items() if verdict is not Silence.STOPPED}
         stopped = {self._agents[wire].host for wire in found} - alive
-        return stopped, [wire for wire, verdict in found.items() if verdict is Verdict.GONE]
+        return stopped, [wire for wire, verdict in found.items() if verdict is Silence.GONE]
 
     def _far(self) -> list[Connection]:
         return [wire for wire, hello in self._agents.items() if hello.role == "agent" and hello.host != self._here]

@@ -10,7 +10,7 @@ from time import monotonic
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import Abort, ChangeRequest, Frozen, Heartbeat, Hello, Seen, Started, Stop
 from syncline.engines.net.frames import Frame
-from syncline.engines.net.heartbeats import Heartbeats, Verdict
+from syncline.engines.net.heartbeats import Heartbeats, Silence
 from syncline.engines.net.tcp_liveness import unacknowledged
 from syncline.engines.net.wiring import Wiring, connect_coordinator
 from syncline.errors import PeerError, RunError
@@ -57,9 +57,9 @@ class CoordinatorLink:
             self.tell(Heartbeat())
         verdict, seconds = self._beats.verdict(self._wire, now), f"{self._beats.silence(self._wire, now):.0f} s"
         match verdict:
-            case Verdict.STOPPED:
+            case Silence.STOPPED:
                 return f"the coordinator at {self.wiring.coordinator} is stopped: it has sent nothing for {seconds}"
-            case Verdict.GONE:
+            case Silence.GONE:
                 return f"cut off from the run at {self.wiring.coordinator}: nothing has come from it for {seconds}"
         return ""
 

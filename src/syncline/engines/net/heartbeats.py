@@ -27,7 +27,7 @@ CUT_SECONDS = 30.0
 """Seconds of silence after which a host that does not acknowledge data counts as gone."""
 
 
-class Verdict(Enum):
+class Silence(Enum):
     """What the silence of a peer means."""
 
     WELL = "well"
@@ -66,10 +66,10 @@ class Heartbeats:
         """For how many seconds this peer has been silent, since the first time that anybody asked."""
         return now - self._last.setdefault(wire, now)
 
-    def verdict(self, wire: Connection, now: float) -> Verdict:
+    def verdict(self, wire: Connection, now: float) -> Silence:
         silence = self.silence(wire, now)
         if silence > max(CUT_SECONDS, self._patience):
-            return Verdict.GONE
+            return Silence.GONE
         if silence > max(LATE_SECONDS, self._patience) + 2 * BEAT_SECONDS and not self._unacknowledged(wire):
-            return Verdict.STOPPED
-        return Verdict.WELL
+            return Silence.STOPPED
+        return Silence.WELL
