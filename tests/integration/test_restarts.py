@@ -138,7 +138,7 @@ def test_a_worker_that_has_joined_from_elsewhere_keeps_its_number(tmp_path: Path
         address = run.hears(r"--join (\S+) -n 1 PROGRAM")[1]
         with running(tmp_path, joins, "-n1", "--join", address, "--restarts", "1") as other:
             other.hears("is 2 0")
-            other.kill(next(pid for pid in other.processes() if pid != other.process.pid))
+            other.kill(other.worker_that_joined())
             other.hears(r"\[w2\] is 2 1")
             assert "w2 ended by signal 9 (SIGKILL); it is restarted (restart 1 of 1)" in other.err
             run.touch("stop")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import pytest
 
 import commands
 import lanes
-from engine import Run, running
+from engine import QUIET, Run, running
 
 STEADY = """
 begin()
@@ -499,3 +501,18 @@ def test_no_colour_where_none_is_wanted(tmp_path: Path) -> None:
         with running(tmp_path, "", "--dry-run", **more) as run:
             assert run.ends() == 0, run.story()
             assert not re.search(r"\x1b\[[0-9;]*3\d", run.err), run.story()
+
+
+def test_a_limit_of_open_files_is_named(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("import syncline\nsyncline.connect()\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "syncline", "run", "-n", "8", "program.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**lanes.environment(), **QUIET},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (14, 14)),
+    )
+    assert done.returncode == 1, done.stderr
+    assert "too many open files: a process may have 14; raise the limit first" in done.stderr
+    assert "Traceback" not in done.stderr

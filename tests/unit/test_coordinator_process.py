@@ -5,6 +5,7 @@ Launcher, server and workers are sockets of the test.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -16,11 +17,13 @@ from syncline.engines.net.control import (
     Declare,
     Figures,
     Gathered,
+    Notice,
     Pulse,
     Refused,
     Seen,
     Share,
     Stop,
+    Waiting,
 )
 from syncline.messages import Member, View
 
@@ -81,6 +84,28 @@ def test_how_far_a_worker_is_goes_to_the_launcher_under_its_own_number(crew: Cre
     crew.begin()
     crew.workers[1].say(Pulse(7, 1.0, 2.0, worker=0))
     assert crew.launcher.hear() == Pulse(7, 1.0, 2.0, worker=1)
+
+
+def test_the_launcher_is_told_for_whom_a_worker_waits(crew: Crew) -> None:
+    crew.begin()
+    crew.workers[0].say(Waiting(12))
+    notice = crew.launcher.hear()
+    assert isinstance(notice, Notice)
+    assert re.fullmatch(r"waiting for worker 1 for 1[2-9] s", notice.text)
+    crew.workers[1].say(Waiting(12))
+    notice = crew.launcher.hear()
+    assert isinstance(notice, Notice)
+    assert notice.text.startswith("waiting for server 0 for "), "all workers wait"
+
+
+def test_the_launcher_is_told_who_has_not_connected(office: Office) -> None:
+    office.call("server", 0)
+    worker = office.call("worker", 1)
+    worker.say(Declare(TABLES))
+    worker.say(Waiting(10))
+    notice = office.launcher.hear()
+    assert isinstance(notice, Notice)
+    assert notice.text.startswith("waiting for worker 0 (not connected) for ")
 
 
 # Life and death.

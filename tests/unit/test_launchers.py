@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
 
 import pytest
@@ -84,18 +83,25 @@ def test_a_number_is_told_to_the_agent_that_brought_the_process(
     assert three.heard() == [[], [Seen(joined.id.role, joined.id.number, 0, "joined", pid=77)], []]
 
 
-def test_the_groups_of_a_launcher_that_is_gone_are_killed(three: Three, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only if they still are groups: a number may be somebody else's by now."""
-    groups = {11: 11, 12: 500}
-    killed: list[tuple[int, int]] = []
+def test_a_launcher_that_stays_stopped_is_killed_unless_the_user_has_stopped_it(
+    three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, _: killed.append(pid))
+    three.launchers.all[three.peers[0].wire] = Hello("run", "launcher", host="a", pid=77)
+    three.launchers.end_stopped(lambda _: 15.0, 10.0)
+    assert killed == [], "its guard has some seconds"
+    three.launchers.paused = True
+    three.launchers.end_stopped(lambda _: 16.0, 10.0)
+    assert killed == []
+    three.launchers.paused = False
+    three.launchers.end_stopped(lambda _: 16.0, 10.0)
+    assert killed == [77]
 
-    def group_of(pid: int) -> int:
-        if pid not in groups:
-            raise ProcessLookupError
-        return groups[pid]
 
-    monkeypatch.setattr(os, "getpgid", group_of)
-    monkeypatch.setattr(os, "killpg", lambda group, number: killed.append((group, number)))
-    three.launchers.groups |= {11, 12, 13}
-    three.launchers.kill_groups()
-    assert killed == [(11, signal.SIGKILL)]
+def test_the_sessions_of_a_launcher_that_is_gone_are_killed(three: Three, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(module, "kill_session", killed.append)
+    three.launchers.sessions |= {11, 12, os.getpid()}
+    three.launchers.kill_sessions()
+    assert sorted(killed) == [11, 12], "not the one in which this process is"

@@ -226,12 +226,12 @@ def test_who_takes_part(roster: Roster, peer: Make) -> None:
 
 def test_who_has_left_may_read_for_a_while(roster: Roster, peer: Make) -> None:
     reader = roster.admit_worker(peer().wire, worker(0))
-    assert not roster.has_readers(0.0)
+    assert not roster.readers(0.0)
     reader.left = 100.0
-    assert roster.has_readers(100.0 + READING - 1)
-    assert not roster.has_readers(100.0 + READING)
+    assert roster.readers(100.0 + READING - 1)
+    assert not roster.readers(100.0 + READING)
     roster.strike(reader)
-    assert not roster.has_readers(100.0)
+    assert not roster.readers(100.0)
 
 
 # Numbers and tokens.

@@ -23,7 +23,7 @@ from syncline.cli.speaker import CLOSED
 from syncline.cli.streams import ReaderGone, Streams, discard
 from syncline.cli.tell import tell
 from syncline.cli.train import train
-from syncline.engines.process import also_look_in, here
+from syncline.engines.process import also_look_in, here, os_problem
 from syncline.errors import SynclineError, UsageError, one_line
 
 app = typer.Typer(
@@ -92,7 +92,7 @@ def _run() -> Any:
     except ReaderGone:
         raise
     except OSError as error:
-        return _say(f"{error.filename or 'a file'}: {error.strerror}", 2 if error.errno in _NO_PATH else 1)
+        return _say(os_problem(error), 2 if error.errno in _NO_PATH else 1)
     except _CommandLineError as error:
         return _say(f"{error.format_message()} (see --help)", 2)
     except (KeyboardInterrupt, typer.Abort):

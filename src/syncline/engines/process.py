@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -43,12 +45,24 @@ def also_look_in(folder: str) -> None:
 
 
 def run(main: Callable[[], int]) -> int:
-    """Run the main function of a process; a SynclineError becomes one line on stderr and exit code 1."""
+    """Run the main function of a process; an expected error becomes one line on stderr and exit code 1."""
     try:
         return main()
     except SynclineError as error:
         say(str(error))
-        return 1
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+        say(os_problem(error))
+    return 1
+
+
+def os_problem(error: OSError) -> str:
+    """One line about an error of the operating system; it names the limit if this process has too many files open."""
+    if error.errno == errno.EMFILE:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return f"too many open files: a process may have {limit}; raise the limit first, e.g. with `ulimit -n 4096`"
+    return f"{error.filename or 'a file'}: {error.strerror}"
 
 
 def end_with_parent(parent: int) -> None:

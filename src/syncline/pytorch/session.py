@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.utils.data import DataLoader
 
+    from syncline.engines.launch.guard_link import GuardLink
     from syncline.engines.worker.replica import Replica
     from syncline.pytorch.distribute import Distributed
     from syncline.pytorch.sampler import SharedSampler
@@ -38,6 +39,8 @@ class Session(NumpySession):
         self._asked_to_leave = False
         self._host: Host | None = None
         """Under torchrun, on the first worker: the process that runs the coordinator and the servers."""
+        self._guard: GuardLink | None = None
+        """Under torchrun: ends this worker when torchrun dies."""
 
     # Models.
 
@@ -236,6 +239,8 @@ class Session(NumpySession):
         super()._cut()
         if self._host is not None:
             torchrun.end_host(self._host)
+        if self._guard is not None:
+            self._guard.close()
 
     def _detach(self) -> None:
         for each in self._models.values():
@@ -260,6 +265,7 @@ def connect(environment: Mapping[str, str] = os.environ) -> Session:
             return session
     session = Session()
     if "SYNCLINE_COORDINATOR" not in environment and torchrun.started_this(environment):
+        session._guard = torchrun.end_with_torchrun()
         wiring, session._host = torchrun.find_run(environment)
     else:
         wiring = Wiring.read(environment)

@@ -13,12 +13,13 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from syncline.engines.process import say
-from syncline.errors import UsageError
+from syncline.errors import RunError, UsageError
 from syncline.layout import Values
 from syncline.pytorch import buffers
 from syncline.pytorch.distribute import Distributed, redistribute
 from syncline.pytorch.sampler import SharedSampler
 from syncline.pytorch.slots import named
+from syncline.strategies.mode import Mode
 
 if TYPE_CHECKING:
     from syncline.pytorch.session import Session
@@ -36,12 +37,12 @@ def state_of(session: Session, models: Mapping[str, Distributed], samplers: list
 
 
 def _model_state(each: Distributed) -> dict[str, Any]:
-    each.hooks.wait()
+    rule = _rule_state(each)
     return {
         "parameters": {name: parameter.detach().cpu().clone() for name, _, _, parameter in named(each.model)},
         "buffers": {name: buffer.detach().cpu().clone() for name, buffer in buffers.named(each.model).items()},
         "optimizer": _optimizer_states(each.optimizers),
-        "rule": {name: torch.from_numpy(values) for name, values in each.replica.recall().items()},
+        "rule": {name: torch.from_numpy(values) for name, values in rule.items()},
         "codec": {name: torch.from_numpy(values) for name, values in each.replica.residuals().items()},
         "steps": each.hooks.steps,
         "iteration": each.replica.earlier + each.replica.iteration,
@@ -53,6 +54,21 @@ def _optimizer_states(optimizers: Sequence[Optimizer]) -> Any:
     """The state of the only optimizer, or a list with the states of several."""
     states = [_copied(each.state_dict()) for each in optimizers]
     return states[0] if len(states) == 1 else states
+
+
+def _rule_state(each: Distributed) -> dict[str, Values]:
+    """Wait for what is in flight, and read what the servers' rule remembers.
+
+    In mode `gradients` the workers hold everything. So if the run has failed, the state of the last complete step can
+    still be saved.
+    """
+    try:
+        each.hooks.wait()
+        return each.replica.recall()
+    except RunError:
+        if each.replica.mode is not Mode.GRADIENTS:
+            raise
+        return {}
 
 
 def _copied(value: Any) -> Any:

@@ -192,10 +192,10 @@ class Roster:
             return any(peer.trained is not None and peer.trained.is_member(peer) for peer in entry.peers)
         return entry.hello.number in range(self._expected) and all(peer.left is None for peer in entry.peers)
 
-    def has_readers(self, now: float) -> bool:
-        """Is there a worker that has left and may still read the final parameters?"""
+    def readers(self, now: float) -> set[int]:
+        """The workers that have left and may still read the final parameters."""
         peers = (peer for entry in self.workers.values() for peer in entry.peers)
-        return any(peer.left is not None and now < peer.left + READING for peer in peers)
+        return {peer.id.number for peer in peers if peer.left is not None and now < peer.left + READING}
 
     def first_servers(self) -> set[int]:
         """The servers that the run was started with, without those that have left or are leaving."""

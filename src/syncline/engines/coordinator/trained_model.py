@@ -1,7 +1,8 @@
 """One model of a run as the coordinator sees it: its workers and servers, how it begins and ends, and its views.
 
 1. A model begins when every server has a connection for it, and every expected worker has declared it or is known not
-   to take part.
+   to take part. The workers that the run was started with decide its shape and settings; a joiner that comes before
+   that and does not fit is refused alone.
 2. The coordinator describes the model to the servers first. Once all of them know it, the coordinator tells the workers
    where the servers are.
 3. All workers start together: none starts before all have the initial parameters, which are the leader's. If the leader
@@ -40,7 +41,7 @@ from syncline.engines.net.control import (
 )
 from syncline.engines.net.frames import DECLARATION
 from syncline.errors import PeerError, SynclineError, UsageError
-from syncline.layout import VALUE_BYTES
+from syncline.layout import VALUE_BYTES, Layout
 from syncline.messages import (
     COORDINATOR,
     JoinRequest,
@@ -217,10 +218,12 @@ class TrainedModel:
             self.refuse(peer, OVER, usage=False)
             return
         layout = layout_of(declare.tables)
-        first = self._begun or next(iter(self._declared.values()), None)
-        difference = None if first is None else layout.difference(layout_of(first.tables))
-        if difference is not None:
-            self.refuse(peer, f"worker {peer.id.number} trains another model: {difference}")
+        first: Begin | Declare | None = self._begun
+        if first is None and peer.own:
+            first = next((self._declared[number] for number in self._declared if self.workers[number].own), None)
+        problem = None if first is None else self._other_model(peer, layout, first)
+        if problem is not None:
+            self.refuse(peer, problem)
             return
         self.workers[peer.id.number] = peer
         self._declared[peer.id.number] = declare
@@ -243,6 +246,11 @@ class TrainedModel:
 
     def _pass(self, peer: Participant) -> str:
         return tokens.server_pass(self._secret, peer.id.number, peer.incarnation)
+
+    def _other_model(self, peer: Participant, layout: Layout, first: Begin | Declare) -> str | None:
+        """Why this worker's model is another one than the run's; None if it is the same."""
+        difference = layout.difference(layout_of(first.tables))
+        return None if difference is None else f"worker {peer.id.number} trains another model: {difference}"
 
     def _view(self) -> View:
         assert self._node is not None
@@ -271,6 +279,7 @@ class TrainedModel:
                 self.refuse(peer, str(error))
 
     def _begin(self, ready: list[Participant]) -> None:
+        """Begin with these workers, in ascending order; the first one is the leader."""
         run, leader = self._run, ready[0]
         declared = self._declared[leader.id.number]
         layers = {**run.layers, "the program": declared.wishes if leader.own else {}}
@@ -283,8 +292,10 @@ class TrainedModel:
             check_restarts(self.strategy)
         origins = {key: origin for key, (_, origin) in found.items()}
         self._wishes = dict(declared.wishes)
-        for peer in ready:
+        for peer in (each for each in ready if each.own):
             self._check_wishes(peer, {**words, **self._wishes})
+        misfits = self._misfits(ready, declared, {**words, **self._wishes})
+        ready = [peer for peer in ready if peer not in misfits]
         job = Job(layout, Draw(int(words["seed"])))
         members = tuple(Member(peer.id.number, peer.incarnation, 0) for peer in ready)
         view = View(0, members, self._topology(job))
@@ -304,6 +315,24 @@ class TrainedModel:
         for number in self.servers:
             self.changes.invite(number)
         self._tell_if_ready()
+        for peer, problem in misfits.items():
+            self.refuse(peer, problem)
+
+    def _misfits(self, ready: list[Participant], declared: Declare, words: Mapping[str, str]) -> dict[Participant, str]:
+        """The joiners that train another model, or ask for other settings, than the workers of the run; and why."""
+        found: dict[Participant, str] = {}
+        for peer in ready[1:]:
+            if peer.own:
+                continue
+            layout = layout_of(self._declared[peer.id.number].tables)
+            problem = self._other_model(peer, layout, declared)
+            try:
+                self._check_wishes(peer, words)
+            except UsageError as error:
+                problem = problem or str(error)
+            if problem is not None:
+                found[peer] = problem
+        return found
 
     def _check_wishes(self, peer: Participant, words: Mapping[str, str]) -> None:
         """Raise `UsageError` if a worker's program asks for other settings than the leader's; it may ask for none."""

@@ -28,7 +28,7 @@ class TrainedModels:
     @property
     def over(self) -> bool:
         """Has the training of every model ended?"""
-        return bool(self.all) and all(trained.ended for trained in self.all.values())
+        return self.begun and all(trained.ended for trained in self.all.values() if not trained.unconfirmed)
 
     @property
     def begun(self) -> bool:

@@ -1,4 +1,4 @@
-"""One process that the launcher starts. It has its own process group, and is killed together with that group."""
+"""One process that the launcher starts. It leads its own session, and is killed together with that session."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from syncline.engines.failure_report import VARIABLE, FailureReport
+from syncline.engines.guard import kill_session
 from syncline.engines.launch.interrupts import delay_interrupts
 from syncline.engines.launch.lines import Lines
 from syncline.engines.launch.process_log import ProcessLog
@@ -44,6 +45,8 @@ class Child:
     """How many times this worker was started before, and died."""
     frozen: bool = False
     """It was stopped for so long that the run continued without it."""
+    stopped: float = 0.0
+    """For how many seconds it has been stopped (SIGSTOP), when the launcher last looked."""
     lost: tuple[float, str] | None = None
     """When the coordinator lost it, and the coordinator's reason. The launcher reports that reason only if the end of
     the process gives no better one."""
@@ -62,10 +65,14 @@ class Child:
         self.code = self.process.wait()
 
     def signal(self, number: int) -> None:
-        """Send a signal to it and to its process group, unless it was reaped."""
-        if self.code is None:
-            with suppress(ProcessLookupError):  # it was killed before it had a process group
-                os.killpg(self.pid, number)
+        """Send a signal to it and to its process group, unless it was reaped; SIGKILL goes to its whole session."""
+        if self.code is not None:
+            return
+        if number == signal.SIGKILL:
+            kill_session(self.pid)
+            return
+        with suppress(ProcessLookupError):  # it was killed before it had a process group
+            os.killpg(self.pid, number)
 
     def close(self) -> None:
         for stream in (self.process.stdout, self.process.stderr, self.reports, self.log):

@@ -79,6 +79,10 @@ class Children:
             else:
                 each()
 
+    def running(self) -> list[Child]:
+        """The processes that have not ended."""
+        return [child for child in self._everyone if child.code is None]
+
     def ended(self) -> Iterator[Child]:
         """The processes that have ended since the last call."""
         for child in self._everyone:
@@ -122,7 +126,7 @@ class Children:
             self._failed(child)
 
     def stop(self) -> None:
-        """Kill every remaining process and its process group; interrupts are delayed meanwhile."""
+        """Kill every remaining process and its session; interrupts are delayed meanwhile."""
         with delay_interrupts():
             for child in self._everyone:
                 child.signal(signal.SIGKILL)

@@ -1,14 +1,16 @@
 """The launcher starts a coordinator, servers and workers, reports how each ends, and leaves no process behind.
 
-1. The kernel kills every child when the launcher dies, for whatever reason. When a child ends, the launcher (or the
-   coordinator, if the launcher was killed) kills the processes that it has started, unless they have left its session.
+1. The kernel kills every child when the launcher dies, for whatever reason. When a child ends, the launcher kills the
+   processes that it has started, unless they have left its session. If the launcher itself was killed, its guard and
+   the coordinator both do so (guard.py). If the guard dies or is stopped, the launcher starts another.
 2. If a signal kills a worker, the launcher prints one line and the run continues. The run ends if a worker fails (exit
    code above 0), if a worker is refused because its settings are invalid, or if a server is lost (outcome.py). A worker
    that joined another run does not end that run when it fails. While restarts are left (restarts.py), the launcher
    restarts a worker that dies or fails, as the next incarnation of the same worker.
 3. The run succeeded if a worker ended with exit code 0, none failed, and no server was lost while it was needed.
 4. A worker that is stopped (SIGSTOP) for longer than SYNCLINE_PATIENCE counts as dead: the launcher does not wait for
-   it at the end.
+   it at the end. A coordinator that is stopped for so long is killed. Without a coordinator, a worker or server that is
+   stopped for so long ends the run.
 5. To end a process, the coordinator tells it, then the launcher sends SIGTERM, then SIGKILL, each after a grace period.
 6. Servers that joined another run stay until it ends. They leave early if this launcher is interrupted or one of its
    workers fails: the launcher sends SIGTERM and waits until other servers have taken over their parameters. A second
@@ -20,6 +22,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import select
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -29,6 +32,7 @@ from time import monotonic
 from syncline.engines.launch.child import Child, inherited
 from syncline.engines.launch.children import Children
 from syncline.engines.launch.coordinator_link import CoordinatorLink, reach
+from syncline.engines.launch.guard_link import GuardLink
 from syncline.engines.launch.outcome import RunOutcome, coordinator_died
 from syncline.engines.launch.plan import Plan
 from syncline.engines.launch.restarts import Restarts
@@ -38,6 +42,7 @@ from syncline.engines.net.control import (
     Ended,
     Figures,
     Frozen,
+    Heartbeat,
     Hello,
     Notice,
     Pulse,
@@ -59,6 +64,9 @@ GRACE = 5.0
 LAST_GRACE = 2.0
 """Seconds that a process has to end after SIGTERM."""
 
+LOOK_SECONDS = 0.5
+"""Seconds between two checks whether a process is stopped."""
+
 HOLD = 1.0
 """Seconds that the launcher waits for the process of a lost worker to end, since its exit code explains the loss."""
 
@@ -78,6 +86,7 @@ class Launcher:
         self._beat = beat
         self._patience = patience(os.environ)
         self._children = Children(self._say, plan.log_dir, self._output_lost, self._show_failure)
+        self._guard = GuardLink(os.getpid(), self._patience, lambda pid: self._tell(Started(pid)))
         self._link: CoordinatorLink | None = None
         self.coordinator: Child | None = None
         self.servers: list[Child] = []
@@ -115,9 +124,11 @@ class Launcher:
         """Start all processes but the workers, or connect to the run that they join."""
         plan = self._plan
         self.wiring = replace(plan.wiring, run="" if plan.joins else secrets.token_hex(16), token=tokens.new_token())
+        self._guard.start()
         if not plan.joins:
             self._start_coordinator()
         self._connect()
+        self._tell(Started(self._guard.pid))
         for number in range(plan.server_count):
             command = [sys.executable, "-m", "syncline.engines.server", *([] if plan.joins else [str(number)])]
             self.servers.append(self._spawn(f"server{number}", command, lean(), self._wiring_of("server", number)))
@@ -127,8 +138,11 @@ class Launcher:
         words = [str(plan.workers), str(plan.server_count), json.dumps(plan.layers)]
         command = [sys.executable, "-m", "syncline.engines.coordinator", *words]
         self.coordinator = self._spawn("coordinator", command, {**lean(), **self._for_coordinator()})
-        assert self.coordinator.process.stdout is not None
-        said = self.coordinator.process.stdout.readline().decode().split()
+        stdout = self.coordinator.process.stdout
+        assert stdout is not None
+        while not select.select([stdout], [], [], 0.1)[0]:
+            self._watch()
+        said = stdout.readline().decode().split()
         if len(said) != 2:
             raise RunError("the coordinator did not start")
         self.wiring = replace(self.wiring, coordinator=said[0])
@@ -142,7 +156,7 @@ class Launcher:
         role = "agent" if self._plan.joins else "launcher"
         token = self.wiring.token if self._plan.joins else self.wiring.of(role, -1).token
         hello = Hello(self.wiring.run, role, pid=os.getpid(), host=host(), token=token)
-        link = reach(self._plan.places or (self.wiring.coordinator,), self.wiring, hello)
+        link = reach(self._plan.places or (self.wiring.coordinator,), self.wiring, hello, self._patience)
         self._link, self.wiring = link, link.wiring
         self._children.watch(link.fileno(), self._receive)
         until = monotonic() + CONNECT_SECONDS
@@ -179,6 +193,7 @@ class Launcher:
         else:
             kind = {"answers": name == "coordinator", "reports": name.startswith("w")}
             child = self._children.start(name, command, environment, **kind)
+        self._guard.add(child.pid, wait=name == "coordinator")
         if not self._plan.joins:
             self._tell(Started(child.pid))
         return child
@@ -252,25 +267,49 @@ class Launcher:
         """Return False if this worker has ended, or has been stopped for longer than SYNCLINE_PATIENCE."""
         if worker.code is not None:
             return False
-        stopped = self._stopped.seconds(worker.pid, monotonic()) > self._patience
-        worker.frozen |= stopped
-        return not stopped
+        worker.frozen |= worker.stopped > self._patience
+        return worker.stopped <= self._patience
 
     def _turn(self, seconds: float) -> None:
         self._children.turn(seconds)
         for child in self._children.ended():
             self._ended(child)
         self._report_lost()
-        if self._plan.joins and monotonic() > self._look:
-            self._look = monotonic() + 0.5
-            self._report_stopped()
+        self._watch()
 
-    def _report_stopped(self) -> None:
-        """Tell the coordinator, which runs on another host, which workers and servers are stopped."""
-        for child in (*self.workers, *self.servers):
-            seconds = self._stopped.seconds(child.pid, monotonic())
-            if seconds:
-                self._tell(Frozen(host(), child.pid, seconds))
+    def _watch(self) -> None:
+        """Look at intervals which processes are stopped, and act on it."""
+        now = monotonic()
+        if now < self._look:
+            return
+        self._look = now + LOOK_SECONDS
+        self._guard.check()
+        if self._plan.joins and self._link is not None and self._outcome.over is None:
+            cut = self._link.beat(now)
+            if cut:
+                self._outcome.found(cut)
+        for child in self._children.running():
+            child.stopped = self._stopped.seconds(child.pid, now)
+            if child.stopped:
+                self._watch_stopped(child)
+
+    def _watch_stopped(self, child: Child) -> None:
+        """A process is stopped: the coordinator must know, and somebody must act if it is the coordinator or dead."""
+        late, limit = child.stopped > self._patience, f"{self._patience:g} s"
+        if self._plan.joins:
+            self._tell(Frozen(host(), child.pid, child.stopped))
+        if child is self.coordinator and late:
+            child.frozen = True
+            self._note(f"the coordinator was stopped for more than {limit}; it counts as dead")
+            child.signal(signal.SIGKILL)
+        elif late and self._outcome.over is None and self._is_headless():
+            self._fail(f"{child.name} has been stopped for more than {limit}, and the coordinator is dead")
+
+    def _is_headless(self) -> bool:
+        """Return True if the coordinator has died before the training ended."""
+        if self._plan.joins:
+            return self._gone() and not self._outcome.done
+        return coordinator_died(self.coordinator) is not None
 
     def _receive(self) -> None:
         link = self._link
@@ -363,6 +402,7 @@ class Launcher:
 
     def _ended(self, child: Child) -> None:
         """Handle the end of a process: report it, and decide whether it ends the run."""
+        self._guard.remove(child.pid)
         worker = child in self.workers
         again = worker and self._starts_again(child)
         if worker and not self._plan.joins:
@@ -427,7 +467,7 @@ class Launcher:
         self.incomplete = True
         self._note(text)
 
-    def _tell(self, message: Abort | Seen | Started | Frozen | Stop) -> None:
+    def _tell(self, message: Abort | Seen | Started | Frozen | Stop | Heartbeat) -> None:
         if self._link is not None:
             self._link.tell(message)
 
@@ -461,6 +501,15 @@ class Launcher:
         if self._plan.joins:
             self._withdraw_servers()
 
+    def pause(self) -> None:
+        """The user is about to stop this launcher (Ctrl-Z); the run continues for as long as it is stopped."""
+        self._guard.pause()
+        self._tell(Heartbeat(pausing=True))
+
+    def resume(self) -> None:
+        self._guard.resume()
+        self._tell(Heartbeat())
+
     def hurry(self) -> None:
         """Stop waiting for processes to end."""
         self._hurry = True
@@ -468,5 +517,6 @@ class Launcher:
     def stop(self) -> None:
         """Kill every remaining process and the processes that it has started."""
         self._children.stop()
+        self._guard.close()
         if self._link is not None:
             self._link.close()

@@ -80,4 +80,5 @@ def coordinator_died(coordinator: Child | None) -> str | None:
     """The reason to report if the coordinator has died; None if it has not."""
     if coordinator is None or not coordinator.code:
         return None
-    return f"the {coordinator.end}; without it no process can join or leave the run"
+    end = "coordinator was stopped for too long" if coordinator.frozen else coordinator.end
+    return f"the {end}; without it no process can join or leave the run"

@@ -34,8 +34,9 @@ process computes."""
 KEEPALIVE_INTERVAL = 2
 """Seconds between two probes; some may get lost on a poor network."""
 
-KEEPALIVE_COUNT = 5
-"""Probes without an answer before the connection is closed.
+KEEPALIVE_COUNT = 13
+"""Probes without an answer before the connection is closed: 31 s after the last traffic, so that a short cut of the
+network does not end idle connections.
 
 TCP_USER_TIMEOUT, which limits how long sent data may stay unacknowledged, is not used: Linux also counts the time
 during which the peer's receive buffer is full, so a peer that computes would count as dead. The connection to the

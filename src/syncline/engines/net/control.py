@@ -194,7 +194,7 @@ class Gathered(Control, frozen=True, tag="shared"):
 
 
 class Ended(Control, frozen=True, tag="ended"):
-    """Coordinator to workers and launcher: the last member has left, so the parameters are final."""
+    """Coordinator to workers and launchers: the last member has left, so the parameters are final."""
 
 
 class Seen(Control, frozen=True, tag="seen"):
@@ -215,7 +215,7 @@ class Seen(Control, frozen=True, tag="seen"):
 
 
 class Started(Control, frozen=True, tag="started"):
-    """Launcher to coordinator: I have started a process group, which must end when I do."""
+    """Launcher to coordinator: I have started a process, whose session must end when I do."""
 
     pid: Count
 
@@ -226,6 +226,13 @@ class Frozen(Control, frozen=True, tag="frozen"):
     host: Word
     pid: Count
     seconds: Seconds
+
+
+class Heartbeat(Control, frozen=True, tag="beat"):
+    """Between the coordinator and a launcher: I am not stopped. At intervals, if the launcher has joined."""
+
+    pausing: bool = False
+    """The user stops this launcher now (Ctrl-Z): do not expect anything until the next message."""
 
 
 class Abort(Control, frozen=True, tag="abort"):
@@ -269,6 +276,12 @@ class Pulse(Control, frozen=True, tag="pulse"):
     model: Word = "model"
     worker: Number = -1
     """The worker's number; the coordinator fills it in."""
+
+
+class Waiting(Control, frozen=True, tag="waiting"):
+    """Worker to coordinator: I have waited for this many seconds in a call that waits for others; 0: no longer."""
+
+    seconds: Count
 
 
 class EpochBegun(Control, frozen=True, tag="epoch"):
@@ -379,9 +392,11 @@ ControlMessage = (
     | Seen
     | Started
     | Frozen
+    | Heartbeat
     | Abort
     | Figures
     | Pulse
+    | Waiting
     | EpochBegun
     | Stop
     | Reach

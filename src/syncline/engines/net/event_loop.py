@@ -5,6 +5,8 @@
 3. An accepted connection is unauthenticated until the owner calls `known`.
 4. Timers fire in `turn`, in the order of their times.
 5. A caller can poll the loop like a file (`fileno`): it is readable when there is something to do.
+6. Work that may block, such as a connect to a peer that does not accept, runs aside in a thread; what follows from it
+   runs in `turn`.
 """
 
 from __future__ import annotations
@@ -16,16 +18,19 @@ import secrets
 import select
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from ipaddress import IPv6Network
 from itertools import count
+from threading import Lock, Thread
 from time import monotonic
 from typing import Protocol
 
 from syncline.engines.net.addresses import peer_credentials, tune
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.frames import HEADER, Frame
+from syncline.engines.process import os_problem, say
 from syncline.errors import PeerError
 
 HELLO_SECONDS = 5.0
@@ -89,6 +94,12 @@ class EventLoop:
         self._handshaking: dict[Connection, ssl.SSLSocket] = {}
         self._interest: dict[int, int] = {}
         self._actions: dict[int, Callable[[], None]] = {}
+        self._follows: deque[Callable[[], None]] = deque()
+        self._bell = -1
+        """Rings when work that ran aside is done; -1: there was none so far."""
+        self._aside = Lock()
+        self._said_limit = False
+        """Was the user told that this process can open no more files?"""
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         """A spare file descriptor, to accept and close a connection when the process has no descriptors left."""
 
@@ -121,6 +132,26 @@ class EventLoop:
     def call_later(self, seconds: float, action: Callable[[], None]) -> None:
         """Call `action` after this many seconds, in `turn`."""
         heappush(self._timers, (monotonic() + seconds, next(self._timers_set), action))
+
+    def aside(self, work: Callable[[], Callable[[], None]]) -> None:
+        """Run `work` in a thread, and the function that it returns in `turn`. `work` must not use the loop."""
+        if self._bell < 0:
+            self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            self.watch(self._bell, self._follow)
+
+        def run() -> None:
+            follow = work()
+            with self._aside:
+                if self._bell >= 0:
+                    self._follows.append(follow)
+                    os.eventfd_write(self._bell, 1)
+
+        Thread(target=run, name="syncline-aside", daemon=True).start()
+
+    def _follow(self) -> None:
+        os.eventfd_read(self._bell)
+        while self._follows:
+            self._follows.popleft()()
 
     @property
     def _backlog(self) -> float:
@@ -180,6 +211,10 @@ class EventLoop:
             sock.close()
         self._listeners.clear()
         self._epoll.close()
+        with self._aside:
+            if self._bell >= 0:
+                os.close(self._bell)
+                self._bell = -1
         os.close(self._spare)
 
     def turn(self, timeout: float) -> None:
@@ -258,7 +293,7 @@ class EventLoop:
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
-                    self._refuse_without_descriptor(sock)
+                    self._refuse_without_descriptor(sock, error)
                 return  # the peer closed before we accepted
             self._accept(peer, context, source_of(address))
 
@@ -279,8 +314,11 @@ class EventLoop:
         crowd = max(waiting.values(), key=len)
         self.lose(secrets.choice(crowd[:-1] or crowd), f"more than {most} connections had not identified themselves")
 
-    def _refuse_without_descriptor(self, sock: socket.socket) -> None:
+    def _refuse_without_descriptor(self, sock: socket.socket, error: OSError) -> None:
         """No descriptors are left: accept with the spare one and close, or epoll would report the peer for ever."""
+        if not self._said_limit:
+            self._said_limit = True
+            say(f"syncline: a connection was refused: {os_problem(error)}")
         os.close(self._spare)
         try:
             sock.accept()[0].close()

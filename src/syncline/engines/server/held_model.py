@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import Protocol
 
@@ -91,10 +92,13 @@ class HeldModel:
         trace: MessageTrace,
         out: Out,
         lose: Callable[[Connection, str], None],
-        call: Callable[[HeldModel, int], Connection],
+        call: Callable[[HeldModel, int, Callable[[str], None]], None],
         later: Callable[[float, Callable[[], None]], None],
     ) -> None:
-        """`call`: connect to another server, or raise `RunError`. `later`: call a function after this many seconds."""
+        """`call`: connect to another server (`givers` has it then), and call a function with the problem, or "".
+
+        `later`: call a function after this many seconds.
+        """
         self.id = id
         self.name = begin.model
         self.coordinator = coordinator
@@ -187,8 +191,15 @@ class HeldModel:
                 self._forget_moved(peer)
         self._owed = {who: answers for who, answers in self._owed.items() if self._has_member(who)}
         for number in givers:
-            self._out(self.givers.get(number) or self._call(self, number), Take(self._inbox.view))
+            self._call(self, number, partial(self._take_from, number))
         self._catch_up()
+
+    def _take_from(self, number: int, problem: str) -> None:
+        """Ask a server for the buckets that it must hand over, now that it is connected; `problem`: why it is not."""
+        if problem:
+            self._out(self.coordinator, Abort(f"{self.id}: {problem}"))
+        else:
+            self._out(self.givers[number], Take(self._inbox.view))
 
     def change(self, change: Change) -> None:
         """Change the sync model. The coordinator asks for that only after all have the initial parameters."""

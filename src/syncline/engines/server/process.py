@@ -6,7 +6,7 @@
    model (`Begin`). For every further model it asks the server for one more connection (`Another`). A connection is for
    one model (held_model.py).
 2. If the coordinator dies, the server continues until a membership must change; then it tells its workers that the
-   run has failed.
+   run has failed. The server exits with code 1 unless the coordinator has told it to stop.
 3. A server without a number joins a run that is already training. It listens at its address on the route to the
    coordinator, gets a number, connects to the other servers, and receives its part from them.
 4. On SIGTERM a server asks the coordinator to leave. It exits when it holds nothing any more and no member is connected
@@ -19,8 +19,11 @@ from __future__ import annotations
 
 import os
 import signal
+import ssl
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from syncline.engines.net import addresses, tokens
 from syncline.engines.net.connection import Connection
@@ -76,6 +79,10 @@ class ServerProcess:
         """The connections to the coordinator, each with its model."""
         self._models: dict[str, HeldModel] = {}
         self._peers: dict[Connection, tuple[HeldModel, WorkerPeer]] = {}
+        self._lost: list[tuple[HeldModel, WorkerPeer]] = []
+        """Members whose connection has ended, until a view without them comes."""
+        self._agreed = False
+        """Was this server told to stop, or may it leave?"""
         self._takers: dict[Connection, tuple[HeldModel, int]] = {}
         """Connections of servers that ask this one for handovers."""
         self._givers: dict[Connection, tuple[HeldModel, int]] = {}
@@ -93,7 +100,7 @@ class ServerProcess:
         while not self.over:
             self._loop.turn(60.0)
         self._loop.close()
-        return 0
+        return 0 if self._agreed else 1
 
     def _connect(self, again: bool) -> None:
         """Open a connection to the coordinator."""
@@ -168,7 +175,8 @@ class ServerProcess:
             self._coordinator[wire] = self._models[message.model] = held
             if message.leader < 0:
                 self._call_all(held)
-            self._out(wire, Seated())
+            else:
+                self._out(wire, Seated())
         elif isinstance(message, View) and held is not None:
             self._see(held, message)
         elif isinstance(message, Reach) and held is not None:
@@ -191,10 +199,7 @@ class ServerProcess:
             raise PeerError(f"it sent {type(message).__name__}, which the coordinator may not send now")
 
     def _see(self, held: HeldModel, view: View) -> None:
-        try:
-            held.see(view)
-        except RunError as error:  # a server that must hand over buckets to this one cannot be reached
-            self._out(held.coordinator, Abort(f"{self.id}: {error}"))
+        held.see(view)
         if self._released:
             self._go_if_free()
 
@@ -249,9 +254,31 @@ class ServerProcess:
 
     # Other servers, joining and leaving.
 
-    def _call(self, held: HeldModel, number: int) -> Connection:
-        """Open a connection to another server."""
-        wire, tls = call_node(f"server {number}", held.places[number], self._wiring)
+    def _call(self, held: HeldModel, number: int, done: Callable[[str], None]) -> None:
+        """Connect to another server, aside; then call `done` with the problem, or ""."""
+        if number in held.givers:
+            done("")
+            return
+        place, wiring = held.places[number], self._wiring
+
+        def work() -> Callable[[], None]:
+            try:
+                wire, tls = call_node(f"server {number}", place, wiring)
+            except SynclineError as error:
+                problem = str(error)[:1000]
+                return lambda: done(problem)
+            return lambda: self._called(held, number, wire, tls, done)
+
+        self._loop.aside(work)
+
+    def _called(
+        self, held: HeldModel, number: int, wire: Connection, tls: ssl.SSLSocket | None, done: Callable[[str], None]
+    ) -> None:
+        """A connection to another server is there; the TLS handshake, if any, is still to come."""
+        if number in held.givers:
+            wire.close()  # two calls went out at the same time
+            done("")
+            return
         wire.trust(HANDOVER)
         self._givers[wire] = (held, number)
         held.givers[number] = wire
@@ -260,23 +287,31 @@ class ServerProcess:
         )
         self._out(wire, hello)
         self._loop.call(wire, tls)
-        return wire
+        done("")
 
     def _call_all(self, held: HeldModel) -> None:
-        """Connect to all servers: a joining server can get a part only if it reaches those that have one."""
-        for number, place in list(held.places.items()):
-            if place.host and number != self.number:
-                self._call(held, number)
+        """Connect to all servers, then tell the coordinator: a joining server gets a part only if it reaches all.
+
+        If it does not, this process ends.
+        """
+        missing = {number for number, place in held.places.items() if place.host and number != self.number}
+
+        def called(number: int, problem: str) -> None:
+            if problem:
+                raise RunError(problem)
+            missing.discard(number)
+            if not missing:
+                self._out(held.coordinator, Seated())
+
+        for number in list(missing):
+            self._call(held, number, partial(called, number))
+        if not missing:
+            self._out(held.coordinator, Seated())
 
     def _reach(self, held: HeldModel, reach: Reach) -> None:
         """Connect to another server that joins, and tell the coordinator whether that worked."""
         held.places[reach.server] = reach.place
-        problem = ""
-        try:
-            self._call(held, reach.server)
-        except SynclineError as error:
-            problem = str(error)[:1000]
-        self._out(held.coordinator, Reached(reach.server, problem))
+        self._call(held, reach.server, lambda problem: self._out(held.coordinator, Reached(reach.server, problem)))
 
     def _from_giver(self, held: HeldModel, number: int, message: Frame, payload: memoryview | None) -> None:
         if isinstance(message, Refused):
@@ -311,14 +346,24 @@ class ServerProcess:
         if reason:
             say(f"{self.id}: dropped {peer.id}: {reason}")
         held.workers.pop(peer.who, None)
-        if held.coordinator.fileno() < 0 and not self.over and held.is_member(peer):
-            self._orphaned(f"{peer.id} is gone")
+        self._lost = [each for each in (*self._lost, (held, peer)) if each[0].is_member(each[1])]
+        if held.coordinator.fileno() < 0 and not self.over:
+            self._end_if_member_lost()
 
     def _coordinator_lost(self, wire: Connection) -> None:
         """The coordinator is gone. Continue until a membership must change, but exit if no worker is connected."""
         self._coordinator.pop(wire)
         if not any(held.is_open and held.workers for held in self._models.values()):
+            say(f"{self.id if self.number >= 0 else 'server'}: the coordinator is gone, and no worker is connected")
             self.over = True
+        else:
+            self._end_if_member_lost()
+
+    def _end_if_member_lost(self) -> None:
+        """Without a coordinator: tell the workers that the run has failed if a member is gone."""
+        gone = [peer for held, peer in self._lost if held.is_member(peer) and held.coordinator.fileno() < 0]
+        if gone:
+            self._orphaned(f"{gone[0].id} is gone")
 
     def _orphaned(self, what: str) -> None:
         reason = f"{what}, so the membership must change, but the coordinator is dead"
@@ -331,7 +376,7 @@ class ServerProcess:
             figures = held.finish()
             if figures is not None:
                 self._out(wire, figures)
-        self.over = True
+        self.over = self._agreed = True
 
 
 def main() -> int:

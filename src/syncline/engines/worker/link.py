@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
 
 import numpy as np
@@ -147,8 +148,7 @@ class WorkerLink:
     def begin(self, declare: Declare) -> Begin:
         """Declare the model, and wait until all workers have declared it."""
         self._traffic.send(COORDINATOR, declare)
-        notice = "waiting until the other workers declare their tables"
-        self._traffic.wait(lambda: self._begun is not None, START_SECONDS, notice)
+        self._traffic.wait(lambda: self._begun is not None, START_SECONDS)
         begin = self._begun
         assert begin is not None
         try:
@@ -227,6 +227,7 @@ class WorkerLink:
         if leader != self.me:
             if leader not in self._traffic:
                 self._peers.call(leader)
+                self._traffic.wait(lambda: leader in self._traffic, START_SECONDS)
             self._reads.read_from(leader, self.node.buckets)
             self.wait(lambda: not self._reads)
         self.following = self.node.progress
@@ -411,8 +412,7 @@ class WorkerLink:
         elif isinstance(message, View):
             self._adopt(message)
         elif isinstance(message, Reach):
-            problem = self._servers.reach(message.server, message.place)
-            self._traffic.send(COORDINATOR, Reached(message.server, problem))
+            self._servers.reach(message.server, message.place, partial(self._reached, message.server))
         elif isinstance(message, Gone) and self.node is not None:
             self.handle(Received(COORDINATOR, message))
         elif isinstance(message, Welcome) and self.welcome is None:
@@ -433,6 +433,11 @@ class WorkerLink:
             self.changed |= message.settings
         else:
             raise PeerError(f"it sent {type(message).__name__}, which the coordinator may not send now")
+
+    def _reached(self, server: int, problem: str) -> None:
+        """Tell the coordinator whether this worker could connect to a server that joins."""
+        if COORDINATOR in self._traffic:
+            self._traffic.send(COORDINATOR, Reached(server, problem))
 
     # Members and connections.
 
@@ -480,6 +485,8 @@ class WorkerLink:
         if id == COORDINATOR:
             if self._needs_coordinator():
                 raise self._failed(RunError(NO_COORDINATOR.format(f" ({reason})")))
+            if self._peers is not None and self._is_active:
+                self._peers.check_lost()
         elif id.role == "worker":
             self._peer_lost(id, reason)
         else:

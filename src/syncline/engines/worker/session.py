@@ -31,7 +31,7 @@ import numpy.typing as npt
 from syncline.engines.failure_report import report_of, send_report
 from syncline.engines.net.control import MOST_SAMPLERS, EpochBegun, Pulse
 from syncline.engines.net.wiring import Wiring
-from syncline.engines.process import also_look_in
+from syncline.engines.process import also_look_in, say
 from syncline.engines.worker.link import WorkerLink
 from syncline.engines.worker.replica import Replica
 from syncline.engines.worker.solo_link import SoloLink
@@ -271,13 +271,25 @@ class NumpySession:
             raise UsageError("session", "is closed; it cannot be used any more")
 
     def _at_exit(self) -> None:
-        """The program ended without closing the session: close it, or only disconnect if an exception ended it."""
+        """The program ended without closing the session: leave, or only disconnect if an exception ended it.
+
+        Do not wait for the others as `close` does: the program may end with an error code, which the launcher must see.
+        If the run does not agree to the end, the exit code is 1. Only `os._exit` can set it here.
+        """
         if os.getpid() != self._pid:
             return  # a forked copy of the program, which is not a worker
-        if getattr(sys, "last_value", None) is None:
-            self.close()
-        else:
+        if getattr(sys, "last_value", None) is not None:
             self._cut()
+            return
+        error = next((each.link.error for each in self._replicas if each.link.error is not None), None)
+        try:
+            self.leave()
+        except SynclineError as failed:
+            error = failed
+        if error is not None:
+            say(f"syncline: worker {self.rank} ended without session.close(), and the run did not agree: {error}")
+            sys.stdout.flush()
+            os._exit(1)
 
     def _at_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """Disconnect when an exception ends the program: while another thread runs, `_at_exit` is not called."""
