@@ -110,6 +110,19 @@ def write(part: object) -> str:
     return written(part)
 
 
+def sendable(kind: str, part: object, option: str | None = None) -> str:
+    """The text of a part, from which another process rebuilds it; `UsageError` if that would give another part."""
+    option, protocol = option or kind, _KINDS[kind][1]
+    if isinstance(part, type) or not isinstance(part, protocol):
+        problem = f"{part!r:.80} is not text and not a {protocol.__qualname__}"
+        raise UsageError(option, f"{problem}; write it as on the command line, e.g. sync='ssp:3'")
+    word = write(part)
+    if parse(kind, word, option) != part:
+        problem = f"{part!r:.80} cannot be sent to other processes: its text {word!r} gives another part"
+        raise UsageError(option, f"{problem}; make it a dataclass")
+    return word
+
+
 def one_of(choices: type[Choice], word: str, option: str) -> Choice:
     """The choice that this word is."""
     try:

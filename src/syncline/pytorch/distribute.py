@@ -66,7 +66,7 @@ class Distributed:
     hooks: ModeHooks
     options: Options
     guard: Guard
-    wishes: dict[str, str]
+    wishes: dict[str, object]
 
     @property
     def replica(self) -> Replica:
@@ -122,7 +122,12 @@ def check_model(model: nn.Module, optimizer: Optimizer | None) -> None:
 
 
 def distribute(
-    session: Session, name: str, model: nn.Module, optimizer: Optimizer | None, wishes: dict[str, str], options: Options
+    session: Session,
+    name: str,
+    model: nn.Module,
+    optimizer: Optimizer | None,
+    wishes: dict[str, object],
+    options: Options,
 ) -> Distributed:
     """Take over the leader's parameters and buffers, and add the hooks that synchronise the model from now on."""
     check_model(model, optimizer)

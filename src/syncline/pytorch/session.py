@@ -16,7 +16,6 @@ from syncline.engines.net.wiring import Wiring
 from syncline.engines.worker.session import NumpySession
 from syncline.errors import UsageError
 from syncline.pytorch import torchrun
-from syncline.spec import write
 
 if TYPE_CHECKING:
     from torch import nn
@@ -74,9 +73,9 @@ class Session(NumpySession):
                 "name", f"model {name!r} is already distributed; give another name: distribute(..., name=...)"
             )
         said = {"mode": mode, "rule": rule, "sync": sync, "codec": codec, "on_nan": on_nan, **wishes}
-        words = {key: _word(wish) for key, wish in said.items() if wish is not None}
+        asked = {key: wish for key, wish in said.items() if wish is not None}
         options = Options(overlap, buffers, stage, clip, scaler)
-        made = distribute(self, name, model, optimizer, words, options)
+        made = distribute(self, name, model, optimizer, asked, options)
         self._models[name] = made
         made.hooks.stepped = self._stepped
         if scaler is not None:
@@ -223,10 +222,6 @@ class Session(NumpySession):
     def _detach(self) -> None:
         for each in self._models.values():
             each.detach()
-
-
-def _word(wish: object) -> str:
-    return wish if isinstance(wish, str) else write(wish)
 
 
 def connect(environment: Mapping[str, str] = os.environ) -> Session:

@@ -9,6 +9,7 @@ from typing import Any
 
 from syncline.errors import UsageError
 from syncline.spec import parse
+from syncline.strategies.server.values import part_of
 from syncline.sync import Release, SyncModel
 
 
@@ -73,6 +74,12 @@ class Switch:
     sync: SyncModel
     server: int | None = None
     release: Release | None = None
+
+    def __post_init__(self) -> None:
+        """A part may be given as text; both are checked here."""
+        object.__setattr__(self, "sync", part_of("sync", self.sync))
+        if self.release is not None:
+            object.__setattr__(self, "release", part_of("release", self.release))
 
 
 @dataclass(frozen=True)
