@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Iterable
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 from syncline.errors import UsageError
 
@@ -19,6 +21,13 @@ class Point(NamedTuple):
     accuracy: float
     bytes_pushed: int
     bytes_pulled: int
+
+
+def write_curve(points: Iterable[Point], file: TextIO) -> None:
+    """Write the points as CSV, with a header; a loss or an accuracy that is unknown is empty."""
+    rows = csv.writer(file, lineterminator="\n")
+    rows.writerow(Point._fields)
+    rows.writerows(["" if each != each else each for each in point] for point in points)  # NaN differs from itself
 
 
 class Curve:

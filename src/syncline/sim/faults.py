@@ -8,8 +8,7 @@ from math import isfinite
 from typing import Any
 
 from syncline.errors import UsageError
-from syncline.spec import parse
-from syncline.strategies.server.values import part_of
+from syncline.spec import one_of, parse, part_of
 from syncline.sync import Release, SyncModel
 
 
@@ -79,7 +78,7 @@ class Switch:
         """A part may be given as text; both are checked here."""
         object.__setattr__(self, "sync", part_of("sync", self.sync))
         if self.release is not None:
-            object.__setattr__(self, "release", part_of("release", self.release))
+            object.__setattr__(self, "release", one_of(Release, self.release, "release"))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import msgspec
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Layout
 from syncline.messages import View
+from syncline.nodes.staleness import MOST_VALUES as MOST_STALENESS
 
 PROTOCOL = 5
 """The protocol version; it changes whenever an older version would misread a frame."""
@@ -246,6 +247,8 @@ class Figures(Control, frozen=True, tag="figures"):
     """The server left during the run, so its progress is not the run's."""
     pushes_skipped: Count = 0
     fetches_skipped: Count = 0
+    staleness: Annotated[dict[Count, Count], msgspec.Meta(max_length=MOST_STALENESS)] = {}
+    """How many applied updates had each staleness, counted per bucket."""
 
 
 class Pulse(Control, frozen=True, tag="pulse"):

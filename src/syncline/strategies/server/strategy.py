@@ -27,7 +27,7 @@ from syncline.strategies.mode import Mode
 from syncline.strategies.protocol import Job, Strategy
 from syncline.strategies.server.checks import check, check_model
 from syncline.strategies.server.modes import is_bsp, settle_mode
-from syncline.strategies.server.values import NEVER, check_numbers, models_of, part_of, read_bucket, read_patience
+from syncline.strategies.server.values import NEVER, check_numbers, models_of, read_bucket, read_patience, value_of
 from syncline.sync import Bsp, Release, SyncModel
 
 
@@ -77,9 +77,9 @@ class ServerStrategy(Strategy):
         """Every part is an object or its text. A mode or a rule of None is chosen to fit the other settings."""
         models = models_of(sync)
         said = {"release": release, "gate": gate, "codec": codec, "placement": placement, "reply_codec": reply_codec}
-        found = {key: part_of(key, value) for key, value in said.items()}
-        named_mode = None if mode is None else part_of("mode", mode)
-        named_rule = None if rule is None else part_of("rule", rule)
+        found = {key: value_of(key, value) for key, value in said.items()}
+        named_mode = None if mode is None else value_of("mode", mode)
+        named_rule = None if rule is None else value_of("rule", rule)
         found["mode"], found["rule"] = settle_mode(named_mode, named_rule, models)
         check_numbers(bucket_values, patience)
         found |= {"sync": models, "bucket_values": bucket_values, "patience": patience}
@@ -191,7 +191,7 @@ class ServerStrategy(Strategy):
         for key, value in settings.items():
             if key not in ("sync", "release"):
                 raise UsageError(key, "cannot change during a run; only sync and release can")
-            found[key] = models_of(value) if key == "sync" else part_of(key, value)
+            found[key] = models_of(value) if key == "sync" else value_of(key, value)
         if "sync" in found:
             found["sync"] = replace(self, sync=found["sync"]).with_servers(self.servers).sync
             for model in found["sync"]:

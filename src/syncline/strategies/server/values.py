@@ -11,44 +11,23 @@ from math import isfinite
 from typing import Any
 
 from syncline import units
-from syncline.codecs import Codec
 from syncline.errors import UsageError
-from syncline.gates import Gate
 from syncline.layout import VALUE_BYTES
 from syncline.messages import PAYLOAD
-from syncline.placement import placement_of
-from syncline.rules import Rule
-from syncline.spec import one_of, parse
+from syncline.spec import one_of, part_of
 from syncline.strategies.mode import Mode
 from syncline.sync import Release, SyncModel
 
 NEVER = "never"
 
 _CHOICES: Mapping[str, type[StrEnum]] = {"mode": Mode, "release": Release}
-_PARTS: Mapping[str, tuple[str, type, str]] = {
-    "sync": ("sync", SyncModel, "ssp:3"),
-    "rule": ("rule", Rule, "sgd:0.1"),
-    "gate": ("gate", Gate, "always"),
-    "codec": ("codec", Codec, "fp16"),
-    "reply_codec": ("codec", Codec, "fp16"),
-}
-"""For each setting: the kind of part, its protocol, and an example of its text."""
 
 
-def part_of(key: str, given: object) -> Any:
-    """The part of this setting: `given` itself, or what its text describes."""
+def value_of(key: str, given: object) -> Any:
+    """The value of this setting: `given` itself, or what its text describes."""
     if key in _CHOICES:
         return one_of(_CHOICES[key], str(given), key)
-    if key == "placement":
-        return parse(key, given) if isinstance(given, str) else placement_of(given)
-    kind, protocol, example = _PARTS[key]
-    if isinstance(given, str):
-        return parse(kind, given, key)
-    if isinstance(given, type) or not isinstance(given, protocol):
-        raise UsageError(
-            key, f"{given!r:.80} is not a {protocol.__qualname__}; give an object, or its text, such as {example!r}"
-        )
-    return given
+    return part_of("codec" if key == "reply_codec" else key, given, key)
 
 
 def models_of(given: object) -> tuple[SyncModel, ...]:
