@@ -58,7 +58,7 @@ def test_nothing_runs_if_a_combination_is_wrong() -> None:
     def unused(experiment: Experiment) -> Problem:
         raise AssertionError(experiment)
 
-    with pytest.raises(UsageError, match=r"strategy\.sync: 'spp:3' is unknown; .* \(at .*strategy\.sync = spp:3\)"):
+    with pytest.raises(UsageError, match=r"strategy\.sync: 'spp' is unknown; .* \(at .*strategy\.sync = spp:3\)"):
         sweep({**SMALL, "strategy.sync": ["bsp", "spp:3"]}, problem=unused)
     with pytest.raises(UsageError, match="seed: has an empty list of values"):
         sweep({**SMALL, "seed": []}, problem=unused)
