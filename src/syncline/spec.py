@@ -49,6 +49,19 @@ def parse(kind: str, words: str, option: str | None = None) -> Any:
     return parse_among(shipped, protocol, words, option or kind)
 
 
+def part_of(kind: str, given: object, option: str | None = None) -> Any:
+    """The part of this kind: `given` itself, or what its text describes; `UsageError` if it is neither."""
+    if isinstance(given, str):
+        return parse(kind, given, option)
+    if kind == "placement":
+        return placement.placement_of(given)
+    shipped, protocol = _KINDS[kind]
+    if isinstance(given, type) or not isinstance(given, protocol):
+        problem = f"{given!r:.80} is not a {protocol.__qualname__}"
+        raise UsageError(option or kind, f"{problem}; give an object, or its text, such as {example(shipped[-1])!r}")
+    return given
+
+
 def parse_among(shipped: tuple[type[Part], ...], protocol: type, words: str, option: str) -> Any:
     """The part that the text describes: a shipped part, or your own class with the methods of the protocol."""
     if _depth(words) > _DEEPEST:
@@ -110,6 +123,19 @@ def write(part: object) -> str:
     if isinstance(part, FunctionType):
         return f"{part.__module__}.{part.__qualname__}"
     return written(part)
+
+
+def sendable(kind: str, part: object, option: str | None = None) -> str:
+    """The text of a part, from which another process rebuilds it; `UsageError` if that would give another part."""
+    option, protocol = option or kind, _KINDS[kind][1]
+    if isinstance(part, type) or not isinstance(part, protocol):
+        problem = f"{part!r:.80} is not text and not a {protocol.__qualname__}"
+        raise UsageError(option, f"{problem}; write it as on the command line, e.g. sync='ssp:3'")
+    word = write(part)
+    if parse(kind, word, option) != part:
+        problem = f"{part!r:.80} cannot be sent to other processes: its text {word!r} gives another part"
+        raise UsageError(option, f"{problem}; make it a dataclass")
+    return word
 
 
 def one_of(choices: type[Choice], word: str, option: str) -> Choice:

@@ -30,6 +30,7 @@ KEYS = {
     *("schema", "engine", "lane", "iterations", "updates", "delayed_pulls", "dropped_updates", "waiting_seconds"),
     *("train_progress", "bytes_pushed", "bytes_pulled", "replica_gap", "bottleneck", "loss", "accuracy"),
     *("params_sha256", "workers", "settings", "pushes_skipped", "fetches_skipped"),
+    *("iterations_done", "stopped_by", "staleness_mean", "staleness_max", "staleness_histogram"),
 }
 
 
@@ -44,7 +45,16 @@ def test_a_real_run_comes_to_the_bits_of_the_simulated_one(
 ) -> None:
     slow = ("--slow", "1:2") if lane == "tcp" else ()
     report, said = train(tmp_path, *BSP, "--lane", lane, *slow)
-    for key in ("params_sha256", "loss", "accuracy", "updates", "dropped_updates", "train_progress", "replica_gap"):
+    for key in (
+        "staleness_histogram",
+        "params_sha256",
+        "loss",
+        "accuracy",
+        "updates",
+        "dropped_updates",
+        "train_progress",
+        "replica_gap",
+    ):
         assert report[key] == in_the_simulator[key], key
     assert set(report) == KEYS | {"seconds"}
     assert set(in_the_simulator) == KEYS | {"virtual_seconds", "bytes_wire", "trace_sha256"}
@@ -90,8 +100,11 @@ def test_the_bits_are_the_same_in_every_mode(options: tuple[str, ...], tmp_path:
     ],
 )
 def test_every_sync_model_learns_digits(sync: str, tmp_path: Path) -> None:
-    report, _ = train(tmp_path, "--sync", sync, "-n", "2", "--iterations", "300", "--servers", "2", "-q")
+    report, _ = train(tmp_path, "--sync", sync, "-n", "2", "--stop", "updates=600", "--servers", "2", "-q")
     assert report["accuracy"] >= 0.95
+    assert report["stopped_by"] == "updates"
+    assert 600 <= report["iterations_done"] <= 601
+    assert sum(updates for _, _, updates in report["staleness_histogram"]) > 0
     assert report["bytes_pushed"] > 0
 
 

@@ -73,8 +73,8 @@ def figures_of(rows: Rows, chosen: tuple[Model, ...], release: str, parameters: 
     outcome = outcome_of(rows, tuple(part(model) for model in chosen), release, parameters)
     return Figures(
         outcome.virtual_seconds,
-        outcome.meter.delayed_pulls,
-        outcome.meter.waiting_seconds,
+        outcome.delayed_pulls,
+        outcome.waiting_seconds,
         outcome.dropped_updates,
         outcome.updates,
         outcome.train_progress,

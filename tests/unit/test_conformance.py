@@ -62,4 +62,4 @@ def test_a_model_of_ones_own_is_written_by_its_path_and_runs() -> None:
     scenario = Scenario(Cluster(4, Lognormal(0.1, 0.5)), ServerStrategy((model,), mode=mode, rule=rule), 20)
     outcome = World(scenario, MadeUp(1000, Draw(0))).run()
     assert outcome.train_progress == 20
-    assert outcome.meter.delayed_pulls > 0
+    assert outcome.delayed_pulls > 0

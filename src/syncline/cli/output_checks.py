@@ -17,6 +17,7 @@ from syncline.errors import UsageError
 
 REPORT = re.compile(rb'\s*\{\s*"schema": ?[0-9]')
 TRACE = re.compile(rb"time,from,to,kind,progress,bytes")
+CURVE = re.compile(rb"seconds,iterations,loss,accuracy,bytes_pushed,bytes_pulled")
 PICTURE = re.compile(rb"(?s).*made by syncline")
 LOG = re.compile(re.escape(LOG_MARK))
 

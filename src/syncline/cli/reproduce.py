@@ -54,7 +54,8 @@ def reproduce(
 ) -> None:
     """Reproduce figures of the papers in the simulator.
 
-    For each figure it draws a picture, writes the numbers, and says whether the paper's claim holds here.
+    For each figure it draws a picture, writes the numbers, and says whether the paper's claim holds here, holds in
+    part, or does not hold, with the paper's numbers and ours.
     Finished simulations stay in DIR/runs, so an interrupted command continues where it stopped.
 
     Example: syncline reproduce mps-combination --quick

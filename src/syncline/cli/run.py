@@ -33,8 +33,10 @@ from syncline.engines.launch.launcher import Launcher
 from syncline.engines.launch.plan import COMMAND_LINE, Plan, checked
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.operator import name_of
+from syncline.engines.process import also_look_in, beside
 from syncline.engines.process_state import patience as stopped_patience
 from syncline.errors import UsageError
+from syncline.nodes.staleness import merged, staleness_figures
 from syncline.strategies.allowed_parts import listed
 
 
@@ -227,6 +229,8 @@ def run(
     )  # fmt: skip
     if join is not None:
         _refuse_with_join({"--report": report, "--config": config})
+    searched = beside(config, None if module or not command else Path(command[0]))
+    also_look_in(searched)
     file = read_config(config)
     if trace is not None:
         check_directory("--trace", trace)
@@ -239,6 +243,7 @@ def run(
         insecure="1" if insecure else "",
         trace=_path(trace),
         allow_parts=listed(allow_parts),
+        folder=searched,
     )
     count = _first(workers, file.workers, 2)
     if not command and (count or join is None):
@@ -377,6 +382,7 @@ def _report(launcher: Launcher, settings: dict[str, str]) -> dict[str, Any]:
         "schema": 1,
         "settings": settings,
         **{key: sum(each[key] for each in servers) for key in sums},
+        **staleness_figures(merged(each.pop("staleness") for each in servers)),
         "train_progress": min((each["train_progress"] for each in servers if not each["left"]), default=0),
         "servers": servers,
         "workers": [

@@ -68,9 +68,12 @@ def progress(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
 def summary(outcome: Outcome, figures: dict[str, Any]) -> None:
     """Print the figures of the report with their meanings."""
     console = Console(stderr=True)
-    console.print(figures_table({key: value for key, value in figures.items() if key != "schema"}))
+    console.print(figures_table({key: value for key, value in figures.items() if key not in _NOT_SHOWN}))
     for note in outcome.notes:
         console.print(f"note: {note}", style="yellow")
+
+
+_NOT_SHOWN = ("schema", "staleness_histogram")
 
 
 def figures_table(figures: dict[str, Any], meaning: Mapping[str, str] | None = None) -> Table:
@@ -99,6 +102,8 @@ def _number(value: object) -> str:
 _MEANING = {
     "virtual_seconds": "until the last answer that any worker waits for",
     "iterations": "of each worker, as requested",
+    "iterations_done": "of all workers together",
+    "stopped_by": "what ended the run",
     "updates": "pushes accepted, per worker, iteration and server",
     "delayed_pulls": "pulls not answered immediately",
     "dropped_updates": "updates that arrived too late",
@@ -109,6 +114,8 @@ _MEANING = {
     "pushes_skipped": "updates of buckets that a gate held back",
     "fetches_skipped": "parameters of buckets that a gate did not fetch",
     "bytes_wire": "payload and headers of all messages",
+    "staleness_mean": "versions between an update's parameters and its application",
+    "staleness_max": "the largest staleness of an update",
     "replica_gap": "largest difference between a replica and the final model",
     "bottleneck": "where most of the time went",
     "accuracy": "on the test data",

@@ -35,6 +35,16 @@ Patience = Annotated[
         "it does not. Default: 30s.",
     ),
 ]
+Stop = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        rich_help_panel=RUN,
+        help="End the run as soon as this is reached. updates=4000: iterations of all workers together; seconds=60; "
+        "loss=0.1; accuracy=0.95. updates and seconds replace --iterations. Repeat it for several; the first one that "
+        "is reached counts.",
+    ),
+]
 Sync = Annotated[
     list[str] | None,
     typer.Option(

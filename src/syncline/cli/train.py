@@ -44,6 +44,7 @@ def train(
             metavar="N", rich_help_panel=strategy.RUN, help="Iterations of each worker. Default: set by the recipe."
         ),
     ] = None,
+    stop: strategy.Stop = None,
     batch: Annotated[
         int | None,
         typer.Option(
@@ -160,6 +161,7 @@ def train(
         slow or [],
         data,
         compare=compare,
+        stop=stop or [],
     )
     with quiet_end():
         run(asked, report, tensorboard, quiet)

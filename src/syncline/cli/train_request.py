@@ -13,6 +13,7 @@ from syncline.engines.process import ONE_THREAD
 from syncline.errors import UsageError
 from syncline.recipes import RECIPES, TO_COMPARE, TO_TRAIN, Recipe, check
 from syncline.recipes.job import RecipeJob
+from syncline.sim.stop import Stop, read_stop
 from syncline.units import MOST, whole
 
 ENGINES = ("local", "sim")
@@ -44,6 +45,7 @@ def request(
     data: Path | None,
     *,
     compare: bool,
+    stop: Sequence[str] = (),
 ) -> TrainRequest:
     """Settle what the options say, or refuse it; `words`: settings of the strategy, `ways`: engine and lane."""
     recipe = (TO_COMPARE if compare else TO_TRAIN) if named is None else named
@@ -53,6 +55,9 @@ def request(
     found = _usual(RECIPES[recipe], compare)
     found |= {key: count for key, count in counts.items() if count is not None}
     _check_counts(found, examples)
+    end = _stop(stop, counts["iterations"], compare)
+    if end.replaces_iterations:
+        del found["iterations"]
     engine, lane = ENGINES[0] if ways["engine"] is None else ways["engine"], ways["lane"]
     if engine not in ENGINES:
         raise UsageError("--engine", f"must be one of: {', '.join(ENGINES)}; not {engine!r}")
@@ -68,13 +73,14 @@ def request(
     job = RecipeJob(
         recipe,
         found["workers"],
-        found["iterations"],
+        found.get("iterations", 0),
         found["batch"],
         int(strategy["seed"][0]),
         "" if data is None else str(data.resolve()),
         slowed,
         compare=compare,
         repeats=found.get("repeats", 1),
+        stop=end,
     )
     own: dict[str, Any] = {
         "recipe": recipe,
@@ -83,11 +89,29 @@ def request(
         "lane": None if engine == "sim" else wiring.lane,
         **found,
     }
-    given = {"recipe": named, **ways, **counts, "slow": slow or None, "data": data}
-    own |= {"slow": " ".join(f"{worker}:{factor:g}" for worker, factor in slowed.items()) or None}
+    given = {"recipe": named, **ways, **counts, "slow": slow or None, "data": data, "stop": stop or None}
+    own |= {
+        "stop": str(end) or None,
+        "slow": " ".join(f"{worker}:{factor:g}" for worker, factor in slowed.items()) or None,
+    }
     origins = {key: "default" if given[key] is None else COMMAND_LINE for key in own}
     settings = {key: (str(value), origins[key]) for key, value in own.items() if value is not None}
     return TrainRequest(job, plan, engine, settings if compare else {**settings, **strategy})
+
+
+def _stop(texts: Sequence[str], iterations: int | None, compare: bool) -> Stop:
+    said = read_stop(texts)
+    if said and compare:
+        raise UsageError("--stop", "cannot be used with --compare, which ends every system after the same images")
+    updates = said.pop("updates", None)
+    stop = Stop(None if updates is None else int(updates), **said)
+    try:
+        stop.check()
+    except UsageError as error:
+        raise UsageError("--stop", f"{error.option.removeprefix('stop.')} {error.problem}") from None
+    if stop.replaces_iterations and iterations is not None:
+        raise UsageError("--stop", f"{stop} replaces --iterations; remove one of them")
+    return stop
 
 
 def _usual(recipe: Recipe, compare: bool) -> dict[str, int]:

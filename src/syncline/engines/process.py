@@ -9,6 +9,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from syncline.errors import SynclineError, printable
 
@@ -38,10 +39,21 @@ def here() -> str:
         return ""
 
 
-def also_look_in(folder: str) -> None:
-    """Add this folder, unless it is "", to the end of the module search path, so that it hides no other module."""
-    if folder and folder not in sys.path:
-        sys.path.append(folder)
+def folders(*names: str) -> str:
+    """Several folders as one text, as in PATH; "" is left out."""
+    return os.pathsep.join(dict.fromkeys(filter(None, names)))
+
+
+def also_look_in(names: str) -> None:
+    """Add these folders (as in PATH) to the end of the module search path, so that they hide no other module."""
+    for folder in filter(None, names.split(os.pathsep)):
+        if folder not in sys.path:
+            sys.path.append(folder)
+
+
+def beside(*files: Path | None) -> str:
+    """The folders of these files, in which a user's own modules are searched; none with `python -P`."""
+    return "" if sys.flags.safe_path else folders(*(str(file.resolve().parent) for file in files if file is not None))
 
 
 def run(main: Callable[[], int]) -> int:

@@ -64,7 +64,7 @@ class Distributed:
     optimizers: list[Optimizer]
     hooks: ModeHooks
     options: Options
-    wishes: dict[str, str]
+    wishes: dict[str, object]
     generation: int = 0
     """How many times the model was declared again, because other values were loaded."""
 
@@ -92,7 +92,7 @@ def distribute(
     name: str,
     model: nn.Module,
     optimizers: list[Optimizer],
-    wishes: dict[str, str],
+    wishes: dict[str, object],
     options: Options,
 ) -> Distributed:
     """Take over the leader's parameters and buffers, and add the hooks that synchronise the model from now on."""

@@ -16,7 +16,6 @@ from syncline.engines.net.wiring import Wiring
 from syncline.engines.worker.session import MODEL, NumpySession
 from syncline.errors import UsageError
 from syncline.pytorch import torchrun
-from syncline.spec import write
 
 if TYPE_CHECKING:
     from torch import nn
@@ -76,10 +75,10 @@ class Session(NumpySession):
 
         name = self._name_for(model, name)
         said = {"mode": mode, "rule": rule, "sync": sync, "codec": codec, "on_nan": on_nan, **wishes}
-        words = {key: _word(wish) for key, wish in said.items() if wish is not None}
+        asked = {key: wish for key, wish in said.items() if wish is not None}
         options = Options(overlap, buffers, stage, clip, scaler)
         own = unwrapped(optimizer)
-        made = distribute(self, name, model, own, words, options)
+        made = distribute(self, name, model, own, asked, options)
         self._models[name] = made
         made.hooks.stepped = self._stepped
         if scaler is not None:
@@ -245,10 +244,6 @@ class Session(NumpySession):
     def _detach(self) -> None:
         for each in self._models.values():
             each.detach()
-
-
-def _word(wish: object) -> str:
-    return wish if isinstance(wish, str) else write(wish)
 
 
 _connected: list[Session] = []

@@ -26,6 +26,7 @@ from syncline.sim.sections import (
     read_sections,
     read_toml,
 )
+from syncline.sim.stop import Stop
 from syncline.spec import one_of, parse
 from syncline.strategies.protocol import Strategy
 from syncline.strategies.settings import setting_word
@@ -78,6 +79,7 @@ def read_experiment(path: Path, overrides: Mapping[str, Any] | None = None) -> E
 def experiment_of(data: dict[str, Any], folder: Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
     """Check the values of an experiment file in this folder; this writes the overrides into `data`."""
     written = set(_flat(data))
+    _settle_length(data, written, set(overrides or ()))
     for key, value in (overrides or {}).items():
         overlay(data, key, value)
     file = read_sections(data)
@@ -93,6 +95,21 @@ def experiment_of(data: dict[str, Any], folder: Path, overrides: Mapping[str, An
     trace = file.cluster.compute.trace
     inputs = () if trace is None else (folder / trace,)
     return Experiment(scenario, model, settings, inputs if model.data is None else (*inputs, model.data / "mnist.npz"))
+
+
+_LENGTHS = {"stop.updates", "stop.seconds"}
+"""The keys that replace `iterations`."""
+
+
+def _settle_length(data: dict[str, Any], written: set[str], overridden: set[str]) -> None:
+    """Refuse `iterations` beside what replaces it; but on the command line each replaces the other in the file."""
+    for keys in (written - overridden if not overridden & {"iterations", *_LENGTHS} else set(), overridden):
+        if "iterations" in keys and keys & _LENGTHS:
+            raise UsageError(sorted(keys & _LENGTHS)[0], "replaces iterations; remove one of them")
+    if overridden & _LENGTHS:
+        data.pop("iterations", None)
+    if "iterations" in overridden and isinstance(data.get("stop"), dict):
+        data["stop"] = {key: value for key, value in data["stop"].items() if f"stop.{key}" not in _LENGTHS}
 
 
 def _scenario(file: ExperimentFile, folder: Path) -> Scenario:
@@ -119,7 +136,16 @@ def _scenario(file: ExperimentFile, folder: Path) -> Scenario:
         dispatch=_dispatch(file),
         overlap=one_of(Overlap, file.strategy.overlap, "overlap"),
         central=file.strategy.central,
+        stop=_stop(file),
     )
+
+
+def _stop(file: ExperimentFile) -> Stop:
+    stop = Stop(file.stop.updates, file.stop.seconds, file.stop.loss, file.stop.accuracy)
+    if stop.has_target and file.model.recipe is None:
+        key = "loss" if stop.loss is not None else "accuracy"
+        raise UsageError(f"stop.{key}", 'needs a model that is trained; set model.recipe, e.g. "digits-mlp"')
+    return stop
 
 
 def _refuse_with_dispatch(file: ExperimentFile) -> None:
@@ -249,6 +275,7 @@ def _effective(file: ExperimentFile, scenario: Scenario, model: ModelChoice) -> 
         "model.batch": model.batch if model.recipe else None,
         "model.parameters": None if model.recipe or model.layers else model.parameters,
         "faults": None,
+        **({"iterations": None} if scenario.stop.replaces_iterations else {}),
     }
     if file.network is None and file.dispatch is None:
         found["network"] = "free: messages take no time"

@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from syncline.errors import UsageError
-from syncline.spec import parse
+from syncline.spec import one_of, parse, part_of
 from syncline.sync import Release, SyncModel
 from syncline.units import MOST_SECONDS
 
@@ -73,6 +73,12 @@ class Switch:
     sync: SyncModel
     server: int | None = None
     release: Release | None = None
+
+    def __post_init__(self) -> None:
+        """A part may be given as text; both are checked here."""
+        object.__setattr__(self, "sync", part_of("sync", self.sync))
+        if self.release is not None:
+            object.__setattr__(self, "release", one_of(Release, self.release, "release"))
 
 
 @dataclass(frozen=True)

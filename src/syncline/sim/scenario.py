@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from syncline.errors import UsageError
-from syncline.sim.compute import FACTORS, Compute, Lognormal
+from syncline.sim.compute import FACTORS, Compute, Lognormal, Trace
 from syncline.sim.dispatch import Dispatch
 from syncline.sim.faults import AddServer, Crash, Fault, Freeze, Join, RemoveServer, Restart, Slow, Switch
 from syncline.sim.network import Links
 from syncline.sim.overlap import Overlap
 from syncline.sim.server_moves import numbers_to, placements
+from syncline.sim.stop import Stop
 from syncline.strategies.protocol import Strategy
 from syncline.strategies.table import DEFAULT, strategy_class
 from syncline.sync import SyncModel, asks_again
@@ -38,7 +39,10 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A run in which each worker does `iterations` iterations (with `dispatch`, on average)."""
+    """A run in which each worker does `iterations` iterations (with `dispatch`, on average).
+
+    If `stop` has `updates` or `seconds`, `iterations` has no effect.
+    """
 
     cluster: Cluster
     strategy: Strategy = field(default_factory=strategy_class(DEFAULT))
@@ -49,6 +53,8 @@ class Scenario:
     overlap: Overlap = Overlap.NONE
     central: bool = False
     """For comparison with systems before FluentPS: a central scheduler decides when the servers answer."""
+    stop: Stop = Stop()
+    """When the run ends earlier, or instead; see `Stop`."""
 
     @property
     def worker_numbers(self) -> int:
@@ -63,12 +69,24 @@ class Scenario:
         each = f"of each of {self.worker_numbers} workers"
         whole(self.iterations, "iterations", 1, MOST // self.worker_numbers, name=each * (self.worker_numbers > 1))
         whole(self.seed, "seed", 0, MOST_SEED)
+        self._check_stop()
         self.strategy.check(self.worker_numbers)
         self._check_machines()
         for number, fault in enumerate(self.faults):
             self._check_fault(f"faults[{number}]", fault, self.faults[:number])
         for _ in placements(self):
             pass
+
+    def _check_stop(self) -> None:
+        self.stop.check()
+        compute = self.cluster.compute
+        if self.stop.replaces_iterations and self.dispatch is None and isinstance(compute, Trace):
+            raise UsageError(
+                "stop",
+                "a trace of compute times has one column per iteration; remove stop.updates and stop.seconds",
+            )
+        if self.stop.seconds is not None and isinstance(compute, Lognormal) and compute.mean == 0:
+            raise UsageError("stop.seconds", "would never come: cluster.compute.mean is 0; use stop.updates")
 
     def _check_machines(self) -> None:
         """Check the settings of the machines against each other."""

@@ -82,10 +82,18 @@ class DispatchSection(Section, frozen=True):
     rule: str = "uniform"
 
 
+class StopSection(Section, frozen=True):
+    updates: int | None = None
+    seconds: float | None = None
+    loss: float | None = None
+    accuracy: float | None = None
+
+
 class ExperimentFile(Section, frozen=True):
     cluster: ClusterSection
     iterations: int = 100
     seed: int = 0
+    stop: StopSection = StopSection()
     network: NetworkSection | None = None
     model: ModelSection = ModelSection()
     strategy: StrategySection = msgspec.field(default_factory=lambda: strategy_section(DEFAULT)())
@@ -162,6 +170,7 @@ SECTIONS: dict[str, type[Section]] = {
     "network": NetworkSection,
     "model": ModelSection,
     "dispatch": DispatchSection,
+    "stop": StopSection,
 }
 
 

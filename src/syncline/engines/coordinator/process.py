@@ -70,7 +70,7 @@ from syncline.engines.net.event_loop import BACKLOG, EventLoop
 from syncline.engines.net.frames import DECLARATION, FIRST_HEADER, Frame
 from syncline.engines.net.refusals import RefusalLog
 from syncline.engines.net.wiring import RUN, Wiring, listen
-from syncline.engines.process import run
+from syncline.engines.process import also_look_in, run
 from syncline.engines.process_state import host, patience
 from syncline.errors import PeerError
 from syncline.messages import Report, Settled
@@ -481,4 +481,6 @@ def _of(agent: Hello, entries: Mapping[int, RosterEntry]) -> dict[int, RosterEnt
 
 def main() -> int:
     workers, servers, layers = sys.argv[1:]
-    return run(CoordinatorProcess(int(workers), int(servers), json.loads(layers), Wiring.read(os.environ)).run)
+    wiring = Wiring.read(os.environ)
+    also_look_in(wiring.folder)
+    return run(CoordinatorProcess(int(workers), int(servers), json.loads(layers), wiring).run)

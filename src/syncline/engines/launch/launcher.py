@@ -54,7 +54,7 @@ from syncline.engines.net.control import (
 )
 from syncline.engines.net.frames import Frame
 from syncline.engines.net.wiring import CONNECT_SECONDS, Wiring
-from syncline.engines.process import here, lean, say, share_of_cores
+from syncline.engines.process import folders, here, lean, say, share_of_cores
 from syncline.engines.process_state import Stopped, host, patience, state_of
 from syncline.errors import RunError, SynclineError, UsageError
 
@@ -116,7 +116,7 @@ class Launcher:
         self.open()
         self._for_workers = {"PYTHONUNBUFFERED": "1", **self._threads()}
         for number in range(self._plan.workers):
-            wiring = replace(self._wiring_of("worker", number), folder=here())
+            wiring = replace(self._wiring_of("worker", number), folder=self._searched())
             child = self._spawn(f"w{number}", list(self._plan.command), wiring=wiring, unless=self._for_workers)
             self.workers.append(child)
 
@@ -197,6 +197,10 @@ class Launcher:
         if not self._plan.joins:
             self._tell(Started(child.pid))
         return child
+
+    def _searched(self) -> str:
+        """Where workers look for a user's own modules; the program may lie in another folder."""
+        return folders(here(), self._plan.wiring.folder)
 
     def _threads(self) -> dict[str, str]:
         """Divide the cores among the workers, unless the user has set the number of threads."""
@@ -443,7 +447,7 @@ class Launcher:
     def _restart(self, child: Child) -> None:
         """Restart a worker under its number, unless it died before the run that it joins assigned one."""
         index = self.workers.index(child)
-        wiring = replace(self._wiring_of("worker", index), folder=here())
+        wiring = replace(self._wiring_of("worker", index), folder=self._searched())
         if child.numbered:
             wiring = replace(wiring, run=self._run, worker=child.name.removeprefix("w"))
         self._note(self._restarts.note(child))

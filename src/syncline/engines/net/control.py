@@ -9,6 +9,7 @@ import msgspec
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Layout
 from syncline.messages import Count, Iteration, Number, Seconds, View
+from syncline.nodes.staleness import MOST_VALUES as MOST_STALENESS
 
 PROTOCOL = 6
 """The protocol version; it changes whenever an older version would misread a frame."""
@@ -258,6 +259,8 @@ class Figures(Control, frozen=True, tag="figures"):
     fetches_skipped: Count = 0
     trace_lost: bool = False
     """The server could not write all of its trace (`--trace`)."""
+    staleness: Annotated[dict[Count, Count], msgspec.Meta(max_length=MOST_STALENESS)] = {}
+    """How many applied updates had each staleness, counted per bucket."""
 
 
 class Pulse(Control, frozen=True, tag="pulse"):

@@ -34,6 +34,7 @@ from syncline.messages import COORDINATOR, PAYLOAD, Handover, Moved, NodeId, Pul
 from syncline.nodes.bucket_map import bucket_map_of
 from syncline.nodes.driver import Driver
 from syncline.nodes.protocol import Keeper
+from syncline.nodes.staleness import condensed
 from syncline.strategies.protocol import Job
 from syncline.strategies.settings import strategy_in
 
@@ -483,4 +484,5 @@ class HeldModel:
             counts.pushes_skipped,
             counts.fetches_skipped,
             self._trace.lost,
+            condensed(counts.staleness),
         )

@@ -50,7 +50,7 @@ from syncline.engines.net.lanes import call_node
 from syncline.engines.net.refusals import RefusalLog
 from syncline.engines.net.shared_memory import LaneMemory, map_segment
 from syncline.engines.net.wiring import Wiring, connect_coordinator, listen
-from syncline.engines.process import run, say
+from syncline.engines.process import also_look_in, run, say
 from syncline.engines.process_state import host
 from syncline.engines.server.held_model import HeldModel, WorkerPeer
 from syncline.engines.server.message_trace import MessageTrace
@@ -380,4 +380,6 @@ class ServerProcess:
 
 
 def main() -> int:
-    return run(ServerProcess(int(sys.argv[1]) if len(sys.argv) > 1 else -1, Wiring.read(os.environ)).run)
+    wiring = Wiring.read(os.environ)
+    also_look_in(wiring.folder)
+    return run(ServerProcess(int(sys.argv[1]) if len(sys.argv) > 1 else -1, wiring).run)

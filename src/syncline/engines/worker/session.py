@@ -134,10 +134,11 @@ class NumpySession:
         if replica.link is not self._link:
             replica.cut()
 
-    def tables(self, arrays: Mapping[str, npt.ArrayLike], **wishes: str | int) -> dict[str, Values]:
+    def tables(self, arrays: Mapping[str, npt.ArrayLike], **wishes: object) -> dict[str, Values]:
         """Declare the tables, as float32; the arrays returned are the lane's own memory.
 
         `wishes`: settings, which the command line overrides: `sync="ssp:3"`, `mode="changes"`, `rule="sgd:0.1"`.
+        A part may be given as an object too: `sync=Ssp(3)`.
         """
         self._check_open()
         if not self._replicas:

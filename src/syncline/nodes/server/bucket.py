@@ -182,6 +182,7 @@ class HeldBucket:
         if terms.at_close:
             self._kept.keep(i, who, WaitingUpdate(payload, push.lr, read, owned=terms.reapplies))
         elif payload is not None:
+            terms.staleness[self.version - read] += 1
             self._apply([payload], terms.share, self.version - read, push.lr, out, [worker], who, read)
         if i >= self.v:
             there = self._pushed.get(i)
@@ -327,7 +328,9 @@ class HeldBucket:
         workers = [worker for worker, each in zip(workers, kept, strict=True) if each.payload is not None]
         if updates:
             lr = next((each.lr for each in kept if each.lr is not None), None)
-            oldest = min(each.read for each in kept if each.payload is not None)
+            reads = [each.read for each in kept if each.payload is not None]
+            oldest = min(reads)
+            self._terms.staleness.update(self.version - read for read in reads)
             self._apply(updates, np.array(len(kept), np.float32), self.version - oldest, lr, out, workers)
             self._round_applied = i
 

@@ -115,7 +115,8 @@ class Shard:
     def counts(self) -> Counts:
         least = min((bucket.v for bucket in self.buckets.values()), default=0)
         tally = self.tally
-        return Counts(tally.updates, tally.dropped, least, tally.pushes_skipped, tally.fetches_skipped)
+        skipped = (tally.pushes_skipped, tally.fetches_skipped)
+        return Counts(tally.updates, tally.dropped, least, *skipped, self.terms.staleness)
 
     def remembered(self, bucket: Bucket) -> Mapping[str, Values]:
         return self.buckets[bucket].memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
@@ -48,6 +49,8 @@ class ShardTerms:
     """The layout of the model, for codecs that choose by table."""
     reply: Codec | None = None
     """The codec for replies, which are then sent as changes; None: the parameters are sent complete."""
+    staleness: Counter[int] = field(default_factory=Counter)
+    """How many applied updates had each staleness, counted per bucket."""
     limit: float = inf
     """No round after this one closes, while a joiner has no first iteration."""
 
