@@ -66,7 +66,7 @@ def test_every_run_of_a_figure_is_an_experiment(name: str, quick: bool) -> None:
 
 def test_a_figure_is_judged_drawn_and_written_down(tmp_path: Path) -> None:
     made = make(TINY, FigureFolder(tmp_path, jobs=2), nothing, nothing)
-    assert made.verdict.standing == "holds"
+    assert made.verdict.status == "holds"
     assert made.picture.read_bytes().startswith(b"\x89PNG")
     found = json.loads(made.numbers.read_text())
     assert found["verdict"] == "holds"
@@ -88,7 +88,7 @@ def test_a_kept_file_that_is_broken_counts_as_none(tmp_path: Path) -> None:
     make(TINY, place, nothing, nothing)
     for file in (tmp_path / "runs").iterdir():
         file.write_bytes(file.read_bytes()[:20])
-    assert make(TINY, place, nothing, nothing).verdict.standing == "holds"
+    assert make(TINY, place, nothing, nothing).verdict.status == "holds"
 
 
 def test_an_interrupted_figure_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_an_interrupted_figure_goes_on_where_it_was(tmp_path: Path) -> None:
     there = [name for name in order if KeptRuns(tmp_path / "runs").get(order[name]) is not None]
     assert there == ["bsp"]
     assert not (tmp_path / "tiny.json").exists()
-    assert make(TINY, place, nothing, nothing).verdict.standing == "holds"
+    assert make(TINY, place, nothing, nothing).verdict.status == "holds"
 
 
 def test_a_run_that_fails_is_named(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_names() -> None:
     ],
 )
 def test_how_far_a_claim_holds(compared: list[Compared], standing: str) -> None:
-    assert Verdict(compared, "").standing == standing
+    assert Verdict(compared, "").status == standing
 
 
 def test_a_picture_of_quick_runs_says_so() -> None:

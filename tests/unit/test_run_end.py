@@ -9,22 +9,22 @@ import pytest
 from syncline.recipes import run_end
 from syncline.recipes.job import RecipeJob
 from syncline.recipes.run_end import RunEnd
-from syncline.sim import Quality, Stop
+from syncline.sim import Quality, StopAt
 
 
-def ends(tmp_path: Path, stop: Stop, *, synchronous: bool, workers: int = 2, iterations: int = 0) -> list[RunEnd]:
+def ends(tmp_path: Path, stop: StopAt, *, synchronous: bool, workers: int = 2, iterations: int = 0) -> list[RunEnd]:
     job = RecipeJob("digits-mlp", workers, iterations, 8, directory=str(tmp_path), stop=stop)
     return [RunEnd(job, worker, synchronous) for worker in range(workers)]
 
 
 def test_without_a_stop_a_worker_does_its_iterations(tmp_path: Path) -> None:
-    one, _ = ends(tmp_path, Stop(), synchronous=True, iterations=3)
+    one, _ = ends(tmp_path, StopAt(), synchronous=True, iterations=3)
     assert [one.is_over(iteration) for iteration in range(4)] == [False, False, False, True]
     assert one.reason == "iterations"
 
 
 def test_updates_of_all_workers_count_together(tmp_path: Path) -> None:
-    one, other = ends(tmp_path, Stop(updates=3), synchronous=False)
+    one, other = ends(tmp_path, StopAt(updates=3), synchronous=False)
     for iteration in (1, 2):
         one.stepped(iteration)
         assert not one.is_over(iteration)
@@ -35,13 +35,13 @@ def test_updates_of_all_workers_count_together(tmp_path: Path) -> None:
 
 
 def test_under_bsp_updates_are_rounds(tmp_path: Path) -> None:
-    for each in ends(tmp_path, Stop(updates=5), synchronous=True):
+    for each in ends(tmp_path, StopAt(updates=5), synchronous=True):
         assert [each.is_over(iteration) for iteration in range(4)] == [False, False, False, True]
         assert each.reason == "updates"
 
 
 def test_under_bsp_all_workers_stop_before_the_same_iteration(tmp_path: Path) -> None:
-    one, other = ends(tmp_path, Stop(accuracy=0.9), synchronous=True, iterations=9)
+    one, other = ends(tmp_path, StopAt(accuracy=0.9), synchronous=True, iterations=9)
     one.stepped(4, Quality(1.0, 0.8))
     assert not one.is_over(4)
     one.stepped(5, Quality(0.5, 0.9))  # after iteration 4
@@ -55,7 +55,7 @@ def test_under_bsp_all_workers_stop_before_the_same_iteration(tmp_path: Path) ->
 
 def test_seconds_are_those_since_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_end, "monotonic", lambda: 7.0)
-    one, other = ends(tmp_path, Stop(seconds=2.0), synchronous=False)
+    one, other = ends(tmp_path, StopAt(seconds=2.0), synchronous=False)
     one.stepped(1)
     assert not one.is_over(1)
     monkeypatch.setattr(run_end, "monotonic", lambda: 9.0)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from syncline.engines.launch.interrupts import InterruptHandler
 from syncline.reproduce.catalogue import FIGURES
-from syncline.reproduce.figure import Figure, Standing
+from syncline.reproduce.figure import ClaimStatus, Figure
 from syncline.reproduce.produce import FigureFolder, Made, make, orders
 
 
@@ -38,10 +38,10 @@ def produce(figures: Sequence[Figure], place: FigureFolder, left_out: Sequence[F
 
 
 def _say(console: Console, made: Made) -> None:
-    standing = made.verdict.standing
-    colour = "green" if standing is Standing.HOLDS else "yellow"
+    status = made.verdict.status
+    colour = "green" if status is ClaimStatus.HOLDS else "yellow"
     quick = " (--quick)" if made.quick else ""
-    mark = f"[{colour}]{standing}[/{colour}]{quick}"
+    mark = f"[{colour}]{status}[/{colour}]{quick}"
     console.print(f"[bold]{made.figure.name}[/bold] {mark}: {escape(made.verdict.words)}")
     console.print(f"  {escape(str(made.picture))}, {escape(str(made.numbers))}", style="dim")
 

@@ -13,7 +13,7 @@ from syncline.engines.process import ONE_THREAD
 from syncline.errors import UsageError
 from syncline.recipes import RECIPES, TO_COMPARE, TO_TRAIN, Recipe, check
 from syncline.recipes.job import RecipeJob
-from syncline.sim.stop import Stop, read_stop
+from syncline.sim.stop import StopAt, read_stop
 from syncline.units import MOST, whole
 
 ENGINES = ("local", "sim")
@@ -99,12 +99,12 @@ def request(
     return TrainRequest(job, plan, engine, settings if compare else {**settings, **strategy})
 
 
-def _stop(texts: Sequence[str], iterations: int | None, compare: bool) -> Stop:
+def _stop(texts: Sequence[str], iterations: int | None, compare: bool) -> StopAt:
     said = read_stop(texts)
     if said and compare:
         raise UsageError("--stop", "cannot be used with --compare, which ends every system after the same images")
     updates = said.pop("updates", None)
-    stop = Stop(None if updates is None else int(updates), **said)
+    stop = StopAt(None if updates is None else int(updates), **said)
     try:
         stop.check()
     except UsageError as error:

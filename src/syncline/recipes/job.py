@@ -11,7 +11,7 @@ import msgspec
 from syncline.draw import Draw
 from syncline.recipes import build
 from syncline.sim.problem import Problem
-from syncline.sim.stop import Stop
+from syncline.sim.stop import StopAt
 
 
 class RecipeJob(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class RecipeJob(msgspec.Struct, frozen=True):
     repeats: int = 1
     """How often a comparison runs every system, each time with another seed."""
 
-    stop: Stop = Stop()
+    stop: StopAt = StopAt()
     """When the run ends, other than after its iterations."""
 
     @property

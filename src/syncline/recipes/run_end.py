@@ -21,7 +21,7 @@ import msgspec
 from syncline.recipes.job import RecipeJob
 from syncline.sim.pace import ITERATIONS
 from syncline.sim.problem import Quality
-from syncline.sim.stop import Stop
+from syncline.sim.stop import StopAt
 
 
 class SharedSteps:
@@ -88,7 +88,7 @@ class RunEnd:
         return "updates" if self._stop.updates is not None else ITERATIONS
 
     def _mark(self) -> EndMark | None:
-        if self._stop == Stop():
+        if self._stop == StopAt():
             return None
         with suppress(FileNotFoundError):
             return msgspec.json.decode(self._file.read_bytes(), type=EndMark)

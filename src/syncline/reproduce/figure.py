@@ -38,7 +38,7 @@ Results = Mapping[str, Result]
 """The results by the name of the run."""
 
 
-class Standing(StrEnum):
+class ClaimStatus(StrEnum):
     """How far a paper's claim holds here."""
 
     HOLDS = "holds"
@@ -89,11 +89,11 @@ class Verdict:
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> ClaimStatus:
         if all(each.holds for each in self.compared):
-            return Standing.HOLDS
+            return ClaimStatus.HOLDS
         seen = any(each.share >= VISIBLE for each in self.compared)
-        return Standing.IN_PART if seen else Standing.DOES_NOT_HOLD
+        return ClaimStatus.IN_PART if seen else ClaimStatus.DOES_NOT_HOLD
 
 
 @dataclass(frozen=True)

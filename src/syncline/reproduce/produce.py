@@ -74,7 +74,7 @@ def _write(figure: Figure, place: FigureFolder, results: Results) -> Made:
 
 def title(figure: Figure, verdict: Verdict, quick: bool) -> str:
     """The title of the picture; it says how the picture was made if that makes its numbers rough."""
-    words = f"{figure.name} ({figure.paper}), {verdict.standing}: {verdict.words}"
+    words = f"{figure.name} ({figure.paper}), {verdict.status}: {verdict.words}"
     return f"{words}\nmade with --quick: fewer and shorter runs, rougher numbers" if quick else words
 
 
@@ -99,7 +99,7 @@ def _as_json(
         "figure": figure.name,
         "paper": figure.paper,
         "claim": figure.claim,
-        "verdict": verdict.standing.value,
+        "verdict": verdict.status.value,
         "compared": [{"what": each.what, "paper": each.paper, "ours": each.ours} for each in verdict.compared],
         "found": verdict.words,
         "quick": quick,

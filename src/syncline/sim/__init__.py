@@ -11,7 +11,7 @@ from syncline.sim.network import Links
 from syncline.sim.outcome import Outcome
 from syncline.sim.problem import MadeUp, Problem, Quality
 from syncline.sim.scenario import Cluster, Scenario
-from syncline.sim.stop import Stop
+from syncline.sim.stop import StopAt
 from syncline.sim.sweep import sweep
 from syncline.sim.world import World, simulate
 from syncline.strategies.mode import Mode
@@ -36,7 +36,7 @@ __all__ = [
     "Restart",
     "Scenario",
     "Slow",
-    "Stop",
+    "StopAt",
     "Switch",
     "Trace",
     "UniformDispatch",

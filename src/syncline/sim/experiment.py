@@ -26,7 +26,7 @@ from syncline.sim.sections import (
     read_sections,
     read_toml,
 )
-from syncline.sim.stop import Stop
+from syncline.sim.stop import StopAt
 from syncline.spec import one_of, parse
 from syncline.strategies.protocol import Strategy
 from syncline.strategies.settings import setting_word
@@ -140,8 +140,8 @@ def _scenario(file: ExperimentFile, folder: Path) -> Scenario:
     )
 
 
-def _stop(file: ExperimentFile) -> Stop:
-    stop = Stop(file.stop.updates, file.stop.seconds, file.stop.loss, file.stop.accuracy)
+def _stop(file: ExperimentFile) -> StopAt:
+    stop = StopAt(file.stop.updates, file.stop.seconds, file.stop.loss, file.stop.accuracy)
     if stop.has_target and file.model.recipe is None:
         key = "loss" if stop.loss is not None else "accuracy"
         raise UsageError(f"stop.{key}", 'needs a model that is trained; set model.recipe, e.g. "digits-mlp"')

@@ -11,7 +11,7 @@ from syncline.sim.faults import AddServer, Crash, Fault, Freeze, Join, RemoveSer
 from syncline.sim.network import Links
 from syncline.sim.overlap import Overlap
 from syncline.sim.server_moves import numbers_to, placements
-from syncline.sim.stop import Stop
+from syncline.sim.stop import StopAt
 from syncline.strategies.protocol import Strategy
 from syncline.strategies.table import DEFAULT, strategy_class
 from syncline.sync import SyncModel, asks_again
@@ -53,8 +53,8 @@ class Scenario:
     overlap: Overlap = Overlap.NONE
     central: bool = False
     """For comparison with systems before FluentPS: a central scheduler decides when the servers answer."""
-    stop: Stop = Stop()
-    """When the run ends earlier, or instead; see `Stop`."""
+    stop: StopAt = StopAt()
+    """When the run ends earlier, or instead; see `StopAt`."""
 
     @property
     def worker_numbers(self) -> int:
@@ -80,10 +80,11 @@ class Scenario:
     def _check_stop(self) -> None:
         self.stop.check()
         compute = self.cluster.compute
-        if self.stop.replaces_iterations and self.dispatch is None and isinstance(compute, Trace):
+        if self.dispatch is not None or not self.stop.replaces_iterations:
+            return
+        if isinstance(compute, Trace):
             raise UsageError(
-                "stop",
-                "a trace of compute times has one column per iteration; remove stop.updates and stop.seconds",
+                "stop", "a trace of compute times has one column per iteration; remove stop.updates and stop.seconds"
             )
         if self.stop.seconds is not None and isinstance(compute, Lognormal) and compute.mean == 0:
             raise UsageError("stop.seconds", "would never come: cluster.compute.mean is 0; use stop.updates")

@@ -16,7 +16,7 @@ MOST_UPDATES = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopAt:
     """The run ends as soon as one of these is reached. What workers are computing then is not waited for.
 
     `updates` or `seconds` replace the iterations of each worker: every worker trains until the end, so the last updates
@@ -67,7 +67,7 @@ class Stop:
 def read_stop(texts: Iterable[str], option: str = "--stop") -> dict[str, float]:
     """The values of texts such as `updates=4000` or `seconds=10,loss=0.1`, by key."""
     found: dict[str, float] = {}
-    known = [field.name for field in fields(Stop)]
+    known = [field.name for field in fields(StopAt)]
     for word in (word.strip() for text in texts for word in text.split(",")):
         key, equals, value = (each.strip() for each in word.partition("="))
         if not equals or key not in known:
