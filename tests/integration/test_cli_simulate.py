@@ -367,7 +367,7 @@ def test_nothing_but_what_was_asked_for_is_written(simulate: Simulate, tmp_path:
 
 
 def test_a_report_replaces_an_earlier_one(simulate: Simulate, tmp_path: Path) -> None:
-    (tmp_path / "r.json").write_text("x" * 100_000)
+    (tmp_path / "r.json").write_text('{"schema": 1}' + " " * 100_000)
     assert simulate(PLAIN)["updates"] == 12
 
 

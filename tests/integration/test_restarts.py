@@ -71,7 +71,7 @@ def test_a_worker_that_dies_comes_back_and_no_update_is_lost_or_there_twice(
     report = json.loads((tmp_path / "report.json").read_text())
     assert [each["restarts"] for each in report["workers"]] == [0, 1, 0]
     log = (tmp_path / "logs" / "w1.log").read_text()
-    assert log == f"starts 1 0 0\nstarts 1 1 {first}\n"
+    assert log == f"syncline: output of w1\nstarts 1 0 0\nstarts 1 1 {first}\n"
 
 
 def test_restarts_are_counted_over_all_workers(tmp_path: Path) -> None:

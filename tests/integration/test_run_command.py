@@ -269,17 +269,28 @@ def tcp_listeners(run: Run) -> set[str]:
     return run.sockets() & {fields[9] for fields in map(str.split, lines) if fields[3] == "0A"}
 
 
-@pytest.mark.slow
-def test_workers_share_the_cores(tmp_path: Path) -> None:
+def test_workers_share_the_cores_and_the_user_is_told_once(tmp_path: Path) -> None:
     body = "say('threads', os.environ.get('OMP_NUM_THREADS'))"
     (tmp_path / "program.py").write_text("import os\nprint('threads', os.environ.get('OMP_NUM_THREADS'))")
     environment = {key: word for key, word in lanes.environment().items() if key != "OMP_NUM_THREADS"}
-    done = subprocess.run(
-        lanes.command("-n", 2, "program.py"), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
+    first, second = (
+        subprocess.run(
+            lanes.command("-n", 2, "program.py"),
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        for _ in range(2)
     )
     share = max(1, len(os.sched_getaffinity(0)) // 2)
-    assert done.stdout.count(f"threads {share}\n") == 2
-    assert done.stderr.startswith(f"syncline: OMP_NUM_THREADS={share} for each worker")
+    for done in (first, second):
+        assert done.stdout.count(f"threads {share}\n") == 2
+    assert first.stderr.startswith(f"syncline: OMP_NUM_THREADS={share} for each worker")
+    assert "OMP_NUM_THREADS" not in second.stderr
     with running(tmp_path, body, OMP_NUM_THREADS="7") as run:
         assert run.ends() == 0, run.story()
         assert run.out.count("threads 7\n") == 2
@@ -303,7 +314,7 @@ def test_each_process_has_a_log(tmp_path: Path) -> None:
         assert run.ends() == 0, run.story()
         assert run.out.count("] a line\n") == 2
     assert sorted(each.name for each in logs.iterdir()) == ["coordinator.log", "server0.log", "w0.log", "w1.log"]
-    assert (logs / "w1.log").read_text() == "a line\nno newline"
+    assert (logs / "w1.log").read_text() == "syncline: output of w1\na line\nno newline"
 
 
 # Those who join.

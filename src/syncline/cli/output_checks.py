@@ -7,7 +7,7 @@ overwritten only with --force; an input or another output of the same command, n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -36,18 +36,18 @@ class OutputFile:
 
 @dataclass(frozen=True)
 class OutputFolder:
-    """A folder into which a command writes files; `writes(name)`: whether it writes a file of this name."""
+    """A folder into which a command writes files whose names match `names`."""
 
     option: str
     path: Path
     mark: re.Pattern[bytes]
-    writes: Callable[[str], bool]
+    names: re.Pattern[str]
 
     def files(self) -> Iterator[OutputFile]:
         """The files there that the command would overwrite."""
         if self.path.is_dir():
             for each in sorted(self.path.iterdir()):
-                if self.writes(each.name):
+                if self.names.fullmatch(each.name):
                     yield OutputFile(self.option, each, self.mark)
 
 
@@ -97,7 +97,7 @@ def _check_file(output: OutputFile, taken: Sequence[tuple[Path, str]], force: bo
 
 def _lies_in(path: Path, folder: OutputFolder) -> bool:
     place = path.resolve()
-    return place.parent == folder.path.resolve() and folder.writes(place.name)
+    return place.parent == folder.path.resolve() and folder.names.fullmatch(place.name) is not None
 
 
 def _same(one: Path, other: Path) -> bool:

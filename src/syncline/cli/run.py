@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -59,7 +59,8 @@ def run(
             "-n",
             metavar="N",
             rich_help_panel=strategy.RUN,
-            help="How many workers to start on this host. Default: 2.",
+            help="How many workers to start on this host. They share its cores: each computes on OMP_NUM_THREADS "
+            "threads, by default cores / N. Default: 2.",
         ),
     ] = None,
     servers: Annotated[
@@ -262,7 +263,7 @@ def run(
         restarts=restarts,
     )
     inputs = [path for path in (config, key_file, program) if path is not None]
-    check_outputs(inputs, _outputs(plan, report, trace, log_dir), force=force)
+    check_outputs(inputs, _outputs(report, trace, log_dir), force=force)
     plan = checked(plan, listen, join, dry=dry_run)
     if dry_run:
         _show(plan, file, {"workers": workers, "servers": servers})
@@ -282,21 +283,14 @@ def run(
     outputs.end()
 
 
-def _outputs(plan: Plan, report: Path | None, trace: Path | None, log_dir: Path | None) -> list[Output]:
-    """The files that this run writes."""
-    servers = [f"server{number}" for number in range(plan.servers or 1)]
-    logs = {f"{name}.log" for name in ("coordinator", *servers, *(f"w{number}" for number in range(plan.workers)))}
+def _outputs(report: Path | None, trace: Path | None, log_dir: Path | None) -> list[Output]:
+    """The files that a run writes."""
     found: list[Output] = [] if report is None else [OutputFile("--report", report, REPORT)]
     if trace is not None:
-        found.append(OutputFolder("--trace", trace, TRACE, lambda name: _is_trace(name, servers)))
+        found.append(OutputFolder("--trace", trace, TRACE, re.compile(r"server\d+(\..*)?\.csv")))
     if log_dir is not None:
-        found.append(OutputFolder("--log-dir", log_dir, LOG, logs.__contains__))
+        found.append(OutputFolder("--log-dir", log_dir, LOG, re.compile(r"(coordinator|server\d+|w\d+)\.log")))
     return found
-
-
-def _is_trace(name: str, servers: Sequence[str]) -> bool:
-    """server0.csv, or server0.NAME.csv for a model with a name."""
-    return name.endswith(".csv") and name.partition(".")[0] in servers
 
 
 def _refuse_with_join(given: dict[str, object]) -> None:

@@ -36,6 +36,7 @@ from syncline.engines.launch.guard_link import GuardLink
 from syncline.engines.launch.outcome import RunOutcome, coordinator_died
 from syncline.engines.launch.plan import Plan
 from syncline.engines.launch.restarts import Restarts
+from syncline.engines.launch.told import first_time
 from syncline.engines.net import addresses, keys, tokens
 from syncline.engines.net.control import (
     Abort,
@@ -205,7 +206,7 @@ class Launcher:
     def _threads(self) -> dict[str, str]:
         """Divide the cores among the workers, unless the user has set the number of threads."""
         share = share_of_cores(self._plan.workers, {**os.environ, **self._plan.environment})
-        for variable, threads in share.items():
+        for variable, threads in share.items() if first_time("threads", os.environ) else ():
             self._line("syncline", f"{variable}={threads} for each worker; set {variable} to choose another number")
         return share
 
