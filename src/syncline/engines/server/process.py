@@ -354,7 +354,8 @@ class ServerProcess:
         """The coordinator is gone. Continue until a membership must change, but exit if no worker is connected."""
         self._coordinator.pop(wire)
         if not any(held.is_open and held.workers for held in self._models.values()):
-            say(f"{self.id if self.number >= 0 else 'server'}: the coordinator is gone, and no worker is connected")
+            if self._joins:  # of the run's own servers the launcher says enough
+                say("the coordinator is gone, and no worker is connected to this server")
             self.over = True
         else:
             self._end_if_member_lost()
