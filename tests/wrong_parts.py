@@ -62,13 +62,16 @@ class CountingGate(EverySecond):
 
 @wrong("gate", "it answered otherwise; it must keep nothing between calls")
 @dataclass(frozen=True)
-class FirstOnly(EverySecond):
-    """Remembers what it was asked about; the same for all runs."""
+class LastSent(EverySecond):
+    """Remembers when each worker sent last."""
 
-    known: ClassVar[dict[Any, bool]] = {}
+    last: ClassVar[dict[int, int]] = {}
 
     def sends(self, offer: Any) -> Any:
-        return self.known.setdefault((offer.worker, offer.bucket), offer.i % 2 == 1)
+        last = self.last.get(offer.worker, -9)
+        if offer.i - last >= 2:
+            self.last[offer.worker] = last = offer.i
+        return offer.i == last
 
 
 @wrong("gate", "it uses the shared generator of `random`")
@@ -160,7 +163,7 @@ class Gap(Ranges):
         return [[piece] for piece in [*pieces[:-1], Bucket(pieces[-1].start, layout.size - 1)]]
 
 
-@wrong("placement", "ten tables on 1 server: wrong_parts.TooMany returns ranges for 2 servers, but the run has 1")
+@wrong("placement", "ten tables on 1 server: TooMany() returns ranges for 2 servers, but the run has 1")
 @dataclass(frozen=True)
 class TooMany(Ranges):
     def place(self, layout: Layout, servers: int) -> Any:
@@ -216,12 +219,14 @@ class Shuffles(Ranges):
 
 @wrong("placement", "gives values to a server that does not exist")
 @dataclass(frozen=True)
-class StaysForever(Ranges):
+class Lingers(Ranges):
+    """Takes all numbers up to the highest for servers."""
+
     def replace(self, layout: Layout, held: Any, servers: Any) -> Any:
-        return held
+        return self.place(layout, max(servers) + 1)
 
 
-@wrong("placement", "moved to servers 0, 1, 2, 3: wrong_parts.LosesTheRest gives server 3 of 4 no values")
+@wrong("placement", "moved to servers 0, 1, 2, 3: LosesTheRest() gives server 3 of 4 no values")
 @dataclass(frozen=True)
 class LosesTheRest(Ranges):
     def replace(self, layout: Layout, held: Any, servers: Any) -> Any:
@@ -391,20 +396,21 @@ class SharedBuffer(Copy):
 
 @wrong("codec", "other bytes; a codec must keep nothing between calls")
 @dataclass(frozen=True)
-class SharedResidual(Copy):
-    """Adds the last residual, of whichever bucket it was."""
+class SharedScale(Copy):
+    """Rounds as the last update, of whichever bucket, asked for. Begins anew when the residual is 0."""
 
-    kept: ClassVar[dict[int, Any]] = {}
+    fine: ClassVar[list[bool]] = [False]
 
     def memory(self, values: int) -> Any:
         return {"residual": np.zeros(values, np.float32)}
 
     def encode(self, update: Any, memory: Any, out: Any, chance: Any) -> Any:
-        self.kept.clear() if not memory["residual"].any() else None
-        total = update + memory["residual"] + self.kept.get(0, 0)
-        sent = np.round(total, 1).astype(np.float32)
+        if not memory["residual"].any():
+            self.fine[0] = False
+        total = update + memory["residual"]
+        sent = np.round(total, 2 if self.fine[0] else 1).astype(np.float32)
         memory["residual"][:] = np.nan_to_num(total - sent, nan=0, posinf=0, neginf=0)
-        self.kept[0] = np.float32(0) if update.size % 2 else np.float32(0.5)
+        self.fine[0] = bool(update[0] > 0)
         out.view(np.float32)[:] = sent
         return out
 

@@ -14,7 +14,7 @@ import pytest
 
 from engine import QUIET
 from samples import sampled
-from syncline.testing import check_codec, check_sync_model
+from syncline.testing import check_codec, check_gate, check_placement, check_rule, check_sync_model
 from trainings import SECONDS, simulated, train
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -71,6 +71,9 @@ def test_a_part_of_ones_own_trains_in_a_real_run(kind: str, tmp_path: Path) -> N
 def test_they_conform() -> None:
     check_codec(import_module("own.codec").UpperHalf())
     check_sync_model(import_module("own.sync").Loosening(3, 2), bound=2, schedules=10)
+    check_rule(import_module("own.rule").SignSgd(0.002))
+    check_gate(import_module("own.gate").Large(0.01))
+    check_placement(import_module("own.placement").alternate)
 
 
 PROGRAM = """

@@ -41,8 +41,8 @@ np.save(f"final{{rank}}.npy", tables["w"])
 """Every update adds one to a place of its own (rule sgd:1), so what is lost or there twice can be seen."""
 
 DEATHS = {
-    "signal": ("os.kill(os.getpid(), signal.SIGKILL)", r"w1 ended by signal 9 \(SIGKILL\)", "ssp:2"),
-    "exit code": ("os._exit(3)", "w1 ended with exit code 3", "psp:sample=2,s=2"),
+    "signal": ("os.kill(os.getpid(), signal.SIGKILL)", r"w1 ended by signal 9 \(SIGKILL\)", "ssp:2", "sgd:1"),
+    "exit code": ("os._exit(3)", "w1 ended with exit code 3", "psp:sample=2,s=2", "dc-asgd:1,lam=0"),
 }
 
 
@@ -51,8 +51,8 @@ DEATHS = {
 def test_a_worker_that_dies_comes_back_and_no_update_is_lost_or_there_twice(
     lane: str, how: str, tmp_path: Path
 ) -> None:
-    dies, said, sync = DEATHS[how]
-    options = ["-n3", "--servers", "2", "--lane", lane, "--sync", sync, "--rule", "sgd:1", "--bucket", "64B"]
+    dies, said, sync, rule = DEATHS[how]
+    options = ["-n3", "--servers", "2", "--lane", lane, "--sync", sync, "--rule", rule, "--bucket", "64B"]
     options += ["--restarts", "2", "--report", "report.json", "--log-dir", "logs"]
     with running(tmp_path, LEDGER.replace("DIES", dies), *options) as run:
         assert run.ends() == 0, run.story()

@@ -507,6 +507,15 @@ def test_a_dry_run(tmp_path: Path) -> None:
     assert refused(tmp_path, "--dry-run", "--sync", "sometimes").startswith("sync: ")
 
 
+def test_a_dry_run_says_what_a_rule_costs(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("raise SystemExit(3)")
+    options = ["-n", "3", "--sync", "asp", "--rule", "gap-aware:0.1"]
+    done = commands.in_this_process(tmp_path, "run", "--dry-run", *options, "program.py")
+    assert "rule gap-aware:0.1 keeps its state on the servers: 2 x the model\n" in done.errors, done.story
+    assert "a copy of the parameters for each worker, 3 x the model\n" in done.errors, done.story
+    assert refused(tmp_path, "--rule", "gap-aware:0.1").startswith("sync: the rule 'gap-aware:0.1' needs to know")
+
+
 def test_no_colour_where_none_is_wanted(tmp_path: Path) -> None:
     for more in ({}, {"NO_COLOR": "1", "FORCE_COLOR": "1"}):
         with running(tmp_path, "", "--dry-run", **more) as run:

@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from samples import sampled
 from syncline.cli.main import main
 from syncline.cli.progress_board import ProgressBoard
 from syncline.draw import Draw
@@ -106,6 +108,24 @@ def test_every_sync_model_learns_digits(sync: str, tmp_path: Path) -> None:
     assert 600 <= report["iterations_done"] <= 601
     assert sum(updates for _, _, updates in report["staleness_histogram"]) > 0
     assert report["bytes_pushed"] > 0
+
+
+COMPENSATING = ("dc-asgd:0.1", "dc-asgd:lr=0.1,lam=2,m=0.95", "gap-aware:0.1")
+
+
+@pytest.mark.parametrize("rule", COMPENSATING)
+def test_rules_that_know_what_a_worker_read_learn_digits(rule: str, tmp_path: Path) -> None:
+    report = simulated(tmp_path, "--sync", "asp", "--rule", rule, "-n", "4", "--iterations", "200", "--servers", "2")
+    assert report["accuracy"] >= 0.95
+
+
+@pytest.mark.parametrize(
+    ("rule", "lane"), sampled(product(COMPENSATING, ("shm", "tcp")), (COMPENSATING[0], "shm"), (COMPENSATING[2], "tcp"))
+)
+def test_rules_that_know_what_a_worker_read_learn_digits_for_real(rule: str, lane: str, tmp_path: Path) -> None:
+    options = ("--sync", "asp", "--rule", rule, "-n", "3", "--iterations", "300", "--servers", "2", "--lane", lane)
+    report, _ = train(tmp_path, *options, "-q")
+    assert report["accuracy"] >= 0.95
 
 
 def test_a_slow_worker_is_slow_in_the_simulator_too(tmp_path: Path) -> None:

@@ -331,7 +331,17 @@ def test_norms_over_a_table_are_those_of_the_table() -> None:
 
 @dataclass(frozen=True)
 class Wishful(Sgd):
-    needs: object = ("read",)
+    needs = ("reads",)
+
+
+@dataclass(frozen=True)
+class Word(Sgd):
+    needs = "read"
+
+
+@dataclass(frozen=True)
+class NoNeeds(Sgd):
+    needs = None
 
 
 @pytest.mark.parametrize(
@@ -341,9 +351,9 @@ class Wishful(Sgd):
         (GapAware(0.1), Ssp(0), {}, "under 'ssp:0' the servers apply"),
         (WorkerSum(), Drop(2), {}, "needs to know of each update: worker. But under 'drop:2'"),
         (DcAsgd(0.1), Asp(), {"gate": Every(push=2)}, "with the gate 'every:2' an update can be a sum"),
-        (Wishful(0.1, ("reads",)), Asp(), {}, "a rule cannot need 'reads'; it can need worker, read, bucket-norms"),
-        (Wishful(0.1, "read"), Asp(), {}, r"needs must be a tuple of names, such as \('read',\), not 'read'"),
-        (Wishful(0.1, None), Asp(), {}, "needs must be a tuple of names"),
+        (Wishful(0.1), Asp(), {}, "a rule cannot need 'reads'; it can need worker, read, bucket-norms"),
+        (Word(0.1), Asp(), {}, r"needs must be a tuple of names, such as \('read',\), not 'read'"),
+        (NoNeeds(0.1), Asp(), {}, "needs must be a tuple of names"),
     ],
 )
 def test_what_cannot_work_is_refused(rule: Any, sync: SyncModel, more: dict[str, Any], problem: str) -> None:

@@ -73,6 +73,14 @@ PARTS: dict[str, dict[type, st.SearchStrategy[Any]]] = {
         rules.Sasgd: st.builds(rules.Sasgd, positive),
         rules.Exponential: st.builds(rules.Exponential, positive, st.floats(0, 1e30)),
         rules.Fasgd: st.builds(rules.Fasgd, positive, share, share, st.floats(1e-30, 1e30)),
+        rules.DcAsgd: st.builds(
+            rules.DcAsgd,
+            positive,
+            st.floats(0, 1e30),
+            st.none() | st.floats(0, 1, exclude_max=True),
+            st.floats(1e-30, 1e30),
+        ),
+        rules.GapAware: st.builds(rules.GapAware, positive, st.floats(0, 1, exclude_max=True), st.floats(1e-30, 1e30)),
         rules.Adam: st.builds(
             rules.Adam,
             positive,

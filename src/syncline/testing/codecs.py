@@ -181,12 +181,12 @@ def _check_pure(codec: Codec, values: int, what: str) -> None:
 
 def _check_apart(codec: Codec, values: int, what: str) -> None:
     """Two buckets of the same codec, in turn: each gives the bytes that it gives alone, and these stay as they are."""
-    sizes = (values, values + 3)
-    updates = [[Draw(SEED).normals(size, "apart", step).astype(np.float32) for step in range(STEPS)] for size in sizes]
+    draw = Draw(SEED)
+    updates = [[draw.normals(values, "apart", n, step).astype(np.float32) for step in range(STEPS)] for n in range(2)]
     alone, memory = [], codec.memory(values)
     for step, update in enumerate(updates[0]):
         alone.append(_encode(codec, update, memory, step).copy())
-    memories = [codec.memory(size) for size in sizes]
+    memories = [codec.memory(values) for _ in updates]
     for step in range(STEPS):
         one, _ = (_encode(codec, each[step], kept, step) for each, kept in zip(updates, memories, strict=True))
         problem = "with another bucket in between, an update gave other bytes; a codec must keep nothing between calls"

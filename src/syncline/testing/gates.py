@@ -17,8 +17,8 @@ SIZES = (1, 7, 300, MANY)
 """The values of the buckets of the model."""
 
 BUCKETS = tuple(Bucket(sum(SIZES[:place]), sum(SIZES[: place + 1])) for place in range(len(SIZES)))
-WORKERS = 3
-ITERATIONS = 6
+WORKERS = 2
+ITERATIONS = 5
 SEED = 5
 
 FLAGS = ("skips_fetches", "per_table", "needs_mean", "needs_params", "measures")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 import numpy as np
 
@@ -50,6 +51,11 @@ def check_rule(rule: Rule) -> None:
 
 
 def _drawn(values: int, *keys: int) -> Values:
+    return _normals(values, *keys).copy()  # the rule may be one that changes what it must not change
+
+
+@lru_cache(maxsize=32)
+def _normals(values: int, *keys: int) -> Values:
     return Draw(SEED).normals(values, "rule", *keys).astype(np.float32)
 
 

@@ -40,13 +40,13 @@ def check_sync_model(model: SyncModel, *, bound: int | None = None, schedules: i
     except UsageError as error:
         raise AssertionError(error.problem) from error
     with own_randomness(text):
+        _check_pure(model)
         for schedule, crash_at in _schedules(model, schedules):
             schedule.run(crash_at)
             _check(schedule, bound, f"{text}, {schedule.release} release, schedule {schedule.draw.seed}")
         large = RandomSchedule(strict(model), Release.LAZY, WORKERS, ITERATIONS, Draw(0), MANY)
         large.run()
         _check(large, bound, f"{text}, {MANY:,} values")
-        _check_pure(model)
 
 
 def _schedules(model: SyncModel, schedules: int) -> Iterator[tuple[RandomSchedule, int | None]]:
@@ -88,8 +88,9 @@ def _check_bound(schedule: RandomSchedule, bound: int, what: str) -> None:
 
 def _check_pure(model: SyncModel) -> None:
     """Run one schedule three times: alone, alone again, and with another run of the same model in between."""
-    alone, again, mixed = (RandomSchedule(model, Release.LAZY, WORKERS, ITERATIONS, Draw(7)) for _ in range(3))
-    other = RandomSchedule(model, Release.LAZY, WORKERS, ITERATIONS, Draw(8))
+    alone, again, mixed, other = (
+        RandomSchedule(strict(model), Release.LAZY, WORKERS, ITERATIONS, Draw(seed)) for seed in (7, 7, 7, 8)
+    )
     alone.run()
     again.run()
     while mixed.step():
