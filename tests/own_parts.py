@@ -8,7 +8,7 @@ import numpy as np
 
 from syncline.draw import Draw
 from syncline.layout import Table, Values
-from syncline.rules import Seen
+from syncline.rules import UpdateOrigin
 from syncline.sync import State
 
 
@@ -128,7 +128,7 @@ class WorkerSum:
         staleness: int,
         lr: float | None,
         work: Values,
-        seen: Seen | None = None,
+        seen: UpdateOrigin | None = None,
     ) -> None:
         assert seen is not None
         assert seen.worker is not None
@@ -159,7 +159,7 @@ class Normalised:
         staleness: int,
         lr: float | None,
         work: Values,
-        seen: Seen | None = None,
+        seen: UpdateOrigin | None = None,
     ) -> None:
         assert seen is not None
         assert seen.norms is not None
@@ -182,7 +182,7 @@ class Recall(Count):
         staleness: int,
         lr: float | None,
         work: Values,
-        seen: Seen | None = None,
+        seen: UpdateOrigin | None = None,
     ) -> None:
         assert seen is not None
         assert seen.read is not None

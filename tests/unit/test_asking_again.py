@@ -103,7 +103,7 @@ def test_by_hand_in_the_simulator() -> None:
     outcome = _simulated(model, rows)
     waits = [worker for worker in (0, 1) if any(2 in sampled(model, 3, worker, i) for i in range(2))]
     assert waits, "with this seed a worker samples the slow one"
-    assert outcome.meter.delayed_pulls < _simulated(Psp(2, 0), rows).meter.delayed_pulls
+    assert outcome.report["delayed_pulls"] < _simulated(Psp(2, 0), rows).report["delayed_pulls"]
     assert outcome.train_progress == 2
 
 
@@ -174,7 +174,7 @@ def test_in_the_simulator_nobody_waits_longer_than_the_model_says() -> None:
     rows = ((1.0,) * 4, (100.0,) * 4)
     outcome = _simulated(Impatient(0, 2.0), rows)
     assert outcome.train_progress == 4
-    assert outcome.meter.waiting_seconds == pytest.approx(2.0 * 4)
+    assert outcome.report["waiting_seconds"] == pytest.approx(2.0 * 4)
 
 
 def test_dispatch_has_no_clock_to_ask_again_by() -> None:

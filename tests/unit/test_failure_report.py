@@ -75,7 +75,7 @@ except ValueError as error:
 def test_a_child_reports_after_its_output(tmp_path: Path) -> None:
     said: list[str] = []
     children = Children(
-        lambda _, line: said.append(line), str(tmp_path), lambda child: said.append(f"failed: {child.reason}")
+        lambda _, line: said.append(line), str(tmp_path), failed=lambda child: said.append(f"failed: {child.reason}")
     )
     child = children.start("w0", [sys.executable, "-c", PROGRAM], dict(os.environ), reports=True)
     while not list(children.ended()):

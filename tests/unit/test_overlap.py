@@ -362,7 +362,7 @@ def test_the_settings_are_read_and_shown(tmp_path: Path) -> None:
     [
         ('[strategy]\noverlap = "backwards"', "strategy.overlap", "none, backward, forward"),
         ('[strategy]\noverlap = "forward"\n[dispatch]', "strategy.overlap", "no clock"),
-        ('[network]\nbandwidth = "1Gbit"\nturn = "0.1B"', "network.turn", "at least 1 byte"),
+        ('[network]\nbandwidth = "1Gbit"\nturn = "0.1B"', "network.turn", "at least 1B"),
         ('[network]\nhandling = "fast"', "network.handling", "is not a time"),
         ('[network]\nlatency = 1\nturn = "1MiB"', "network.turn", "network.bandwidth"),
         ('[model]\nlayers = "resnet56"\nparameters = 5', "model.parameters", "a list of layers"),

@@ -107,9 +107,10 @@ def test_an_interrupted_figure_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_a_run_that_fails_is_named(tmp_path: Path) -> None:
-    bad = small("too far", sync="bsp")
-    bad = FigureRun(bad.name, {**bad.experiment, "cluster": {"workers": 2, "compute": {"mean": 1e308}}})
-    with pytest.raises(RunError, match="too far: virtual time overflowed to infinity"):
+    bad = small("all crash", sync="bsp")
+    crashes = [{"at": 0.05, "kind": "crash", "worker": worker} for worker in range(2)]
+    bad = FigureRun(bad.name, {**bad.experiment, "cluster": {"workers": 2}, "faults": crashes})
+    with pytest.raises(RunError, match="all crash: no worker is left"):
         make(figure([bad]), FigureFolder(tmp_path), nothing, nothing)
 
 

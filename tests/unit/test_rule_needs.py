@@ -21,7 +21,7 @@ from syncline.messages import COORDINATOR, Handover, Member, Params, Pull, Push,
 from syncline.nodes.server.shard import Shard
 from syncline.nodes.server.shard_terms import ShardTerms
 from syncline.placement import Balanced, Elastic
-from syncline.rules import DcAsgd, GapAware, Rule, Seen, Sgd
+from syncline.rules import DcAsgd, GapAware, Rule, Sgd, UpdateOrigin
 from syncline.sim import Cluster, MadeUp, Quality, Scenario, World
 from syncline.sim.compute import Trace
 from syncline.sim.faults import AddServer, Fault, RemoveServer
@@ -71,7 +71,7 @@ def test_a_rule_is_its_formula(rule: Rule, lr: float | None) -> None:
     memory = rule.start(params)
     for step in range(1, 20):
         update, read = drawn(step), drawn(100 + step)
-        rule.apply(params, update, memory, 5, lr, np.empty_like(params), Seen(read=read))  # type: ignore[call-arg]
+        rule.apply(params, update, memory, 5, lr, np.empty_like(params), UpdateOrigin(read=read))  # type: ignore[call-arg]
         expected = formula.after(expected, update.astype(np.float64), read.astype(np.float64), lr)
     np.testing.assert_allclose(params, expected, rtol=2e-4, atol=1e-4)
 
@@ -81,7 +81,7 @@ def test_where_nothing_has_moved_it_is_sgd(rule: Rule) -> None:
     params, plain, sgd = drawn(0), drawn(0), Sgd(rule.lr)  # type: ignore[attr-defined]
     memory = rule.start(params)
     for step in range(1, 20):
-        seen = Seen(read=params.copy())
+        seen = UpdateOrigin(read=params.copy())
         rule.apply(params, drawn(step), memory, 0, None, np.empty_like(params), seen)  # type: ignore[call-arg]
         sgd.apply(plain, drawn(step), {}, 0, None, np.empty_like(plain))
     assert params.tobytes() == plain.tobytes()
@@ -188,8 +188,9 @@ def test_workers_that_read_the_same_version_share_one_copy() -> None:
 def test_what_a_worker_cannot_have_read_is_refused() -> None:
     server = Server(DcAsgd(0.1))
     server.push(0, 0, read=0)
-    with pytest.raises(PeerError, match="worker 0 sent an update of version 7, but the server sent version 1 to it"):
-        server.push(0, 1, read=7)
+    server.push(1, 0, read=0)
+    with pytest.raises(PeerError, match="worker 0 sent an update of version 2, but the server sent version 1 to it"):
+        server.push(0, 1, read=2)
 
 
 def test_a_worker_that_comes_back_has_read_what_it_pulled() -> None:

@@ -48,10 +48,11 @@ def test_a_file_has_the_other_settings(tmp_path: Path) -> None:
 
 
 def test_a_run_that_fails_is_a_row_too() -> None:
-    rows = sweep({**SMALL, "cluster.compute.mean": [0.1, 1e308]})
+    crash = {"faults": [{"at": 0.5, "kind": "crash", "worker": worker} for worker in range(3)]}
+    rows = sweep({**SMALL, "cluster.compute.mean": [0.1, 1.0]}, base=crash)
     assert rows[0]["error"] is None
-    assert rows[1] == {"error": rows[1]["error"], **SMALL, "cluster.compute.mean": 1e308}
-    assert rows[1]["error"].startswith("virtual time overflowed")
+    assert rows[1] == {"error": rows[1]["error"], **SMALL, "cluster.compute.mean": 1.0}
+    assert rows[1]["error"].startswith("no worker is left")
 
 
 def test_nothing_runs_if_a_combination_is_wrong() -> None:

@@ -31,7 +31,7 @@ class Office:
 
     def worker(self, number: int = 0) -> tuple[Peer, Participant]:
         made = self._peer()
-        return made, participant(made, worker_id(number))
+        return made, participant(made, worker_id(number), own=number < self.run.expected)
 
     def declare(self, model: str, number: int = 0, *, stopping: bool = False) -> tuple[Peer, Participant]:
         """A worker says on a connection of its own that it trains this."""

@@ -8,7 +8,7 @@ tau = max(1, staleness). A rule that asks for more than the update has `needs` (
 from syncline.parts import Part
 from syncline.rules.adam import Adam
 from syncline.rules.compensating import DcAsgd, GapAware
-from syncline.rules.needs import COSTS, OF_ONE_WORKER, Need, Norms, Seen, needs_of
+from syncline.rules.needs import COSTS, OF_ONE_WORKER, Need, Norms, UpdateOrigin, needs_of
 from syncline.rules.plain import Add, Mean, Momentum, Sgd
 from syncline.rules.protocol import Memory, Rule, optimises, reported
 from syncline.rules.stale import Exponential, Fasgd, Sasgd
@@ -30,8 +30,8 @@ __all__ = [
     "Norms",
     "Rule",
     "Sasgd",
-    "Seen",
     "Sgd",
+    "UpdateOrigin",
     "needs_of",
     "optimises",
     "reported",

@@ -8,7 +8,7 @@ import numpy as np
 
 from syncline.errors import UsageError
 from syncline.layout import LARGEST, Values
-from syncline.rules.needs import Need, Seen, read_by_worker
+from syncline.rules.needs import Need, UpdateOrigin, read_by_worker
 from syncline.rules.protocol import Gradient, Memory
 
 _add, _multiply, _subtract, _divide, _sqrt, _abs = np.add, np.multiply, np.subtract, np.divide, np.sqrt, np.abs
@@ -53,7 +53,7 @@ class DcAsgd(Gradient):
         staleness: int,
         lr: float | None,
         work: Values,
-        seen: Seen | None = None,
+        seen: UpdateOrigin | None = None,
     ) -> None:
         moved = params - read_by_worker(seen)
         if self.m is not None:
@@ -108,7 +108,7 @@ class GapAware(Gradient):
         staleness: int,
         lr: float | None,
         work: Values,
-        seen: Seen | None = None,
+        seen: UpdateOrigin | None = None,
     ) -> None:
         a, t = memory["a"], memory["t"]
         alpha = self.lr if lr is None else lr

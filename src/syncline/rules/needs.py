@@ -46,7 +46,7 @@ class Norms:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class UpdateOrigin:
     """What a rule asked for, for one block of one update; None where it did not ask."""
 
     worker: int | None = None
@@ -67,7 +67,7 @@ def needs_of(rule: object) -> frozenset[Need]:
     return frozenset(Need(each) for each in asked)
 
 
-def read_by_worker(seen: Seen | None) -> Values:
+def read_by_worker(seen: UpdateOrigin | None) -> Values:
     """What the worker read, for a rule that needs it."""
     assert seen is not None
     assert seen.read is not None, "a rule that needs what the worker read was applied without it"

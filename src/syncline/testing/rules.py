@@ -11,7 +11,7 @@ import numpy as np
 from syncline.draw import Draw
 from syncline.errors import UsageError
 from syncline.layout import Values
-from syncline.rules import Memory, Need, Norms, Rule, Seen, needs_of, reported
+from syncline.rules import Memory, Need, Norms, Rule, UpdateOrigin, needs_of, reported
 from syncline.testing.common import MANY, asked, check_flags, check_value, own_randomness
 
 SIZES = (1, 7, 300, MANY)
@@ -99,7 +99,7 @@ class _Bucket:
         norms = self._norms(update, read)
         for start in range(0, update.size, self._block):
             where = slice(start, min(start + self._block, update.size))
-            seen = Seen(
+            seen = UpdateOrigin(
                 step % 3 if Need.WORKER in self._needs else None,
                 read[where] if Need.READ in self._needs else None,
                 norms if {Need.BUCKET_NORMS, Need.TABLE_NORMS} & self._needs else None,
@@ -112,7 +112,7 @@ class _Bucket:
         gap = float(np.linalg.norm(self.params - read)) if Need.READ in self._needs else None
         return Norms(float(np.linalg.norm(update)), float(np.linalg.norm(self.params)), gap)
 
-    def _apply(self, where: slice, update: Values, staleness: int, lr: float | None, seen: Seen) -> None:
+    def _apply(self, where: slice, update: Values, staleness: int, lr: float | None, seen: UpdateOrigin) -> None:
         what = self._what
         params, memory = self.params[where], {name: each[where] for name, each in self.memory.items()}
         arrays, before = dict(memory), update.copy()

@@ -12,7 +12,7 @@ from syncline.codecs import Codec
 from syncline.layout import Payload, Values, is_finite
 from syncline.nodes.server.shard_terms import BLOCK, WHOLE, ShardTerms
 from syncline.nodes.server.update_writer import decoded
-from syncline.rules import Memory, Need, Norms, Seen
+from syncline.rules import Memory, Need, Norms, UpdateOrigin
 
 _add, _divide, _sum, _dot = np.add, np.divide, np.add.reduce, np.dot  # attributes of numpy are slow to look up
 
@@ -147,7 +147,7 @@ class RuleApplication:
         norms = self._norms(whole, read) if terms.needs & _NORMS else None
         for block in self._blocks:
             where = block.where
-            seen = Seen(worker, None if read is None else read[where], norms)
+            seen = UpdateOrigin(worker, None if read is None else read[where], norms)
             terms.rule.apply(block.params, whole[where], block.memory, staleness, lr, block.work, seen)  # type: ignore[call-arg]
         self.measure()
         return ()
