@@ -218,7 +218,7 @@ OPTIONS: dict[str, dict[str, tuple[Maker, ...]]] = {
         **dict.fromkeys(("--report", "--trace", "--log-dir", "--config", "--key-file"), (among(PATHS),)),
     },
     "train": {
-        **dict.fromkeys(("--workers", "--servers", "--iterations", "--batch", "--seed"), (number,)),
+        **dict.fromkeys(("--workers", "--servers", "--iterations", "--batch", "--seed", "--repeats"), (number,)),
         "--slow": (lambda random: f"{number(random)}:{number(random)}", text),
         **dict.fromkeys(("--lane", "--engine"), (text,)),
         **dict.fromkeys(("--data", "--report", "--tensorboard"), (among(PATHS),)),

@@ -26,6 +26,7 @@ BAD: dict[str, tuple[tuple[str, ...], str]] = {
     "simulate: 10^18 iterations": (("simulate", "x.toml", "--iterations", MANY), "iterations: .*at most"),
     "train: 10^18 iterations": (("train", "--iterations", MANY), "--iterations: .*at most"),
     "train: 10^20 servers": (("train", "--servers", "99999999999999999999"), "--servers: .*at most 1,024"),
+    "train: 10^18 repeats": (("train", "--compare", "--repeats", MANY), "--repeats: .*at most 1,000"),
     "train: slow": (("train", "--slow", "1:1e300"), "--slow: .*at most 10,000"),
     "bench: 10^18 rounds": (("bench", "--rounds", MANY), "--rounds: .*at most 1,000,000"),
     "bench: size of 400 digits": (("bench", "--size", "9" * 400), "--size: .*at most"),

@@ -105,8 +105,6 @@ class SideFile:
             return
         try:
             action()
-        except BrokenPipeError:
-            raise  # the reader of a pipe wants no more
         except OSError as error:
             self.drop()
             self._lose(self._option, self._path, error)

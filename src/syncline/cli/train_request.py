@@ -18,6 +18,7 @@ from syncline.units import MOST, whole
 
 ENGINES = ("local", "sim")
 DEFAULTS = {"workers": 4, "batch": 32}
+MOST_COUNTS = {"workers": MOST_PROCESSES, "servers": MOST_PROCESSES, "repeats": 1000}
 MOST_SLOW = 10_000.0
 """The largest factor of --slow: a slow worker really sleeps."""
 
@@ -123,7 +124,7 @@ def _usual(recipe: Recipe, compare: bool) -> dict[str, int]:
 
 def _check_counts(counts: Mapping[str, int], examples: int) -> None:
     for key, count in counts.items():
-        whole(count, f"--{key}", 1, MOST_PROCESSES if key in ("workers", "servers") else MOST)
+        whole(count, f"--{key}", 1, MOST_COUNTS.get(key, MOST))
     if counts["batch"] > examples:
         raise UsageError("--batch", f"is {counts['batch']}, but there are only {examples:,} examples to train on")
 
