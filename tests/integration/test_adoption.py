@@ -23,8 +23,8 @@ SAMPLE = {("run", "dcgan"), ("run", "uneven"), ("ssp", "load_best"), ("run", "hu
 LEAVES = {"uneven"}
 """Here a worker leaves before the end: it keeps the parameters that it has left with."""
 
-OWN = {("ssp", "hugging_face")}
-"""Here every worker loads its own best model at the end."""
+OWN = {("ssp", "hugging_face"), ("ssp", "ema")}
+"""Here every worker has a model of its own at the end: the best that it has seen, or an average."""
 
 
 @dataclass(frozen=True)
