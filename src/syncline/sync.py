@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from math import ceil, exp, isfinite
 from typing import Literal, Protocol, runtime_checkable
 
@@ -325,18 +326,22 @@ class Psp(_Everyone):
         return all(state.last_pushed(peer) >= least for peer in self.sampled(state.members, worker, i, draw))
 
     def sampled(self, members: Collection[int], worker: int, i: int, draw: Draw) -> Collection[int]:
-        """The workers that this worker waits for after iteration i (Floyd's algorithm)."""
-        others = sorted(members)
-        if worker in members:
-            others.remove(worker)
-        if len(others) <= self.sample:
-            return others
-        chosen: set[int] = set()
-        first = len(others) - self.sample
-        for last, r in enumerate(draw.uniforms(self.sample, "psp", worker, i), first):
-            place = int(r * (last + 1))
-            chosen.add(last if place in chosen else place)
-        return [others[place] for place in sorted(chosen)]
+        """The workers that this member waits for after iteration i."""
+        order = list(members)
+        me = order.index(worker)
+        if len(order) - 1 <= self.sample:
+            return order[:me] + order[me + 1 :]
+        return [order[place + (place >= me)] for place in _places(draw, len(order) - 1, self.sample, worker, i)]
+
+
+@lru_cache(maxsize=1 << 14)  # the model is asked about the same pull again and again
+def _places(draw: Draw, count: int, sample: int, worker: int, i: int) -> tuple[int, ...]:
+    """`sample` different numbers below `count` (Floyd's algorithm)."""
+    chosen: set[int] = set()
+    for last, r in enumerate(draw.uniforms(sample, "psp", worker, i), count - sample):
+        place = int(r * (last + 1))
+        chosen.add(last if place in chosen else place)
+    return tuple(sorted(chosen))
 
 
 _NOISE = 1e-9
