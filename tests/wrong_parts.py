@@ -394,7 +394,7 @@ class SharedBuffer(Copy):
         return payload
 
 
-@wrong("codec", "other bytes; a codec must keep nothing between calls")
+@wrong("codec", "after saving and loading the memory, the bytes differ")
 @dataclass(frozen=True)
 class SharedScale(Copy):
     """Rounds as the last update, of whichever bucket, asked for. Begins anew when the residual is 0."""
