@@ -44,7 +44,17 @@ from syncline.strategies.server.strategy import Mode, ServerStrategy
 from syncline.sync import Asp
 
 SGD = "sgd:0.1"
-RULES = ("add", "sasgd:0.1", "exponential:0.1", "momentum:0.1", "adam:0.001", "fasgd:0.005", "gated")
+RULES = (
+    "add",
+    "sasgd:0.1",
+    "exponential:0.1",
+    "momentum:0.1",
+    "adam:0.001",
+    "fasgd:0.005",
+    "gated",
+    "dc-asgd:0.1",
+    "gap-aware:0.1",
+)
 MOST_OF_SGD = {"fasgd:0.005": 6.0, "gated": 6.0}
 MOST_OF_GRADIENTS = 1.5
 CLIENTS, BATCH, EXAMPLES = 1000, 128, 20_000
@@ -59,11 +69,16 @@ class Bench:
         cut = buckets(layout, [Bucket(0, update.size)], BUCKET_VALUES)
         self._held = [RuleApplication(np.zeros(each.size, np.float32), Dense(), terms) for each in cut]
         self._updates = [[update[each.start : each.stop]] for each in cut]
+        self._reads = [held.params.copy() for held in self._held] if terms.copies else []
 
     def seconds(self) -> float:
         begun = thread_time()
-        for held, update in zip(self._held, self._updates, strict=True):
-            held.apply(update, WHOLE, 3, None)
+        if self._reads:
+            for held, update, read in zip(self._held, self._updates, self._reads, strict=True):
+                held.apply_seen(update, WHOLE, 3, None, None, read)
+        else:
+            for held, update in zip(self._held, self._updates, strict=True):
+                held.apply(update, WHOLE, 3, None)
         return thread_time() - begun
 
 

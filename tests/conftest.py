@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import settings
 
+import syncline
 from peers import Peer
+from syncline import Session
 
 # Whoever runs the tests in the background may have interrupts ignored, and every process that a test starts would too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -41,3 +43,13 @@ def peer() -> Iterator[Callable[[], Peer]]:
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    """A session of one."""
+    before = signal.getsignal(signal.SIGTERM)
+    made = syncline.connect({})
+    yield made
+    made.leave()
+    signal.signal(signal.SIGTERM, before)

@@ -5,12 +5,14 @@ Every case trains for 50 steps; the parameters at the end of each are written by
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -54,6 +56,10 @@ class Case:
     accumulate: int = 1
     autocast: bool = False
     schedule: bool = False
+    pauses: bool = True
+    """Whether it accumulates without an exchange; otherwise every backward() is one."""
+    loads: bool = False
+    """Whether it loads other values on the way."""
 
 
 CASES = (
@@ -65,6 +71,8 @@ CASES = (
     Case("accumulate", lambda each: torch.optim.SGD(each, 0.1, momentum=0.9), accumulate=4),
     Case("autocast", lambda each: torch.optim.SGD(each, 0.1), autocast=True),
     Case("schedule", lambda each: torch.optim.AdamW(each, 1e-2), schedule=True),
+    Case("twice", lambda each: torch.optim.SGD(each, 0.1, momentum=0.9), accumulate=2, pauses=False),
+    Case("load", lambda each: torch.optim.AdamW(each, 1e-2), loads=True),
     Case(
         "everything", lambda each: torch.optim.AdamW(each, 1e-2), clip=1.0, accumulate=4, autocast=True, schedule=True
     ),
@@ -86,11 +94,15 @@ def rate(step: int) -> float:
 
 def train(case: Case, model: nn.Module, optimizer: Optimizer, rank: int, pause: Callable[[], Any]) -> None:
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, rate) if case.schedule else None
-    source = batches(rank)
-    for _ in range(STEPS):
+    source, first = batches(rank), copy.deepcopy(model.state_dict())
+    for step in range(STEPS):
+        if case.loads and step % 20 == 10:
+            model.load_state_dict(first)
         for part in range(case.accumulate):
             x, more = next(source)
-            last: AbstractContextManager[Any] = nullcontext() if part == case.accumulate - 1 else pause()
+            last: AbstractContextManager[Any] = (
+                nullcontext() if part == case.accumulate - 1 or not case.pauses else pause()
+            )
             with last:
                 with torch.autocast("cpu", torch.bfloat16, enabled=case.autocast):
                     out = model(x, more)
@@ -115,6 +127,81 @@ def with_syncline(case: Case, model: Model, session: syncline.Session) -> None:
     train(case, model, optimizer, session.rank, lambda: session.no_sync(case.name))
 
 
+Prepare = Callable[[nn.Module, Any], nn.Module]
+"""Distributes a model with its optimizer or optimizers, and returns what to call."""
+
+
+def optimizers_in_turn(rank: int, prepare: Prepare) -> nn.Module:
+    """Two optimizers of one model, one of which steps twice as often."""
+    model = nn.Sequential(nn.Linear(WIDTH, 32), nn.Tanh(), nn.Linear(32, WIDTH))
+    body, head = torch.optim.AdamW(model[0].parameters(), 1e-2), torch.optim.SGD(model[2].parameters(), 0.1)
+    called = prepare(model, [body, head])
+    generator = torch.Generator().manual_seed(rank)
+    for step in range(STEPS):
+        model.zero_grad()
+        x = torch.randn(BATCH, WIDTH, generator=generator)
+        (called(x) - x.roll(1, 1)).square().mean().backward()
+        head.step()
+        if step % 2:
+            body.step()
+    return model
+
+
+def gan(rank: int, prepare: Prepare) -> nn.Module:
+    """Two models; the loss of one has gradients for both, and the other one's backward() is called twice a step."""
+    generator, judge = nn.Linear(4, WIDTH), nn.Sequential(nn.Linear(WIDTH, 16), nn.Tanh(), nn.Linear(16, 1))
+    optimizers = [torch.optim.Adam(each.parameters(), 1e-2) for each in (generator, judge)]
+    makes, judges = (prepare(*each) for each in zip((generator, judge), optimizers, strict=True))
+    source = torch.Generator().manual_seed(rank)
+    for _ in range(STEPS):
+        judge.zero_grad()
+        nn.functional.softplus(-judges(torch.rand(BATCH, WIDTH, generator=source))).mean().backward()
+        fake = makes(torch.randn(BATCH, 4, generator=source))
+        nn.functional.softplus(judges(fake.detach())).mean().backward()
+        optimizers[1].step()
+        generator.zero_grad()
+        nn.functional.softplus(-judges(fake)).mean().backward()
+        optimizers[0].step()
+    return nn.ModuleList([generator, judge])
+
+
+def lbfgs(rank: int, prepare: Prepare) -> nn.Module:
+    """Without a line search and without tolerances, so that DDP's workers call their closures equally often."""
+    model = nn.Linear(WIDTH, 4)
+    options = {"lr": 0.1, "max_iter": 4, "tolerance_grad": 0.0, "tolerance_change": 0.0}
+    optimizer = torch.optim.LBFGS(model.parameters(), **options)
+    called = prepare(model, optimizer)
+    generator = torch.Generator().manual_seed(rank)
+    for _ in range(10):
+        x = torch.randn(BATCH, WIDTH, generator=generator)
+
+        def closure(x: Tensor = x) -> Tensor:
+            optimizer.zero_grad()
+            loss = (called(x) - x[:, :4]).square().mean()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+    return model
+
+
+LOOPS: dict[str, Callable[[int, Prepare], nn.Module]] = {"optimizers": optimizers_in_turn, "gan": gan, "lbfgs": lbfgs}
+"""Training loops of other shapes."""
+
+
+def _prepare(session: syncline.Session, model: nn.Module, optimizer: Any) -> nn.Module:
+    session.distribute(model, optimizer)
+    return model
+
+
+def _prepare_with_ddp(model: nn.Module, optimizer: Any) -> nn.Module:
+    return DistributedDataParallel(model)
+
+
+def _copied(model: nn.Module) -> dict[str, Tensor]:
+    return {name: each.detach().clone() for name, each in model.named_parameters()}
+
+
 def main() -> None:
     system, file, *names = sys.argv[1:]
     torch.set_num_threads(1)
@@ -131,7 +218,10 @@ def main() -> None:
             with_syncline(case, model, session)
         else:
             with_ddp(case, model)
-        found[case.name] = {name: each.detach().clone() for name, each in model.named_parameters()}
+        found[case.name] = _copied(model)
+    for name in (each for each in LOOPS if not names or each in names):
+        torch.manual_seed(rank)
+        found[name] = _copied(LOOPS[name](rank, _prepare_with_ddp if session is None else partial(_prepare, session)))
     if rank == 0:
         torch.save(found, file)
     if session is not None:

@@ -80,17 +80,23 @@ def until(condition: Callable[[], Any], what: str) -> Any:
 
 
 class Run:
-    """One `syncline run` and all its processes."""
+    """One `syncline run`, or another module that starts the workers, and all its processes."""
 
     def __init__(
-        self, directory: Path, body: str, *options: str, words: Sequence[str] = (), **environment: str
+        self,
+        directory: Path,
+        body: str,
+        *options: str,
+        words: Sequence[str] = (),
+        module: Sequence[str] = ("syncline", "run"),
+        **environment: str,
     ) -> None:
         self.mark = token_hex(8)
         self.directory = directory
         program = directory / f"program-{self.mark}.py"
         program.write_text(PREAMBLE + body)
         self._files = [directory / f"{name}-{self.mark}" for name in ("out", "err")]
-        command = [sys.executable, "-m", "syncline", "run", *options, str(program), *words]
+        command = [sys.executable, "-m", *module, *options, str(program), *words]
         with self._files[0].open("w") as out, self._files[1].open("w") as err:
             self.process = subprocess.Popen(
                 command,
@@ -162,13 +168,26 @@ class Run:
         """A worker that was started with the run (not one that joined)."""
         return self._one(f"worker{number}")
 
+    def guard(self) -> int:
+        """The guard of the launcher."""
+        return self._one("guard")
+
+    def worker_that_joined(self) -> int:
+        """The only worker that this launcher has added to another run."""
+        others = (self.process.pid, self.find("guard"))
+        found = [pid for pid in self.processes() if pid not in others and "-m syncline" not in _command(pid)]
+        assert len(found) == 1, self.story()
+        return found[0]
+
     def _one(self, who: str) -> int:
         pid = self.find(who)
         assert pid is not None, f"there is no {who}\n{self.story()}"
         return pid
 
     def find(self, who: str) -> int | None:
-        """The process of `worker0`, `server1` or the `coordinator`; None if it has not started or has ended."""
+        """The process of `worker0`, `server1`, the `coordinator` or the `guard`; None if it does not run."""
+        if who == "guard":
+            return next((pid for pid in self.processes() if "syncline/engines/guard.py" in _command(pid)), None)
         role, number = re.fullmatch(r"([a-z]+)(\d*)", who).groups()  # type: ignore[union-attr]
         words = ["-m", f"syncline.engines.{role}"] + [number] * bool(number)
         for pid in self.processes():
@@ -193,10 +212,17 @@ class Run:
 
 
 @contextmanager
-def running(directory: Path, body: str, *options: str, words: Sequence[str] = (), **environment: str) -> Iterator[Run]:
+def running(
+    directory: Path,
+    body: str,
+    *options: str,
+    words: Sequence[str] = (),
+    module: Sequence[str] = ("syncline", "run"),
+    **environment: str,
+) -> Iterator[Run]:
     """A run that must leave nothing behind. The test must wait for the run's end itself."""
     names = set(os.listdir("/dev/shm"))
-    run = Run(directory, body, *options, words=words, **environment)
+    run = Run(directory, body, *options, words=words, module=module, **environment)
     try:
         yield run
         assert run.process.poll() is not None, f"the test is over, and the run is not\n{run.story()}"

@@ -12,6 +12,7 @@ import json
 import os
 import random
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -62,6 +63,7 @@ from syncline.engines.net.control import (
     Withdraw,
 )
 from syncline.engines.net.frames import PREFIX, Frame, pack, unpack
+from syncline.engines.net.tokens import new_token
 from syncline.engines.net.wiring import Wiring
 from syncline.layout import Bucket, Values
 from syncline.messages import (
@@ -141,7 +143,7 @@ def every_message(run: str, host: str, pid: int) -> list[Frame]:
         JoinRequest(0, 0),
         LeaveNotice(0, 0),
         Report(0, 3),
-        Report(0, 2**64 - 1),
+        Report(0, 2**61 - 1),
         ReplicaState(0, 0, 0),
         Hello(run, "worker", 0, 0),
         Hello(run, "worker", 0, 7),
@@ -297,6 +299,39 @@ def mutate(draw: random.Random, frames: list[Recorded]) -> bytes:
     return draw.choice(MUTATIONS)(draw, draw.choice(frames), frames)
 
 
+BOUNDARY = (
+    0,
+    -1,
+    2**31,
+    2**62,
+    2**62 - 1,
+    2**63 - 1,
+    2**64 - 1,
+    float("nan"),
+    float("inf"),
+    -0.5,
+    1e300,
+    "",
+    "x",
+    None,
+    [],
+    {},
+    True,
+)
+
+
+def variants(message: Frame) -> Iterator[bytes]:
+    """The header with each field, also inside of others, replaced by each of the boundary values."""
+    raw = {"type": message.__struct_config__.tag, **msgspec.to_builtins(message, order=None)}
+    raw |= {name: msgspec.to_builtins(getattr(message, name)) for name in message.__struct_fields__}
+    for key, value in raw.items():
+        for wrong in BOUNDARY:
+            yield msgspec.msgpack.encode({**raw, key: wrong})
+            if isinstance(value, list) and value:
+                for place in range(len(value)):
+                    yield msgspec.msgpack.encode({**raw, key: [*value[:place], wrong, *value[place + 1 :]]})
+
+
 # Connections, as an unauthenticated peer can open them.
 
 
@@ -339,8 +374,10 @@ def hear(sock: socket.socket) -> Iterator[Frame]:
 class Caller:
     """A connection from which a test reads answers one by one."""
 
-    def __init__(self, where: str, hello: Hello) -> None:
-        self.sock = dial(where)
+    def __init__(self, where: str, hello: Hello, context: ssl.SSLContext | None = None) -> None:
+        """`context`: speak TLS."""
+        sock = dial(where)
+        self.sock = sock if context is None else context.wrap_socket(sock)
         self._stream = b""
         self.say(hello)
 
@@ -383,13 +420,14 @@ class Caller:
 class Victim:
     """A coordinator, two servers and two workers, each a process; the test process is their launcher."""
 
-    def __init__(self, directory: Path, iterations: int, sync: str = "bsp", **more: str) -> None:
+    def __init__(self, directory: Path, iterations: int, sync: str = "bsp", *, key_file: str = "", **more: str) -> None:
         """`more`: further settings."""
         self.directory = directory
         self.run = token_hex(16)
         self._iterations = iterations
         self._children: list[subprocess.Popen[bytes]] = []
-        self._wiring = Wiring(run=self.run, lane="tcp", listen="127.0.0.1")
+        self._wiring = Wiring(run=self.run, lane="tcp", listen="127.0.0.1", token=new_token(), key_file=key_file)
+        self._guests: dict[int, Hello] = {}
         self._log = (directory / "log").open("wb")
         settings = {"sync": sync, "bucket": "1KiB", "mode": "changes", **more}
         self.coordinator = self._spawn(
@@ -398,22 +436,29 @@ class Victim:
         )
         assert self.coordinator.stdout is not None
         self.unix, self.tcp = self.coordinator.stdout.readline().decode().split()
-        self._wiring = Wiring(run=self.run, lane="tcp", listen="127.0.0.1", coordinator=self.unix)
-        self._launcher = Caller(self.unix, Hello(self.run, "launcher"))
+        self._wiring = replace(self._wiring, coordinator=self.unix)
+        self._launcher = Caller(self.unix, Hello(self.run, "launcher", token=self.wiring_of("launcher", -1).token))
         self._launcher.hears(Welcome)
-        self.servers = [self._spawn(["-m", "syncline.engines.server", str(number)]) for number in range(2)]
+        self.servers = [
+            self._spawn(["-m", "syncline.engines.server", str(number)], self.wiring_of("server", number))
+            for number in range(2)
+        ]
         self.workers: list[subprocess.Popen[bytes]] = []
 
-    def _spawn(self, words: list[str], **more: Any) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, **self._wiring.environment(), "OMP_NUM_THREADS": "1"}
+    def wiring_of(self, role: str, number: int) -> Wiring:
+        """The wiring that a launcher would give to this process."""
+        return self._wiring.of(role, number)
+
+    def _spawn(self, words: list[str], wiring: Wiring | None = None, **more: Any) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, **(wiring or self._wiring).environment(), "OMP_NUM_THREADS": "1"}
         child = subprocess.Popen([sys.executable, *words], env=environment, stderr=self._log, **more)
         self._children.append(child)
         return child
 
     def start_workers(self) -> None:
         for number in range(2):
-            self._wiring = replace(self._wiring, worker=str(number))
-            self.workers.append(self._spawn([__file__, str(self.directory), str(self._iterations)]))
+            words = [__file__, str(self.directory), str(self._iterations)]
+            self.workers.append(self._spawn(words, self.wiring_of("worker", number)))
 
     def pace(self, part: float) -> None:
         """Let the workers do this share of their iterations."""
@@ -423,12 +468,25 @@ class Victim:
 
     def places(self) -> tuple[str, ...]:
         """The servers' addresses, as the coordinator sends them to joiners."""
-        caller = Caller(self.unix, Hello("", "worker"))
-        caller.hears(Welcome)
+        _, begin = self.join()
+        return tuple(where for place in begin.servers for where in (place.unix, place.tcp))
+
+    def join(self) -> tuple[Welcome, Begin]:
+        """What a worker that joins is told; it goes no further."""
+        caller = Caller(self.unix, Hello("", "worker", token=new_token()))
+        welcome: Welcome = caller.hears(Welcome)
         caller.say(Declare(tuple(Declared(name, shape) for name, shape in SHAPES.items())))
         begin: Begin = caller.hears(Begin)
         caller.close()
-        return tuple(where for place in begin.servers for where in (place.unix, place.tcp))
+        return welcome, begin
+
+    def guest(self, which: int = 0) -> Hello:
+        """The hello to servers of a worker that has joined and is not a member; each `which` is another worker."""
+        if which not in self._guests:
+            welcome, begin = self.join()
+            who = (welcome.worker, welcome.incarnation)
+            self._guests[which] = Hello(self.run, "worker", *who, word=begin.word)
+        return self._guests[which]
 
     def frames(self) -> list[Recorded]:
         """The frames that the workers have sent and received so far."""

@@ -29,6 +29,7 @@ import numpy as np
 import syncline
 from syncline.draw import Draw
 from syncline.layout import Bucket, Values
+from syncline.sync import Psp
 
 SEED = 7
 SHAPES = {"w": (90, 100), "v": (4000,), "b": (7,)}
@@ -230,6 +231,10 @@ class Steps:
         return min(max(ceil(min(ratio, hi) - 1e-9), lo), hi)
 
 
+ASKED_AGAIN = -2
+"""No round: pulls under it wait until the model, asked again, allows them."""
+
+
 @dataclass
 class OneBucket:
     """A bucket of one server under one sync model, with this number of workers."""
@@ -246,7 +251,7 @@ class OneBucket:
     def __post_init__(self) -> None:
         name, *settings = self.model
         self.at_close = name in ("bsp", "drop")
-        self.bound: float = 0 if self.at_close else inf if name == "asp" else settings[0]
+        self.bound: float = 0 if self.at_close else inf if name == "asp" else settings[name == "psp"]
 
     def answers(self, asked: Line) -> list[tuple[str, int, int, int]]:
         """The answers that this message must cause, in order: (to, progress, version, V)."""
@@ -264,11 +269,21 @@ class OneBucket:
             while self._may_close():
                 for line in self._close():
                     answer(line)
+            for line in self._allowed_now():
+                answer(line)
         if self._may_answer(asked):
             answer(asked)
         else:
-            self.parked[self.v if self.soft else asked.progress].append(asked)
+            under = self.v if self.soft else asked.progress
+            self.parked[ASKED_AGAIN if self.model[0] == "psp" else under].append(asked)
         return told
+
+    def _allowed_now(self) -> list[Line]:
+        """Remove and return the pulls that psp, asked again, allows now."""
+        waiting = self.parked.pop(ASKED_AGAIN, [])
+        allowed = [line for line in waiting if self._may_answer(line)]
+        self.parked[ASKED_AGAIN] = [line for line in waiting if line not in allowed]
+        return allowed
 
     def _take(self, push: Line) -> None:
         if push.source in self.steps.answered:
@@ -292,11 +307,15 @@ class OneBucket:
         i = asked.progress
         if i < self.v + self.bound:
             return True
+        worker = int(asked.source.removeprefix("worker"))
+        if self.model[0] == "psp":
+            sample = Psp(*self.model[1:]).sampled(range(self.workers), worker, i, Draw(SEED))
+            return all(f"worker{peer}" in self.pushed[i - self.model[2]] for peer in sample)
         if self.model[0] != "pssp":
             return False
         s, p, alpha = self.model[1:]
         waits = float(p if alpha is None else min(alpha / (1 + exp(s - (i - self.v))), 1.0))
-        return Draw(SEED).uniform("pssp", int(asked.source.removeprefix("worker")), i) >= waits
+        return Draw(SEED).uniform("pssp", worker, i) >= waits
 
 
 @dataclass

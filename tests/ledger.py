@@ -14,12 +14,12 @@ from math import inf
 import numpy as np
 
 from syncline.draw import Draw
-from syncline.effects import Change, Effect, Event, Received, Send
+from syncline.effects import Change, Effect, Event, Received, Send, SetTimer
 from syncline.layout import Bucket, Values, within
 from syncline.messages import Gone, Handover, Member, Moved, Params, Push, Report, Settled, Taken, View
 from syncline.nodes.bucket_map import bucket_map_of
 from syncline.nodes.server.shard import Shard
-from syncline.sync import Bsp, Drop, Dsps, Pssp, Release, Ssp
+from syncline.sync import Bsp, Drop, Dsps, Psp, Pssp, Release, Ssp
 
 Key = tuple[int, int, int, Bucket]
 """Identifies a request: (worker, incarnation, progress, bucket)."""
@@ -244,7 +244,9 @@ class Ledger:
     def _answers(self, effects: Sequence[Effect]) -> Answers:
         found = []
         for effect in effects:
-            assert isinstance(effect, Send), effect
+            assert isinstance(effect, Send | SetTimer), effect
+            if isinstance(effect, SetTimer):
+                continue
             if effect.to.role == "worker":
                 answer = effect.message
                 found.append(((effect.to.number, answer.incarnation, answer.progress, answer.bucket), answer))
@@ -291,6 +293,10 @@ class Ledger:
             case Pssp(s) if model.alpha != "significance":
                 lucky = self._draw.uniform("pssp", worker, i) >= model.probability(self.shard.buckets[bucket], lead)
                 assert lead < s or lucky, f"{key} answered at V = {answer.v}"
+            case Psp(_, s):
+                held = self.shard.buckets[bucket]
+                for peer in model.sampled(held.members, worker, i, self._draw):
+                    assert held.last_pushed(peer) >= i - s, f"{key} answered before worker {peer} was there"
 
     def _check_rounds(self, before: dict[Bucket, int]) -> None:
         for name, bucket in self.shard.buckets.items():

@@ -31,11 +31,11 @@ class Peer:
         self._theirs = Connection(theirs)
         self._theirs.trust()
 
-    def heard(self) -> list[Frame]:
-        """What has been sent to it since the last time."""
+    def heard(self, sink: Callable[[Frame, int], memoryview] | None = None) -> list[Frame]:
+        """What has been sent to it since the last time; `sink`: takes payloads."""
         found: list[Frame] = []
         try:
-            for message, _ in self._theirs.receive(no_payload):
+            for message, _ in self._theirs.receive(sink or no_payload):
                 found.append(message)  # one by one: those before the end count
         except EOFError:
             pass
@@ -52,14 +52,18 @@ class Peer:
         self._theirs.close()
 
 
+def any_payload(message: Frame, size: int) -> memoryview:
+    return memoryview(bytearray(size))
+
+
 def no_payload(message: Frame, size: int) -> memoryview:
     raise PeerError(f"{type(message).__name__} with {size} bytes")
 
 
-def participant(peer: Peer, id: NodeId, **fields: Any) -> Participant:
+def participant(peer: Peer, id: NodeId, *, own: bool = True, **fields: Any) -> Participant:
     """A server or worker at the other end of this pair, as the coordinator knows it; `fields`: of its hello."""
     hello = Hello("run", id.role, id.number, **{"pid": 100 + id.number, "host": HERE, **fields})
-    return Participant(id, hello, peer.wire)
+    return Participant(id, hello, peer.wire, own=own)
 
 
 @dataclass

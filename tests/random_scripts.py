@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from own_parts import Impatient, Recall
 from scheduler import (
     Action,
     Arrive,
@@ -21,6 +22,7 @@ from scheduler import (
     Quit,
     Repeat,
     Restart,
+    Ring,
     Rush,
     Schedule,
     Setup,
@@ -31,7 +33,7 @@ from scheduler import (
     Work,
 )
 from syncline.gates import Always, Bandwidth, Budget, Cached, Every, Gate, Significance
-from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Release, Ssp, SyncModel
+from syncline.sync import Asp, Bsp, Drop, Dsps, Psp, Pssp, Release, Ssp, SyncModel, applies_at_close
 
 T = TypeVar("T")
 
@@ -49,6 +51,8 @@ MODELS: tuple[SyncModel, ...] = (
     Pssp(2, p=1.0),
     Pssp(1, alpha=0.8),
     Pssp(1, alpha="significance"),
+    Psp(1, 0),
+    Impatient(1, 40.0),
 )
 
 GATES: tuple[Gate, ...] = (
@@ -75,6 +79,7 @@ STEADY: tuple[st.SearchStrategy[Action], ...] = (
     *[st.builds(Arrive, which)] * 4,
     *[st.builds(Work, worker, which)] * 4,
     st.builds(Rush, worker, st.integers(1, 9)),
+    st.builds(Ring, which),
 )
 UNSURE: tuple[st.SearchStrategy[Action], ...] = (
     *[st.builds(Repeat, which)] * 2,
@@ -132,6 +137,19 @@ def under_each_model(
     @given(script=scripts(*kinds), release=releases, seed=seeds, **drawn)
     def test(model: SyncModel, script: list[Action], **setup: Any) -> None:
         Schedule(Setup((model, model), patience=patience, **setup)).play(script)
+
+    return test
+
+
+def with_copies(examples: int, *kinds: Kind, **drawn: st.SearchStrategy[Any]) -> Callable[..., None]:
+    """A test that plays scripts of these kinds with a rule that needs what each worker has read."""
+    on_arrival = st.sampled_from([model for model in MODELS if not applies_at_close(model)])
+
+    @runs(examples)
+    @given(script=scripts(*kinds), model=on_arrival, release=releases, seed=seeds, **drawn)
+    def test(script: list[Action], model: SyncModel, **setup: Any) -> None:
+        changes = [each for each in script if not isinstance(each, Switch) or not applies_at_close(each.model)]
+        Schedule(Setup((model, model), rule=Recall(), **setup)).play(changes)
 
     return test
 

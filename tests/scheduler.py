@@ -63,7 +63,7 @@ from syncline.nodes.server.shard_terms import ShardTerms
 from syncline.nodes.server.worker import Phase, Worker
 from syncline.nodes.server.worker_parts import WorkerParts
 from syncline.placement import Elastic, Placement, checked, replaced
-from syncline.rules import Memory
+from syncline.rules import Memory, Rule
 from syncline.sync import Bsp, Release, SyncModel
 
 WORKERS = 6
@@ -98,6 +98,7 @@ class Setup:
     buckets: int = 2
     target: int = 4
     gate: Gate = field(default_factory=Always)
+    rule: Rule = field(default_factory=lambda: Count())
     patience: float | None = 1.0
     seed: int = 0
     blocks: int = 1
@@ -151,6 +152,13 @@ class Tick:
     """A timer of a worker expires."""
 
     worker: int
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The k-th timer of the servers expires."""
+
+    k: int
 
 
 @dataclass(frozen=True)
@@ -229,6 +237,7 @@ Action = (
     | Work
     | Rush
     | Tick
+    | Ring
     | Crash
     | Freeze
     | Wake
@@ -319,6 +328,8 @@ class Schedule:
         self.books = Books()
         self.ledgers = [self._shard(number, view, setup.models[number], setup.release) for number in range(shards)]
         self.flights: list[Flight] = []
+        self.timers: list[tuple[float, Ledger, Timer]] = []
+        """(when it expires, the shard that set it, the event)."""
         self.processes: dict[tuple[int, int], Process] = {}
         self.latest: dict[int, Process] = {}
         for number in range(setup.workers):
@@ -327,7 +338,7 @@ class Schedule:
     def _shard(self, number: int, view: View, model: SyncModel, release: Release) -> Ledger:
         held = view.holders[number] if number < len(view.holders) else ()
         pieces = {name: np.zeros(name.size, np.float32) for name in held}
-        shard = Shard(number, pieces, ShardTerms(model, Count(), Dense(), self.parts.draw, release), view)
+        shard = Shard(number, pieces, ShardTerms(model, self.setup.rule, Dense(), self.parts.draw, release), view)
         return Ledger(shard, view, self.books, self.parts.draw)
 
     @property
@@ -361,6 +372,8 @@ class Schedule:
                 self.flights.append(Flight(flight.source, flight.to, flight.message, self._copy(flight)))
             case Lose(k) if self._uncertain() and self.setup.patience is not None:
                 self.flights.remove(self._uncertain()[k % len(self._uncertain())])
+            case Ring(k) if self.timers:
+                self._ring(k % len(self.timers))
             case Switch(number, model, release):
                 self._at_shard(self.ledgers[number % len(self.ledgers)], Change(model, release))
             case Grow() if len(self.coordinator.servers) < MOST_SERVERS:
@@ -508,10 +521,18 @@ class Schedule:
     def _at_shard(self, ledger: Ledger, event: Event) -> None:
         self.now += 1
         for effect in ledger.step(event, self.now):
+            if isinstance(effect, SetTimer):
+                self.timers.append((self.now + effect.seconds, ledger, Timer(effect.key)))
+                continue
             assert isinstance(effect, Send)
             self._send(server_id(ledger.shard.number), effect)
             if effect.to.role == "worker" and not isinstance(effect.message, Moved):
                 self._give_back(effect.to.number, effect.message)
+
+    def _ring(self, k: int) -> None:
+        due, ledger, timer = self.timers.pop(k)
+        self.now = max(self.now, due)
+        self._at_shard(ledger, timer)
 
     def _give_back(self, worker: int, answer: Message) -> None:
         """A push was answered: the worker may reuse its memory, and overwrites it immediately."""
@@ -650,6 +671,8 @@ class Schedule:
             for timer in timers:
                 if process.moves:
                     self._tell(process, timer)
+        for _ in range(len(self.timers)):
+            self._ring(0)
         while self._move():
             pass
         if self._mark() != before:

@@ -27,6 +27,7 @@ from benchmarks.cluster.window import LEAST, WARM, Window
 from syncline.engines.launch.child import inherited
 from syncline.engines.launch.interrupts import delay_interrupts
 from syncline.engines.launch.plan import COMMAND_LINE, Plan
+from syncline.engines.net.tokens import new_token
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.process import ONE_THREAD, end_with_parent, lean
 from syncline.errors import RunError
@@ -131,7 +132,7 @@ def check(experiment: Experiment) -> None:
 
 def _start_syncline(crew: Crew, experiment: Experiment, seconds: float) -> list[Process]:
     count = len(crew.hosts)
-    here = Wiring(run=secrets.token_hex(16), lane="tcp", insecure="1")
+    here = Wiring(run=secrets.token_hex(16), lane="tcp", insecure="1", token=new_token())
     settings = json.dumps({COMMAND_LINE: experiment.settings})
     words = ["-m", "syncline.engines.coordinator", str(count), str(count), settings]
     first = crew.hosts[0]
@@ -139,11 +140,13 @@ def _start_syncline(crew: Crew, experiment: Experiment, seconds: float) -> list[
     here = replace(here, coordinator=_address_of(coordinator))
     for number, host in enumerate(crew.hosts):
         words = ["-m", "syncline.engines.server", str(number)]
-        crew.start(f"server{number}", host, words, _environment(replace(here, listen=host.address)))
+        crew.start(
+            f"server{number}", host, words, _environment(replace(here.of("server", number), listen=host.address))
+        )
     workers = []
     for number, host in enumerate(crew.hosts):
         words = ["-m", "benchmarks.cluster.worker", *_task(crew, experiment, seconds, number)]
-        wiring = replace(here, worker=str(number))
+        wiring = here.of("worker", number)
         workers.append(crew.start(f"worker{number}", host, words, {**ONE_THREAD, **wiring.environment()}))
     return workers
 

@@ -79,7 +79,7 @@ def predict(experiment: Experiment) -> Prediction:
 def _simulated(experiment: Experiment) -> tuple[float, float]:
     """The seconds of a step, and the bytes of values that a link sends in it."""
     short, long = (_run(experiment, iterations) for iterations in (WARM, WARM + STEPS))
-    moved = (long.trace.bytes_pushed + long.trace.bytes_pulled) / long.scenario.iterations / experiment.hosts
+    moved = (long.bytes_pushed + long.bytes_pulled) / long.scenario.iterations / experiment.hosts
     others = (experiment.hosts - 1) / experiment.hosts  # one worker is on the same host as the server of a bucket
     return (long.virtual_seconds - short.virtual_seconds) / STEPS, moved * others
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from syncline.pytorch.session import Session, connect
     from syncline.spec import parse
     from syncline.strategies import Strategy
-    from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Release, Ssp, SyncModel
+    from syncline.sync import Asp, Bsp, Drop, Dsps, Psp, Pssp, Release, Ssp, SyncModel
 
 __version__ = "0.1.0"
 
@@ -27,6 +27,7 @@ __all__ = [
     "Layout",
     "NotFinite",
     "PeerError",
+    "Psp",
     "Pssp",
     "Release",
     "RunError",
@@ -50,7 +51,7 @@ _PLACES = {
     "syncline.pytorch.session": ("Session", "connect"),
     "syncline.spec": ("parse",),
     "syncline.strategies": ("Strategy",),
-    "syncline.sync": ("Asp", "Bsp", "Drop", "Dsps", "Pssp", "Release", "Ssp", "SyncModel"),
+    "syncline.sync": ("Asp", "Bsp", "Drop", "Dsps", "Psp", "Pssp", "Release", "Ssp", "SyncModel"),
 }
 
 

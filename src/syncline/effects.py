@@ -144,7 +144,7 @@ class Deliver(_Carrier, frozen=True, eq=False, gc=False):
 
 
 class Reject(msgspec.Struct, frozen=True):
-    """Close the connection to this peer: a message of it that was deferred has turned out to break the protocol."""
+    """Close the connection to this peer: a message of it has turned out to break the protocol."""
 
     peer: NodeId
     reason: str

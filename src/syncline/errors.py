@@ -13,6 +13,32 @@ A message names the option, the worker, the shard or the step, and says how to f
 
 from __future__ import annotations
 
+import re
+
+LONG_WORD, LONG_TEXT = 200, 1000
+"""A word, or a message, of more characters than this is cut when it is shown."""
+
+
+def brief(text: str) -> str:
+    """The text with its long words cut, and cut in the middle if it is still long."""
+    text = _LONG_WORD.sub(lambda found: f"{found[0][:60]}... ({len(found[0]):,} characters)", text)
+    return text if len(text) <= LONG_TEXT else f"{text[:300]} ... ({len(text):,} characters) ... {text[-300:]}"
+
+
+def one_line(text: str) -> str:
+    """The text for a terminal: control characters, such as newlines and escape codes, are written as Python does."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in brief(text))
+
+
+_LONG_WORD = re.compile(rf"\S{{{LONG_WORD + 1},}}")
+
+
+def printable(text: str) -> str:
+    """The text with everything escaped that is not a printable character: line ends, and codes that terminals obey."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
 
 class SynclineError(Exception):
     """The base class: catch this to catch every error that Syncline raises on purpose."""
@@ -22,9 +48,8 @@ class UsageError(SynclineError):
     """A setting is invalid; `option` is the key, flag or argument to change."""
 
     def __init__(self, option: str, problem: str) -> None:
-        super().__init__(f"{option}: {problem}")
-        self.option = option
-        self.problem = problem
+        self.option, self.problem = brief(option), brief(problem)
+        super().__init__(f"{self.option}: {self.problem}")
 
 
 class RunError(SynclineError):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import ceil, isfinite, prod
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -28,6 +28,12 @@ Payload = npt.NDArray[Any]
 VALUE_BYTES = 4
 """The model vector is float32."""
 
+LARGEST = float(np.finfo(np.float32).max)
+"""The largest finite value of the model vector."""
+
+Offset = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+"""A place in the model vector; a message with another number is not decoded."""
+
 BUCKET_VALUES = (1 << 20) // VALUE_BYTES
 """About 1 MiB: large enough to make the cost of a message negligible, small enough to overlap transfers."""
 
@@ -38,8 +44,8 @@ class Bucket(msgspec.Struct, frozen=True, order=True, array_like=True, cache_has
     Updates are sent, applied, counted and answered per bucket.
     """
 
-    start: int
-    stop: int
+    start: Offset
+    stop: Offset
 
     @property
     def size(self) -> int:

@@ -2,6 +2,8 @@
 
 A message is a header. Its payload (parameters, an update) is sent after it, never inside it. Every message carries the
 number of its sender's view. A message to or from a worker also carries that worker's incarnation.
+
+Every number of a message has a range, which is part of its type: a frame with a number outside of it is not decoded.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Annotated
 
 import msgspec
 
-from syncline.layout import Bucket
+from syncline.layout import LARGEST, Bucket
 
 PAYLOAD = 1 << 30
 """The largest payload that any message may have, in bytes. The bucket of a message limits its payload further."""
@@ -21,12 +23,27 @@ PAYLOAD = 1 << 30
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 """A number that cannot be negative; small enough that the sum of a few of them still fits into a frame."""
 
+Iteration = Annotated[int, msgspec.Meta(ge=-1, lt=1 << 62)]
+"""The number of an iteration or round; -1: before the first."""
+
+Number = Annotated[int, msgspec.Meta(ge=-1, lt=1 << 16)]
+"""The number of a worker or server; -1: not known yet."""
+
+WorkerNumber = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
+"""The number of a worker that has one."""
+
+Rate = Annotated[float, msgspec.Meta(ge=0, le=LARGEST)]
+"""A learning rate. NaN is in no range, so it is not decoded either."""
+
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+"""A time span."""
+
 
 class NodeId(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False):
     """The name of a node: its role and its number among the nodes of that role."""
 
     role: str
-    number: int
+    number: Number
 
     def __str__(self) -> str:
         return self.role if self.role == "coordinator" else f"{self.role}{self.number}"
@@ -70,22 +87,22 @@ class Skipped(IntEnum):
 class Message(msgspec.Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """The base class of all messages."""
 
-    view: int
+    view: Count
 
 
 class Push(Message, frozen=True, tag="push", gc=False):
     """Worker to shard: one bucket's update for iteration `progress`, computed on version `read`."""
 
-    incarnation: int
-    progress: int
+    incarnation: Count
+    progress: Count
     bucket: Bucket
-    read: int
+    read: Count
     wants: Wants = Wants.PARAMS
-    lr: float | None = None
+    lr: Rate | None = None
     empty: bool = False
-    size: int = 0
+    size: Count = 0
     """The size of a payload that a codec encoded, in bytes; 0: the payload is the plain values."""
-    holds: int = 0
+    holds: Count = 0
     """The number of the last reply that the worker has, if replies are sent as changes."""
     skipped: Skipped = Skipped.NOTHING
     """Why the push is empty."""
@@ -94,16 +111,16 @@ class Push(Message, frozen=True, tag="push", gc=False):
 class Pull(Message, frozen=True, tag="pull", gc=False):
     """Worker to shard: send the parameters once a worker may leave iteration `progress`. Does not count as a push."""
 
-    incarnation: int
-    progress: int
+    incarnation: Count
+    progress: Iteration
     bucket: Bucket
 
 
 class Answered(Message, frozen=True, gc=False):
     """The common fields of `Params` and `Taken`; `v` is the bucket's V."""
 
-    incarnation: int
-    progress: int
+    incarnation: Count
+    progress: Iteration
     bucket: Bucket
     version: Count
     v: Count
@@ -115,9 +132,9 @@ class Answered(Message, frozen=True, gc=False):
 class Params(Answered, frozen=True, tag="params", gc=False):
     """Shard to worker: the answer to the push for `progress`, with the parameters at `version`."""
 
-    size: int = 0
+    size: Count = 0
     """The size of a payload that a codec encoded, in bytes; 0: the payload is the plain parameters."""
-    serial: int = 0
+    serial: Count = 0
     """The number of this reply, if replies are sent as changes."""
 
 
@@ -131,25 +148,25 @@ class Gone(Message, frozen=True, tag="gone", gc=False):
     If the message names a bucket, it is also the answer to the push or pull of that bucket.
     """
 
-    incarnation: int
-    progress: int = -1
+    incarnation: Count
+    progress: Iteration = -1
     bucket: Bucket = Bucket(0, 0)
 
 
 class Moved(Message, frozen=True, tag="moved", gc=False):
     """Shard to worker: in view `view`, other servers hold this bucket, or it is cut into pieces."""
 
-    incarnation: int
-    progress: int
+    incarnation: Count
+    progress: Iteration
     bucket: Bucket
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A live worker; `first` is the first iteration it takes part in, None until the coordinator has set it."""
 
-    worker: int
-    incarnation: int
-    first: int | None
+    worker: WorkerNumber
+    incarnation: Count
+    first: Count | None
 
 
 Holders = tuple[tuple[Bucket, ...], ...]
@@ -185,13 +202,13 @@ class View(Message, frozen=True, tag="view"):
 class JoinRequest(Message, frozen=True, tag="join", gc=False):
     """Worker to coordinator: a request to become a member."""
 
-    incarnation: int
+    incarnation: Count
 
 
 class LeaveNotice(Message, frozen=True, tag="leave", gc=False):
     """Worker to coordinator: the worker leaves; all its pushes are answered."""
 
-    incarnation: int
+    incarnation: Count
 
 
 class Report(Message, frozen=True, tag="report", gc=False):
@@ -200,33 +217,42 @@ class Report(Message, frozen=True, tag="report", gc=False):
     The shard closes no round after that one until the coordinator sets the joiner's first iteration.
     """
 
-    largest: int
+    largest: Annotated[int, msgspec.Meta(ge=0, lt=1 << 61)]
 
 
 class KeptUpdate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An update that is applied when round `i` closes; unless it is empty, the handover's payload contains it."""
 
-    i: int
-    worker: int
-    incarnation: int
-    read: int
-    lr: float | None
+    i: Count
+    worker: WorkerNumber
+    incarnation: Count
+    read: Count
+    lr: Rate | None
     empty: bool
 
 
 class LastUpdate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A worker's last update, which may be applied again; the handover's payload contains it."""
 
-    worker: int
-    incarnation: int
-    read: int
+    worker: WorkerNumber
+    incarnation: Count
+    read: Count
+
+
+class ReadVersion(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The version that a worker has read; array number `array` of the copies at the end of the handover's payload."""
+
+    worker: WorkerNumber
+    incarnation: Count
+    version: Count
+    array: Count
 
 
 class ParkedPull(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A request that is answered when round `under` closes; if it is a push, the old holder already took its update."""
 
-    worker: int
-    under: int
+    worker: WorkerNumber
+    under: Count
     request: Push | Pull
 
 
@@ -238,36 +264,38 @@ class Handover(Message, frozen=True, tag="handover"):
     """Server to server: the complete state of a bucket that the receiver holds from view `view` on.
 
     The payload contains these arrays one after another: parameters, the rule's memory, the reply codec's residual for
-    the next mean, the kept updates that are not empty, the last updates.
+    the next mean, the kept updates that are not empty, the last updates, the copies of what workers have read.
     """
 
     bucket: Bucket
-    version: int
-    v: int
+    version: Count
+    v: Count
     model: str
     """The sync model and release in force at the sender, as text."""
-    bound: int
-    applied: int
+    bound: Count
+    applied: Iteration
     """The last round whose updates were applied when it closed."""
-    unruly: int
+    unruly: Iteration
     """Up to this iteration a worker may be further ahead than the sync model allows, after a change of model."""
-    pushed: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+    pushed: tuple[tuple[Count, tuple[tuple[WorkerNumber, Count], ...]], ...]
     """For each open round: the (worker, incarnation) pairs that have pushed."""
-    seen: tuple[tuple[int, int, int, bool], ...]
+    seen: tuple[tuple[WorkerNumber, Count, Iteration, bool], ...]
     """For each worker's last push: worker, incarnation, progress, and whether it was too late."""
-    pulled: tuple[tuple[int, int, int], ...]
+    pulled: tuple[tuple[WorkerNumber, Count, Iteration], ...]
     """For each worker's last answered pull without a push: worker, incarnation, progress."""
-    steps: tuple[tuple[int, tuple[float, ...]], ...]
+    steps: tuple[tuple[WorkerNumber, tuple[Seconds, ...]], ...]
     """The durations of each worker's last steps, in seconds."""
     parked: tuple[ParkedPull, ...]
     kept: tuple[KeptUpdate, ...]
     memory: tuple[str, ...]
     """The names of the arrays in the rule's memory."""
-    arrays: tuple[tuple[str, int], ...]
+    arrays: tuple[tuple[str, Count], ...]
     """Type and length of each array in the payload."""
     last: tuple[LastUpdate, ...] = ()
     residual: tuple[str, ...] = ()
     """The names of the arrays in the reply codec's residual."""
+    reads: tuple[ReadVersion, ...] = ()
+    """What each worker has read, if the rule needs it."""
 
 
 class Settled(Message, frozen=True, tag="settled", gc=False):
@@ -277,8 +305,8 @@ class Settled(Message, frozen=True, tag="settled", gc=False):
 class ReplicaState(Message, frozen=True, tag="state", gc=False):
     """Worker to worker: parameters and optimizer state for a joiner whose first iteration is `progress`."""
 
-    incarnation: int
-    progress: int
+    incarnation: Count
+    progress: Iteration
 
 
 Answer = Params | Taken | Gone | Moved

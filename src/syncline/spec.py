@@ -49,6 +49,19 @@ def parse(kind: str, words: str, option: str | None = None) -> Any:
     return parse_among(shipped, protocol, words, option or kind)
 
 
+def part_of(kind: str, given: object, option: str | None = None) -> Any:
+    """The part of this kind: `given` itself, or what its text describes; `UsageError` if it is neither."""
+    if isinstance(given, str):
+        return parse(kind, given, option)
+    if kind == "placement":
+        return placement.placement_of(given)
+    shipped, protocol = _KINDS[kind]
+    if isinstance(given, type) or not isinstance(given, protocol):
+        problem = f"{given!r:.80} is not a {protocol.__qualname__}"
+        raise UsageError(option or kind, f"{problem}; give an object, or its text, such as {example(shipped[-1])!r}")
+    return given
+
+
 def parse_among(shipped: tuple[type[Part], ...], protocol: type, words: str, option: str) -> Any:
     """The part that the text describes: a shipped part, or your own class with the methods of the protocol."""
     if _depth(words) > _DEEPEST:
@@ -57,8 +70,10 @@ def parse_among(shipped: tuple[type[Part], ...], protocol: type, words: str, opt
         halves = _split(words, rf"{re.escape(joined.infix)}(?=\s*[A-Za-z_])", option)
         if len(halves) > 1:
             return _joined(joined, shipped, halves, words, option)
-    name, _, rest = words.strip().partition(":")
+    name, colon, rest = words.strip().partition(":")
     found = _class(shipped, name.strip(), option)
+    if colon and not rest.strip():
+        raise UsageError(option, f"{words!r}: there is no value after the colon; write it like {example(found)}")
     positional, named = arguments(rest, option, words)
     part = _made(found, positional, named, words, option)
     if not isinstance(part, protocol):
@@ -110,6 +125,19 @@ def write(part: object) -> str:
     return written(part)
 
 
+def sendable(kind: str, part: object, option: str | None = None) -> str:
+    """The text of a part, from which another process rebuilds it; `UsageError` if that would give another part."""
+    option, protocol = option or kind, _KINDS[kind][1]
+    if isinstance(part, type) or not isinstance(part, protocol):
+        problem = f"{part!r:.80} is not text and not a {protocol.__qualname__}"
+        raise UsageError(option, f"{problem}; write it as on the command line, e.g. sync='ssp:3'")
+    word = write(part)
+    if parse(kind, word, option) != part:
+        problem = f"{part!r:.80} cannot be sent to other processes: its text {word!r} gives another part"
+        raise UsageError(option, f"{problem}; make it a dataclass")
+    return word
+
+
 def one_of(choices: type[Choice], word: str, option: str) -> Choice:
     """The choice that this word is."""
     try:
@@ -133,7 +161,8 @@ def _class(shipped: tuple[type[Part], ...], name: str, option: str) -> type:
     if "." in name:
         return own_class(name, option)
     offered = {part.name: example(part) for part in shipped if part.offered}
-    close = get_close_matches(name, offered, n=1)
+    close = get_close_matches(name, offered)
+    close.sort(key=lambda each: sorted(each) != sorted(name))  # swapped letters are the likeliest mistake
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise UsageError(option, f"{name!r} is unknown; {hint}choose one of: {', '.join(offered.values())}")
 
@@ -156,6 +185,16 @@ def _own(name: str, option: str) -> object:
         raise UsageError(option, f"cannot import {name!r}: {type(error).__name__}: {error}") from None
 
 
+def own_names(words: str) -> list[str]:
+    """The dotted paths in this text that `parse` would import, or more: all that do not stand directly before a `=`.
+
+    The text may have one part for each server, with spaces between them.
+    """
+    pieces = _MARKS.split(words)
+    names = [name for name, mark in zip(pieces[::2], [*pieces[1::2], ""], strict=True) if mark != "="]
+    return [name for name in names if "." in name and all(word.isidentifier() for word in name.split("."))]
+
+
 def arguments(rest: str, option: str, words: str) -> tuple[list[str], dict[str, str]]:
     """The values of `value,...,key=value,...`: those without a key, and those with one."""
     positional: list[str] = []
@@ -174,7 +213,11 @@ def arguments(rest: str, option: str, words: str) -> tuple[list[str], dict[str, 
 
 def _pairs(words: str, option: str) -> Iterator[tuple[str | None, str]]:
     """The comma-separated values, each with its key, or None if it has no key."""
-    for word in filter(None, (word.strip() for word in _split(words, ",", option))):
+    if not words.strip():
+        return
+    for word in (word.strip() for word in _split(words, ",", option)):
+        if not word:
+            raise UsageError(option, f"{words.strip()!r}: there is no value at one side of a comma; write it there")
         key, *value = _split(word, "=", option)
         yield (key.strip(), "=".join(value).strip()) if value else (None, word)
 
@@ -224,7 +267,7 @@ def value_of(word: str, field: Field[Any], option: str) -> Any:
             return word.lower() == "true"
         raise UsageError(option, f"{field.name} must be true or false, not {word!r}")
     if kind == "Size":
-        return int(word) if word.isdecimal() else units.size(word, option)
+        return int(word) if word.isdecimal() and len(word) < 20 else units.size(word, option)
     for python_type in (int, float):
         if python_type.__name__ in kind:
             try:
@@ -249,6 +292,9 @@ def _unwrapped(word: str) -> str:
     """The word without the brackets around it."""
     return word[1:-1].strip() if word.startswith("[") and word.endswith("]") else word
 
+
+_MARKS = re.compile(r"([\[\],=:+\s])")
+"""Whatever can stand before or after the name of a part."""
 
 _DEEPEST = 8
 """The largest nesting depth allowed; it bounds the recursion."""

@@ -11,8 +11,14 @@ a pull when the pull condition holds. It closes iteration V when the push condit
     drop(k)          i < V                          V has k pushes, or every member's  at the close
     pssp(s, p)       i < V + s, or r >= p           every member has pushed V          on arrival
     pssp(s, alpha)   the same with p = alpha / (1 + e^(s - k)), k = i - V
+    psp(sample, s)   each sampled worker has        same                               on arrival
+                     pushed i - s
 
-`r` is a random number in [0, 1), drawn once per (worker, iteration): it is the same for every bucket and shard.
+`r` is a random number in [0, 1), drawn once per (worker, iteration): it is the same for every bucket and shard. So is
+the sample of psp.
+
+A pull that may not be answered waits until V advances (see `Release`), unless the model sets `asks_again`: then the
+bucket asks the model about this pull again, at every push or after a time.
 
 A model of your own is a frozen dataclass with `may_answer` and `may_close`. The suite in `syncline.testing` checks it.
 """
@@ -22,13 +28,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from math import ceil, exp
+from functools import lru_cache
+from math import ceil, exp, isfinite
 from typing import Literal, Protocol, runtime_checkable
 
 from syncline.draw import Draw
 from syncline.errors import UsageError
 from syncline.messages import Member
 from syncline.parts import Part
+from syncline.units import whole
 
 
 class Release(StrEnum):
@@ -75,6 +83,15 @@ class State(Protocol):
         ...
 
     @property
+    def waited(self) -> float:
+        """How many seconds the pull has waited, for a model that asks again; 0 at the first time."""
+        ...
+
+    def last_pushed(self, worker: int) -> int:
+        """The last iteration that this live member has pushed; one less than its first iteration if it has not."""
+        ...
+
+    @property
     def significance(self) -> float:
         """|g| / |w| of the update that came with the pull; 1 if |w| = 0."""
         ...
@@ -94,6 +111,10 @@ class SyncModel(Protocol):
 
     With `at_close = True` the server keeps the updates of a round and applies them together when the round closes.
     Otherwise it applies each update on arrival.
+
+    With `asks_again = "push"` the bucket asks `may_answer` about every waiting pull again after each push and each
+    change of the members, and answers the pull the first time that the model allows it. With `asks_again = 0.5` it also
+    asks after every 0.5 seconds. `release` then has no effect.
     """
 
     def may_answer(self, state: State, worker: int, i: int, draw: Draw) -> bool:
@@ -111,6 +132,25 @@ class SyncModel(Protocol):
 def applies_at_close(model: SyncModel) -> bool:
     """Return True if the model applies updates when the round closes; the default is on arrival."""
     return bool(getattr(model, "at_close", False))
+
+
+ON_PUSH = "push"
+
+Again = float | Literal["push"] | None
+"""When a bucket asks again about a waiting pull: at every push, also after so many seconds, or never."""
+
+
+def asks_again(model: SyncModel) -> Again:
+    """When to ask the model again about a pull that it did not allow; the default is never."""
+    again: object = getattr(model, "asks_again", None)
+    if again is None:
+        return None
+    if again == ON_PUSH:
+        return "push"
+    if isinstance(again, bool) or not isinstance(again, (int, float)) or not (again > 0 and isfinite(again)):
+        problem = f"must be {ON_PUSH!r}, a number of seconds above 0, or None, not {again!r}"
+        raise UsageError("sync", f"{type(model).__qualname__}.asks_again {problem}")
+    return float(again)
 
 
 @runtime_checkable
@@ -161,7 +201,7 @@ class Ssp(_Everyone):
     s: int
 
     def __post_init__(self) -> None:
-        _at_least("ssp", "s", self.s, 0)
+        whole(self.s, "ssp", name="s")
 
     @property
     def at_close(self) -> bool:  # type: ignore[override]
@@ -181,8 +221,8 @@ class Dsps(_Everyone):
     hi: int
 
     def __post_init__(self) -> None:
-        _at_least("dsps", "lo", self.lo, 0)
-        _at_least("dsps", "hi", self.hi, max(self.lo, 1))
+        whole(self.lo, "dsps", name="lo")
+        whole(self.hi, "dsps", max(self.lo, 1), name="hi")
 
     def may_answer(self, state: State, worker: int, i: int, draw: Draw) -> bool:
         return i < state.v + state.bound
@@ -214,7 +254,7 @@ class Drop(Part):
     at_close = True
 
     def __post_init__(self) -> None:
-        _at_least("drop", "k", self.k, 1)
+        whole(self.k, "drop", 1, name="k")
 
     def may_answer(self, state: State, worker: int, i: int, draw: Draw) -> bool:
         return i < state.v
@@ -237,13 +277,14 @@ class Pssp(_Everyone):
     alpha: float | Literal["significance"] | None = None
 
     def __post_init__(self) -> None:
-        _at_least("pssp", "s", self.s, 0)
+        whole(self.s, "pssp", name="s")
         if (self.p is None) == (self.alpha is None):
             raise UsageError("pssp", "give either p (constant) or alpha (dynamic), e.g. pssp:s=3,p=0.5")
         if self.p is not None and not 0 <= self.p <= 1:
             raise UsageError("pssp", f"p must be a probability in [0, 1], not {self.p}")
-        if self.alpha not in (None, "significance") and not self.alpha >= 0:  # type: ignore[operator]
-            raise UsageError("pssp", f"alpha must be a number >= 0 or 'significance', not {self.alpha}")
+        if self.alpha not in (None, "significance") and not 0 <= self.alpha <= 2:  # type: ignore[operator]
+            above = f"; from 2 on nobody passes the bound, as under ssp:{self.s}"
+            raise UsageError("pssp", f"alpha must be a number >= 0 and <= 2 or 'significance', not {self.alpha}{above}")
 
     def may_answer(self, state: State, worker: int, i: int, draw: Draw) -> bool:
         return i < state.v + self.s or draw.uniform("pssp", worker, i) >= self.probability(state, i - state.v)
@@ -256,13 +297,55 @@ class Pssp(_Everyone):
         return min(max(alpha / (1 + exp(min(self.s - k, 700))), 0.0), 1.0)
 
 
+@dataclass(frozen=True)
+class Psp(_Everyone):
+    """Probabilistic synchronous: a worker waits only until a few random others are at most s iterations behind it.
+
+    The pull of a worker that has finished iteration i is answered once each of `sample` other live members has pushed
+    iteration i - s (Wang, Catterall and Mortier 2017). The sample is uniform, without replacement, and drawn once per
+    (worker, iteration); it is drawn again if the members change. The lead over workers outside the sample has no bound.
+    But in every iteration, each of n members is in the sample with probability q = sample / (n - 1). So a worker is
+    answered s + k or more iterations ahead of a given member with a probability of at most (1 - q)^k. If `sample` is at
+    least n - 1, the bound is that of ssp(s).
+    """
+
+    name = "psp"
+    example = "psp:sample=10,s=3"
+    asks_again = ON_PUSH
+    sample: int
+    s: int
+
+    def __post_init__(self) -> None:
+        whole(self.sample, "psp", 1, name="sample")
+        whole(self.s, "psp", name="s")
+
+    def may_answer(self, state: State, worker: int, i: int, draw: Draw) -> bool:
+        least = i - self.s
+        if least < state.v:  # every member has pushed it
+            return True
+        return all(state.last_pushed(peer) >= least for peer in self.sampled(state.members, worker, i, draw))
+
+    def sampled(self, members: Collection[int], worker: int, i: int, draw: Draw) -> Collection[int]:
+        """The workers that this member waits for after iteration i."""
+        order = list(members)
+        me = order.index(worker)
+        if len(order) - 1 <= self.sample:
+            return order[:me] + order[me + 1 :]
+        return [order[place + (place >= me)] for place in _places(draw, len(order) - 1, self.sample, worker, i)]
+
+
+@lru_cache(maxsize=1 << 14)  # the model is asked about the same pull again and again
+def _places(draw: Draw, count: int, sample: int, worker: int, i: int) -> tuple[int, ...]:
+    """`sample` different numbers below `count` (Floyd's algorithm)."""
+    chosen: set[int] = set()
+    for last, r in enumerate(draw.uniforms(sample, "psp", worker, i), count - sample):
+        place = int(r * (last + 1))
+        chosen.add(last if place in chosen else place)
+    return tuple(sorted(chosen))
+
+
 _NOISE = 1e-9
 """Measured times of equal steps differ by rounding; a ratio this close to a whole number counts as that number."""
 
 
-def _at_least(model: str, field: str, value: int, least: int) -> None:
-    if value < least:
-        raise UsageError(model, f"{field} must be at least {least}, not {value}")
-
-
-SYNC_MODELS: tuple[type[Part], ...] = (Bsp, Asp, Ssp, Dsps, Drop, Pssp)
+SYNC_MODELS: tuple[type[Part], ...] = (Bsp, Asp, Ssp, Dsps, Drop, Pssp, Psp)

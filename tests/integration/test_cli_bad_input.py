@@ -50,6 +50,7 @@ def assert_refused(code: int, err: str, option: str, *words: str, wanted: int = 
     lines = err.splitlines()
     assert "Traceback" not in err
     assert len(lines) == 1, err
+    assert len(lines[0]) < 1200, err
     assert lines[0].startswith("syncline: ")
     named = lines[0].removeprefix("syncline: ").partition(": ")[0]
     assert named == option or named.endswith(f".{option}"), lines[0]
@@ -130,7 +131,10 @@ BAD_FILES: dict[str, tuple[str, tuple[str, ...]]] = {
     "mean inf": (toml(cluster="workers = 8\ncompute = { mean = inf }"), ("cluster.compute.mean", "finite")),
     "sigma < 0": (toml(cluster="workers = 8\ncompute = { sigma = -1.0 }"), ("cluster.compute.sigma",)),
     "sigma nan": (toml(cluster="workers = 8\ncompute = { sigma = nan }"), ("cluster.compute.sigma",)),
-    "straggle 2": (toml(cluster="workers = 8\ncompute = { straggle = 2.0 }"), ("cluster.compute.straggle", "[0, 1]")),
+    "straggle 2": (
+        toml(cluster="workers = 8\ncompute = { straggle = 2.0, factor = 2.0 }"),
+        ("cluster.compute.straggle", "[0, 1]"),
+    ),
     "straggle < 0": (toml(cluster="workers = 8\ncompute = { straggle = -0.1 }"), ("cluster.compute.straggle",)),
     "factor < 0": (toml(cluster="workers = 8\ncompute = { factor = -1.0 }"), ("cluster.compute.factor",)),
     "factor inf": (toml(cluster="workers = 8\ncompute = { factor = inf }"), ("cluster.compute.factor",)),
@@ -214,8 +218,50 @@ BAD_FILES: dict[str, tuple[str, tuple[str, ...]]] = {
     "optimizer without rate": (toml(model='recipe = "digits-mlp"\noptimizer = "sgd"'), ("model.optimizer", "sgd:0.1")),
     "optimizer that is none": (toml(model='recipe = "digits-mlp"\noptimizer = "mean"'), ("model.optimizer", "mean")),
     "dispatch rule": (toml(dispatch='rule = "unifrm"'), ("dispatch.rule", "did you mean 'uniform'")),
-    "dispatch after 0": (toml(dispatch='rule = "weighted:after=0"'), ("dispatch.rule", "after", "above 0")),
+    "dispatch after 0": (toml(dispatch='rule = "weighted:after=0"'), ("dispatch.rule", "after", "at least")),
     "dispatch slow 9 of 8": (toml(dispatch='rule = "weighted:slow=9"'), ("dispatch.rule", "slow", "8")),
+    # Numbers that no run can mean.
+    "seed -1": (toml("seed = -1"), ("seed", "at least 0")),
+    "seed of 20 digits": (toml("seed = 99999999999999999999"), ("seed", "at most")),
+    "sigma 1e18": (toml(cluster="workers = 8\ncompute = { sigma = 1e18 }"), ("cluster.compute.sigma", "at most 5")),
+    "sigma 1e308": (toml(cluster="workers = 8\ncompute = { sigma = 1e308 }"), ("cluster.compute.sigma", "at most 5")),
+    "mean 1e10": (toml(cluster="workers = 8\ncompute = { mean = 1e10 }"), ("cluster.compute.mean", "at most")),
+    "straggle without factor": (
+        toml(cluster="workers = 8\ncompute = { straggle = 0.1 }"),
+        ("cluster.compute.straggle", "set cluster.compute.factor too"),
+    ),
+    "factor without straggle": (
+        toml(cluster="workers = 8\ncompute = { factor = 4.0 }"),
+        ("cluster.compute.factor", "set cluster.compute.straggle too"),
+    ),
+    "factor 0": (
+        toml(cluster="workers = 8\ncompute = { straggle = 0.1, factor = 0.0 }"),
+        ("cluster.compute.factor", "at least"),
+    ),
+    "10^18 iterations": (toml("iterations = 1_000_000_000_000_000_000"), ("iterations", "8 workers", "125,000,000")),
+    "10^18 parameters": (toml(model="parameters = 1_000_000_000_000_000_000"), ("model.parameters", "at most")),
+    "10^20 workers": (toml(cluster="workers = 100_000_000_000_000_000_000"), ("cluster.workers", "at most 1,000,000")),
+    "10^20 servers": (toml(strategy="servers = 100_000_000_000_000_000_000"), ("strategy.servers", "at most 10,000")),
+    "a worker that joins as 10^18": (
+        toml(faults=('kind = "join"\nat = 0.1\nworker = 1_000_000_000_000_000_000',)),
+        ("faults", "workers that join", "1,000,000"),
+    ),
+    "a batch of 10^18": (
+        toml(model='recipe = "digits-mlp"\nbatch = 1_000_000_000_000_000_000'),
+        ("model.batch", "at most"),
+    ),
+    "a number of 5,000 digits": (toml(f"seed = {'9' * 5000}"), ("x.toml", "digits")),
+    "a number of 400 digits": (toml(f"seed = {'9' * 400}"), ("seed", "at most", "more than 300 digits")),
+    "3,000 brackets": (toml(f"seed = {'[' * 3000}{']' * 3000}"), ("x.toml", "nested")),
+    "bandwidth 1e-300Gbit": (toml(network='bandwidth = "1e-300Gbit"'), ("network.bandwidth", "at least 1bit/s")),
+    "bandwidth 1__0Gbit": (toml(network='bandwidth = "1__0Gbit"'), ("network.bandwidth", "1Gbit")),
+    "latency 1e300s": (toml(network='latency = "1e300s"'), ("network.latency", "at most")),
+    "a text among the models that is empty": (toml(strategy='sync = ["bsp", ""]'), ("strategy.sync", "without spaces")),
+    "two models in one text of a list": (toml(strategy='sync = ["bsp asp", "bsp"]'), ("strategy.sync", "'bsp asp'")),
+    "times from a device": (
+        toml(cluster="workers = 8\ncompute = { trace = '/dev/full' }"),
+        ("cluster.compute.trace", "device"),
+    ),
 }
 
 BAD_MODELS: dict[str, tuple[str, ...]] = {
@@ -242,6 +288,16 @@ BAD_MODELS: dict[str, tuple[str, ...]] = {
     "dsps:1": ("dsps:1,4",),
     "bsp:1": ("bsp",),
     "bps": ("did you mean 'bsp'",),
+    "ssp:,3": ("',3'", "comma"),
+    "ssp:3,": ("'3,'", "comma"),
+    "pssp:s=3,,p=0.5": ("comma",),
+    "ssp:": ("after the colon", "ssp:3"),
+    "bsp:": ("after the colon",),
+    "ssp:99999999999999999999": ("s must be", "at most 1,000,000,000"),
+    "ssp:" + "9" * 5000: ("whole number", "5,007 characters"),
+    "pssp:s=3,alpha=100": ("alpha", "<= 2", "as under ssp:3"),
+    "x" * 10_000: ("xxx...", "10,002 characters", "ssp:3"),
+    "a b " * 3000: ("bsp",),
     "": ("bsp", "ssp:3"),
     "no_such_package.Model": ("no_such_package",),
     "syncline.sync.NoSuchModel": ("NoSuchModel",),
@@ -270,7 +326,7 @@ BAD_FAULTS: dict[str, tuple[str, ...]] = {
     'kind = "freeze"\nat = 0.1\nworker = 1': ("faults[0].duration", "missing"),
     'kind = "freeze"\nat = 0.1\nworker = 1\nduration = -1': ("faults[0].duration", "above 0"),
     'kind = "slow"\nat = 0.1\nworker = 1': ("faults[0].factor", "missing"),
-    'kind = "slow"\nat = 0.1\nworker = 1\nfactor = 0': ("faults[0].factor", "above 0"),
+    'kind = "slow"\nat = 0.1\nworker = 1\nfactor = 0': ("faults[0].factor", "at least"),
     'kind = "slow"\nat = 0.1\nworker = 1\nfactor = 2\nduration = -5': ("faults[0].duration", "0"),
     'kind = "join"\nat = 0.1\nworker = 1': ("faults[0].worker", "restart"),
     'kind = "leave"\nat = 0.1\nworker = 9': ("faults[0].worker", "0 to 7"),

@@ -47,8 +47,8 @@ def test_without_a_name_the_figures_are_listed() -> None:
         (("mps-accuracy", "--quick", "--data", "nowhere"), "--data: there is no directory 'nowhere'; name the folder"),
         (("fluent-dpr", "--data", "file"), "--data: there is no directory 'file'"),
         (("--data", "nowhere"), "--data: there is no directory 'nowhere'"),
-        (("fluent-dpr", "--jobs", "0"), "--jobs: must be at least 1, not 0"),
-        (("--jobs", "0"), "--jobs: must be at least 1, not 0"),
+        (("fluent-dpr", "--jobs", "0"), "--jobs: must be at least 1 and at most 1,024, not 0"),
+        (("--jobs", "0"), "--jobs: must be at least 1 and at most 1,024, not 0"),
         (("fluent-dpr", "--out", "file/figures"), "--out: cannot create 'file/figures'"),
     ],
 )

@@ -33,6 +33,11 @@ KEYS = {
     "pushes_skipped",
     "fetches_skipped",
     "bytes_wire",
+    "iterations_done",
+    "stopped_by",
+    "staleness_mean",
+    "staleness_max",
+    "staleness_histogram",
     "replica_gap",
     "bottleneck",
     "trace_sha256",
@@ -122,11 +127,13 @@ def test_the_keys_of_a_report_of_a_recipe(simulate: Simulate) -> None:
 
 def test_the_types_of_a_report(simulate: Simulate) -> None:
     report = simulate(RANDOM)
-    reals = {"virtual_seconds", "waiting_seconds", "replica_gap"}
-    texts = {"bottleneck", "trace_sha256"}
+    reals = {"virtual_seconds", "waiting_seconds", "replica_gap", "staleness_mean"}
+    texts = {"bottleneck", "trace_sha256", "stopped_by"}
+    rows = report.pop("staleness_histogram")
+    assert all(type(each) is int for row in rows for each in row)
     assert {key for key, value in report.items() if isinstance(value, float)} == reals
     assert {key for key, value in report.items() if isinstance(value, str)} == texts
-    assert all(type(report[key]) is int for key in KEYS - reals - texts)
+    assert all(type(report[key]) is int for key in report.keys() - reals - texts)
 
 
 def test_figures_by_hand(simulate: Simulate) -> None:
@@ -139,6 +146,8 @@ def test_figures_by_hand(simulate: Simulate) -> None:
     assert report == {
         "schema": 1,
         "iterations": 3,
+        "iterations_done": 12,
+        "stopped_by": "iterations",
         "updates": 12,
         "delayed_pulls": 9,
         "dropped_updates": 0,
@@ -148,9 +157,61 @@ def test_figures_by_hand(simulate: Simulate) -> None:
         "bytes_pulled": 3 * 4 * 4000,
         "pushes_skipped": 0,
         "fetches_skipped": 0,
+        "staleness_mean": 0.0,
+        "staleness_max": 0,
+        "staleness_histogram": [[0, 0, 12]],
         "replica_gap": 0.0,
         "bottleneck": "compute",
     }
+
+
+# The end of a run, and its curve.
+
+
+def test_stop_ends_a_run_and_replaces_the_iterations_of_the_file(simulate: Simulate) -> None:
+    found = simulate(DIGITS, "--sync", "asp", "--stop", "updates=50")
+    assert (found["iterations"], found["iterations_done"], found["stopped_by"]) == (None, 50, "updates")
+    found = simulate("stop = { updates = 50 }\n" + PLAIN.removeprefix("iterations = 3\n"))
+    assert found["stopped_by"] == "updates"
+    found = simulate("stop = { updates = 50 }\n" + PLAIN.removeprefix("iterations = 3\n"), "--iterations", "2")
+    assert (found["iterations"], found["stopped_by"]) == (2, "iterations")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "problem"),
+    [
+        ("stop = { updates = 9 }\n" + PLAIN, [], "stop.updates: replaces iterations; remove one of them"),
+        (PLAIN, ["--stop", "updates=9", "--iterations", "3"], "stop.updates: replaces iterations"),
+        ("stop = { loss = 0.1 }\n" + PLAIN, [], "stop.loss: needs a model that is trained"),
+        ("stop = { accuracy = 95 }\n" + DIGITS, [], "stop.accuracy: must be above 0 and at most 1, not 95"),
+        ("stop = { update = 9 }\n" + PLAIN, [], "stop.update: there is no such key; did you mean 'updates'?"),
+        (PLAIN, ["--stop", "seconds=0"], "stop.seconds: must be finite and above 0, not 0.0"),
+        (PLAIN, ["--stop", "updates=1e3"], "--stop: updates must be a whole number, not '1e3'"),
+        (PLAIN, ["--stop", "9"], "--stop: cannot read '9'; write it like updates=4000"),
+        (PLAIN, ["--every", "9"], "--every: has no effect without --curve"),
+        (PLAIN, ["--curve", "c.csv", "--every", "0"], "--every: must be at least 1"),
+    ],
+)
+def test_an_end_that_cannot_be_is_refused(text: str, options: list[str], problem: str, tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text(text)
+    done = process("simulate", "x.toml", *options, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"syncline: {problem}")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_curve_is_a_table_of_points(simulate: Simulate, tmp_path: Path) -> None:
+    path = tmp_path / "curve.csv"
+    found = simulate(DIGITS, "--iterations", "10", "--curve", str(path), "--every", "20")
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["iterations"]) for row in rows] == [20, 40, 60, 80]
+    assert list(rows[0]) == ["seconds", "iterations", "loss", "accuracy", "bytes_pushed", "bytes_pulled"]
+    assert float(rows[-1]["loss"]) == found["loss"]
+    assert found == simulate(DIGITS, "--iterations", "10")
+    simulate(PLAIN, "--curve", str(path))
+    with path.open(newline="") as file:
+        assert [(row["iterations"], row["loss"]) for row in csv.DictReader(file)] == [("4", ""), ("8", ""), ("12", "")]
 
 
 # Determinism.
@@ -306,7 +367,7 @@ def test_nothing_but_what_was_asked_for_is_written(simulate: Simulate, tmp_path:
 
 
 def test_a_report_replaces_an_earlier_one(simulate: Simulate, tmp_path: Path) -> None:
-    (tmp_path / "r.json").write_text("x" * 100_000)
+    (tmp_path / "r.json").write_text('{"schema": 1}' + " " * 100_000)
     assert simulate(PLAIN)["updates"] == 12
 
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 import programs
-from ddp_cases import CASES
+from ddp_cases import CASES, LOOPS
 from ddp_cases import __file__ as program
 
-QUICK = ("everything",)
+QUICK = ("everything", "gan")
 """What `make test` trains."""
 
-SLOW = tuple(case.name for case in CASES if case.name not in QUICK)
+SLOW = tuple(name for name in (*(case.name for case in CASES), *LOOPS) if name not in QUICK)
 EACH = [
     *(pytest.param(QUICK, name, id=name) for name in QUICK),
     *(pytest.param(SLOW, name, id=name, marks=pytest.mark.slow) for name in SLOW),

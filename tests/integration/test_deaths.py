@@ -266,7 +266,8 @@ def test_a_server_is_killed(lane: str, number: int, tmp_path: Path) -> None:
         run.kill(run.server(number))
         assert run.ends() == 1, run.story()
         assert run.err.splitlines()[-1].startswith(f"syncline: server{number} "), run.story()
-        assert len(re.findall(f"RunError: server{number} is gone", run.out)) == 3, run.story()
+        assert len(re.findall(f"server{number} is gone", run.out)) <= 1, run.story()
+        assert "Traceback" not in run.out, run.story()
 
 
 def test_a_server_is_killed_while_a_worker_computes(tmp_path: Path) -> None:
@@ -358,7 +359,7 @@ def test_the_coordinator_is_killed_and_a_worker_leaves(sync: str, tmp_path: Path
         run.touch("stop")
         assert run.ends() == 1, run.story()
         assert "the membership cannot change without it" in run.out, run.story()
-        assert len(re.findall("the membership must change, but the coordinator is dead", run.out)) == 2, run.story()
+        assert len(re.findall("the membership must change, but the coordinator is dead", run.out)) == 1, run.story()
         assert "the coordinator ended by signal 9" in run.err.splitlines()[-1], run.story()
 
 
@@ -432,8 +433,10 @@ def test_a_worker_that_is_stopped_is_declared_dead_and_learns_it(lane: str, tmp_
         run.hears("did 39\n", times=2)
         run.kill(stopped, signal.SIGCONT)
         run.hears("w1 ended with exit code 1")
-        assert re.search(r"\[w1\].*GoneError: worker 1 .* is no longer a member", run.out), run.story()
-        assert len(re.findall(r"\[w1\] Traceback", run.out)) == 1, run.story()
+        assert re.search(r"\[w1\] program-\w+\.py:\d+: GoneError: worker 1 .* is no longer a member", run.out), (
+            run.story()
+        )
+        assert "Traceback" not in run.out, run.story()
         run.touch("stop")
         assert run.ends() == 0, run.story()
     for server in range(2):
@@ -565,7 +568,8 @@ steps_until("never")
         assert run.ends() == 1, run.story()
         assert "[w1] ValueError: a mistake" in run.out
         assert run.out.count("ValueError: a mistake") == 1, run.story()
-        assert re.fullmatch(r"syncline: w1 ended with exit code 1 after \S+ s\n", run.err), run.story()
+        why = r"program-\w+\.py:\d+: ValueError: a mistake"
+        assert re.fullmatch(rf"syncline: w1 ended with exit code 1 after \S+ s: {why}\n", run.err), run.story()
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -575,7 +579,9 @@ def test_an_exception_in_all_workers(when: str, tmp_path: Path) -> None:
     with running(tmp_path, body, "-n3") as run:
         assert run.ends() == 1, run.story()
         assert "ValueError: a mistake" in run.out, run.story()
-        assert re.fullmatch(r"syncline: w\d ended with exit code 1 after \S+ s\n", run.err), run.story()
+        why = "" if when == "before" else r": program-\w+\.py:\d+: ValueError: a mistake( \(.*: the same\))?"
+        assert re.fullmatch(rf"syncline: w\d ended with exit code 1 after \S+ s{why}\n", run.err), run.story()
+        assert when == "before" or run.out.count("Traceback") == 1, run.story()
 
 
 def test_all_that_a_worker_says_before_its_end_is_heard(tmp_path: Path) -> None:

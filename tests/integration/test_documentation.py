@@ -54,6 +54,14 @@ def test_the_part_in_the_docs_is_the_example(part: str) -> None:
     assert code == example[example.index("from dataclasses") :]
 
 
+@pytest.mark.parametrize("number", range(len(blocks("docs/frameworks.md", "python"))))
+def test_the_code_for_frameworks_is_that_of_the_scripts(number: int) -> None:
+    """Which run in every way."""
+    code = blocks("docs/frameworks.md", "python")[number]
+    scripts = [re.sub(r"  # .*", "", path.read_text()) for path in (ROOT / "tests/scripts").glob("*.py")]
+    assert any(code in script for script in scripts)
+
+
 PAGES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 

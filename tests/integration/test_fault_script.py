@@ -48,7 +48,7 @@ def test_the_others_wait_until_a_crash_is_detected() -> None:
     # Workers 0 and 2 push iteration 2 at 3 s and are parked until 4.5 s; from there they need 3 s more.
     outcome = run(Crash(2.5, 1, detect=2.0))
     assert outcome.virtual_seconds == 4.5 + 3
-    assert outcome.meter.waiting_seconds == 2 * 1.5
+    assert outcome.waiting_seconds == 2 * 1.5
     assert outcome.updates == 2 + 2 * 6
 
 
@@ -182,7 +182,7 @@ def test_the_end_of_an_earlier_slow_does_not_end_a_later_one() -> None:
 def test_waiting_is_never_negative_when_a_crash_ends_the_run() -> None:
     late = (Crash(20.0, 1, detect=50.0), Crash(21.0, 2, detect=50.0))
     outcome = run(Slow(0.0, 1, 1.5), Slow(0.0, 2, 100.0), *late, model=Ssp(1))
-    assert outcome.meter.waiting_seconds >= 0
+    assert outcome.waiting_seconds >= 0
 
 
 def test_a_change_to_the_same_model_changes_nothing() -> None:

@@ -81,8 +81,8 @@ def test_a_budget_is_what_a_worker_spends() -> None:
 @pytest.mark.parametrize("per", ["model", "table"])
 def test_a_large_c_saves_much(per: str) -> None:
     plain, found = outcome("always"), outcome(f"bandwidth:fetch=9,per={per}")
-    assert found.trace.bytes_pulled < plain.trace.bytes_pulled / 4
-    assert found.trace.bytes_pushed == plain.trace.bytes_pushed
+    assert found.bytes_pulled < plain.bytes_pulled / 4
+    assert found.bytes_pushed == plain.bytes_pushed
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +60,16 @@ class Crew(Victim):
         super().__init__(directory, ITERATIONS, "asp")
         self.seen: list[Seen] = []
         self.buckets: tuple[Bucket, ...] = ()
+        self.attacked = False
+        """The worker that is attacked has joined before; it keeps its number."""
         self._reached = 4
         self.go_on()
 
-    def _spawn(self, words: list[str], **more: Any) -> Any:
+    def _spawn(self, words: list[str], wiring: Wiring | None = None, **more: Any) -> Any:
         words = [word.replace('"mode": "changes"', '"rule": "sgd:1"') for word in words]
-        return super()._spawn([middleman.__file__ if word == hostile.__file__ else word for word in words], **more)
+        return super()._spawn(
+            [middleman.__file__ if word == hostile.__file__ else word for word in words], wiring, **more
+        )
 
     def go_on(self) -> None:
         """Let the workers do one more iteration; the last ones are for the end."""
@@ -107,8 +112,11 @@ def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
 @contextmanager
 def joined(run: Crew, between: Middleman) -> Iterator[NumpySession]:
     """A worker in this process that has joined the run, with a middleman on all its connections."""
-    wiring = Wiring(run=run.run, lane="tcp", coordinator=between.address, worker=str(ATTACKED))
+    known = {"run": run.run, "worker": str(ATTACKED)} if run.attacked else {}
+    wiring = Wiring(lane="tcp", coordinator=between.address, token="the token of the attacked worker", **known)
     with between, NumpySession().start(wiring) as session:
+        run.attacked = True
+        assert session.rank == ATTACKED
         session.tables({name: np.zeros(shape) for name, shape in SHAPES.items()})
         run.buckets = session._link.buckets
         yield session
@@ -337,8 +345,8 @@ IMPOSSIBLE = {
     "far away": ("coordinator", IN_VIEW, view(lambda real: _given(real, 40_000)), "never its address"),
     "one bucket": ("coordinator", IN_VIEW, holding((Bucket(0, 2077),), ()), "not pieces of those in view"),
     "no buckets": ("coordinator", IN_VIEW, holding((), ()), "not pieces of those in view"),
-    "negative first": ("coordinator", IN_VIEW, starting(-(2**63)), "first iteration is out of range"),
-    "first": ("coordinator", IN_VIEW, starting(2**64 - 1), "first iteration is out of range"),
+    "negative first": ("coordinator", IN_VIEW, starting(-(2**63)), "`$.members[0][2]`"),
+    "first": ("coordinator", IN_VIEW, starting(2**64 - 1), "`$.members[0][2]`"),
     "answer": ("coordinator", IN_TRAINING, lambda _: recorded(Taken(0, 0, 0, Bucket(0, 4), 0, 0)).whole, "sent Taken"),
 }
 
@@ -370,8 +378,9 @@ class Divided(Victim):
 
     def start_workers_behind(self, address: str) -> None:
         for number, where in enumerate((self.unix, address)):
-            self._wiring = Wiring(run=self.run, lane="tcp", coordinator=where, worker=str(number))
-            self.workers.append(self._spawn([hostile.__file__, str(self.directory), str(self._iterations)]))
+            words = [hostile.__file__, str(self.directory), str(self._iterations)]
+            wiring = replace(self.wiring_of("worker", number), coordinator=where)
+            self.workers.append(self._spawn(words, wiring))
         self.pace(1.0)
 
     def ends(self) -> tuple[Values, list[Seen]]:

@@ -15,7 +15,7 @@ import pytest
 
 import lanes
 from engine import PATIENCE, until
-from netns import Host, two_hosts
+from netns import Host, ip, two_hosts
 from syncline.engines.net.keys import make_key_file
 
 COUNTING = """
@@ -230,10 +230,66 @@ def test_a_host_that_vanishes_is_found_though_something_was_sent_to_it(
     local = [pid for pid in processes_of(tmp_path / "program.py") if "SYNCLINE_WORKER=1" in environment_of(pid)]
     os.kill(local[0], signal.SIGKILL)
 
-    assert "no longer acknowledges data" in run.line_with("worker 2")
+    assert "no longer acknowledges data" in run.line_with("worker 2: ")
     (tmp_path / "go").touch()
     assert run.end() == 0, run.text
     assert "w1 ended by signal 9" in run.text
+
+
+@pytest.mark.slow
+def test_a_host_that_is_cut_off_with_its_server_says_so_and_fails(hosts: tuple[Host, Host], tmp_path: Path) -> None:
+    here, there = hosts
+    run, words = start_run(here, tmp_path, "go")
+    for worker in ("w0", "w1"):
+        run.line_with(f"[{worker}] training")
+    more = Running(there, *words[: words.index("-n")], "-n", 0, "--servers", 1)
+    run.line_with("server 2: has joined")
+    there.link("down")
+    assert more.end() == 1, more.text
+    assert f"cut off from the run at {words[1]}: nothing has come from it for 3" in more.text, more.text
+    assert run.end() == 1, run.text
+    assert "server2 is gone" in run.text, run.text
+
+
+@pytest.mark.slow
+def test_a_short_cut_of_the_network_ends_nothing(hosts: tuple[Host, Host], tmp_path: Path) -> None:
+    """The run says that a host is not heard, and that it is back; every update is applied exactly once."""
+    here, there = hosts
+    run, words = start_run(here, tmp_path, "go")
+    pasted = [str(tmp_path / "program.py") if word == "PROGRAM" else word for word in words]
+    join = Running(there, *pasted, tmp_path, "go")
+    until((tmp_path / "training2").exists, "the joiner's first steps")
+    there.link("down")
+    run.line_with(f"the launcher that joined from {there.address} has not been heard for 10 s")
+    there.link("up")
+    run.line_with("on the same connection")
+    (tmp_path / "go").touch()
+    assert join.end() == 0, join.text
+    assert run.end() == 0, run.text
+    counts = [(tmp_path / f"sent{rank}").read_text().split() for rank in range(3)]
+    total = str(sum(int(sent) for sent, _, _ in counts))
+    assert [(least, most) for _, least, most in counts] == [(total, total)] * 3
+
+
+@pytest.mark.slow
+def test_a_host_on_which_everything_is_stopped_is_not_waited_for(hosts: tuple[Host, Host], tmp_path: Path) -> None:
+    """Its kernel acknowledges data, and nobody there can report: its launcher is stopped as well."""
+    here, there = hosts
+    run, words = start_run(here, tmp_path, "go")
+    pasted = [str(tmp_path / "program.py") if word == "PROGRAM" else word for word in words]
+    Running(there, *pasted, tmp_path, "go")
+    until((tmp_path / "training2").exists, "the joiner's first steps")
+    stopped = [int(pid) for pid in ip("netns", "pids", there.name).split()]
+    try:
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        run.line_with("waiting for worker 2 for")
+        run.line_with("worker 2: stopped for more than 10 s")
+        (tmp_path / "go").touch()
+        assert run.end() == 0, run.text
+    finally:
+        for pid in stopped:  # nobody else can end those who are stopped all together
+            os.kill(pid, signal.SIGKILL)
 
 
 def processes_of(program: Path) -> list[int]:

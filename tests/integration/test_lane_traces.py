@@ -42,6 +42,7 @@ CASES = [
     both("drop:2", ("drop", 2), 0),
     both("pssp:s=1,p=0.5", ("pssp", 1, 0.5, None), inf),
     both("pssp:s=1,alpha=0.5", ("pssp", 1, None, 0.5), inf),
+    both("psp:sample=1,s=1", ("psp", 1, 1), inf),
     Case(("ssp:1", "bsp"), (("ssp", 1), ("bsp",)), (1, 0)),
 ]
 LANES, RELEASES = ("shm", "tcp"), ("lazy", "soft")

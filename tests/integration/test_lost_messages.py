@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +26,8 @@ class Pair(Victim):
     """Two workers under bsp: one is a process, the other one is this process, behind a middleman."""
 
     def start_workers(self) -> None:
-        self._wiring = Wiring(**{**vars(self._wiring), "worker": "0"})
-        self.workers.append(self._spawn([str(Path(__file__).parent.parent / "middleman.py"), *self._arguments]))
+        words = [str(Path(__file__).parent.parent / "middleman.py"), *self._arguments]
+        self.workers.append(self._spawn(words, self.wiring_of("worker", 0)))
 
     @property
     def _arguments(self) -> list[str]:
@@ -40,7 +41,7 @@ def test_the_run_goes_on_bit_identical(kind: str, tmp_path: Path) -> None:
         run.pace(1.0)
         run.start_workers()
         with Middleman(run.tcp, swallow=KINDS[kind]) as between:
-            final = trained(Wiring(run=run.run, lane="tcp", coordinator=between.address, worker="1"))
+            final = trained(replace(run.wiring_of("worker", 1), coordinator=between.address))
             assert len(between.swallowed) == 1
         assert run.workers[0].wait() == 0, run.story()
         steps = [vector(whole_update(rank, i)) for i in range(ITERATIONS) for rank in range(2)]

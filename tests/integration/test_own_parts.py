@@ -14,7 +14,7 @@ import pytest
 
 from engine import QUIET
 from samples import sampled
-from syncline.testing import check_codec, check_sync_model
+from syncline.testing import check_codec, check_gate, check_placement, check_rule, check_sync_model
 from trainings import SECONDS, simulated, train
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -71,6 +71,9 @@ def test_a_part_of_ones_own_trains_in_a_real_run(kind: str, tmp_path: Path) -> N
 def test_they_conform() -> None:
     check_codec(import_module("own.codec").UpperHalf())
     check_sync_model(import_module("own.sync").Loosening(3, 2), bound=2, schedules=10)
+    check_rule(import_module("own.rule").SignSgd(0.002))
+    check_gate(import_module("own.gate").Large(0.01))
+    check_placement(import_module("own.placement").alternate)
 
 
 PROGRAM = """
@@ -103,7 +106,7 @@ def command(folder: Path) -> list[str]:
 def ran(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """The installed command, given where the examples are, with a program that lies elsewhere."""
     program = folder / "elsewhere" / "program.py"
-    program.parent.mkdir()
+    program.parent.mkdir(exist_ok=True)
     program.write_text(PROGRAM)
     paths = os.pathsep.join(path for path in sys.path if path and path != str(EXAMPLES))
     return subprocess.run(
@@ -120,6 +123,36 @@ def ran(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_the_installed_command_finds_parts_in_the_folder_where_it_is_given(name: str, tmp_path: Path) -> None:
     """And so do all its processes, also workers whose program lies elsewhere."""
     done = ran(tmp_path, *COMMANDS[name])
+    assert done.returncode == 0, done.stderr
+
+
+OWN_RULE = """
+from dataclasses import dataclass
+from syncline.rules import Sgd
+
+@dataclass(frozen=True)
+class Beside(Sgd):
+    pass
+"""
+
+
+@pytest.mark.parametrize("name", ["simulate", "run", "run --config"])
+def test_modules_beside_the_file_and_beside_the_program_are_found(name: str, tmp_path: Path) -> None:
+    """By every process of the run, given from another folder."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "run.toml").write_text(
+        'iterations = 3\n[cluster]\nworkers = 2\n[strategy]\nrule = "by_config.Beside:0.1"\n'
+    )
+    (tmp_path / "config" / "by_config.py").write_text(OWN_RULE)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "beside_it.py").write_text(OWN_RULE)
+    config = str(tmp_path / "config" / "run.toml")
+    words = {
+        "simulate": ("simulate", config, "-q"),
+        "run": ("run", "-n", "2", "--rule", "beside_it.Beside:0.1", "PROGRAM"),
+        "run --config": ("run", "--config", config, "PROGRAM"),
+    }[name]
+    done = ran(tmp_path, *words)
     assert done.returncode == 0, done.stderr
 
 

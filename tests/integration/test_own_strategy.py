@@ -49,8 +49,8 @@ def test_the_same_seed_gives_the_same_trace() -> None:
     first, again = (simulated(Ring(every=3), **machines) for _ in range(2))
     assert first.trace_sha256 == again.trace_sha256
     assert first.updates == 4 * 12
-    assert first.trace.bytes_pushed == 4 * 4 * 5000 * 4  # four exchanges of four workers, whole models
-    assert first.meter.waiting_seconds > 0
+    assert first.bytes_pushed == 4 * 4 * 5000 * 4  # four exchanges of four workers, whole models
+    assert first.waiting_seconds > 0
 
 
 @pytest.mark.parametrize("every", [1, 2, 5])

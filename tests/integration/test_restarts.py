@@ -41,8 +41,8 @@ np.save(f"final{{rank}}.npy", tables["w"])
 """Every update adds one to a place of its own (rule sgd:1), so what is lost or there twice can be seen."""
 
 DEATHS = {
-    "signal": ("os.kill(os.getpid(), signal.SIGKILL)", r"w1 ended by signal 9 \(SIGKILL\)"),
-    "exit code": ("os._exit(3)", "w1 ended with exit code 3"),
+    "signal": ("os.kill(os.getpid(), signal.SIGKILL)", r"w1 ended by signal 9 \(SIGKILL\)", "ssp:2", "sgd:1"),
+    "exit code": ("os._exit(3)", "w1 ended with exit code 3", "psp:sample=2,s=2", "dc-asgd:1,lam=0"),
 }
 
 
@@ -51,8 +51,8 @@ DEATHS = {
 def test_a_worker_that_dies_comes_back_and_no_update_is_lost_or_there_twice(
     lane: str, how: str, tmp_path: Path
 ) -> None:
-    dies, said = DEATHS[how]
-    options = ["-n3", "--servers", "2", "--lane", lane, "--sync", "ssp:2", "--rule", "sgd:1", "--bucket", "64B"]
+    dies, said, sync, rule = DEATHS[how]
+    options = ["-n3", "--servers", "2", "--lane", lane, "--sync", sync, "--rule", rule, "--bucket", "64B"]
     options += ["--restarts", "2", "--report", "report.json", "--log-dir", "logs"]
     with running(tmp_path, LEDGER.replace("DIES", dies), *options) as run:
         assert run.ends() == 0, run.story()
@@ -71,7 +71,7 @@ def test_a_worker_that_dies_comes_back_and_no_update_is_lost_or_there_twice(
     report = json.loads((tmp_path / "report.json").read_text())
     assert [each["restarts"] for each in report["workers"]] == [0, 1, 0]
     log = (tmp_path / "logs" / "w1.log").read_text()
-    assert log == f"starts 1 0 0\nstarts 1 1 {first}\n"
+    assert log == f"syncline: output of w1\nstarts 1 0 0\nstarts 1 1 {first}\n"
 
 
 def test_restarts_are_counted_over_all_workers(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_worker_that_has_joined_from_elsewhere_keeps_its_number(tmp_path: Path
         address = run.hears(r"--join (\S+) -n 1 PROGRAM")[1]
         with running(tmp_path, joins, "-n1", "--join", address, "--restarts", "1") as other:
             other.hears("is 2 0")
-            other.kill(next(pid for pid in other.processes() if pid != other.process.pid))
+            other.kill(other.worker_that_joined())
             other.hears(r"\[w2\] is 2 1")
             assert "w2 ended by signal 9 (SIGKILL); it is restarted (restart 1 of 1)" in other.err
             run.touch("stop")

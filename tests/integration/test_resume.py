@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import QUIET
+from engine import QUIET, running
 
 PROGRAM = """
 import hashlib, os, signal, sys
@@ -123,3 +123,38 @@ def test_another_number_of_workers_goes_on_and_says_so(tmp_path: Path) -> None:
     assert code == 0, said
     assert digest
     assert "2 workers saved this state; 3 workers continue from it" in said
+
+
+LOST = """
+import torch
+from torch import nn
+
+session = syncline.connect()
+torch.manual_seed(0)
+model = nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+session.distribute(model, optimizer)
+steps = 0
+try:
+    while True:
+        optimizer.zero_grad()
+        model(torch.ones(4, 3)).sum().backward()
+        optimizer.step()
+        steps += 1
+        if steps == 3:
+            say("under way")
+        time.sleep(0.01)
+except syncline.RunError:
+    state = session.state_dict()["models"]["model"]
+    same = torch.equal(state["parameters"]["weight"], model.weight)
+    say("saved", same and state["steps"] == steps and bool(state["optimizer"]["state"]))
+"""
+
+
+def test_the_state_can_be_saved_after_the_death_of_a_server(tmp_path: Path) -> None:
+    """Under bsp the workers hold everything: parameters and the optimizer's state, as of the last complete step."""
+    with running(tmp_path, LOST, "-n", "2", "--sync", "bsp") as run:
+        run.hears("under way", 2)
+        run.kill(run.server(0))
+        assert run.ends() == 1, run.story()
+        assert run.out.count("saved True") == 2, run.story()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import pytest
 
 import commands
 import lanes
-from engine import Run, running
+from engine import QUIET, Run, running
 
 STEADY = """
 begin()
@@ -125,8 +127,32 @@ except syncline.RunError as error:
         assert run.ends() == 1, run.story()
         assert "[w3] told: w0 ended with exit code 1" in run.out, run.story()
         assert "[w1] asked to end" in run.out, run.story()
-        assert run.out.count("ValueError: a mistake") == 1, run.story()
-        assert re.fullmatch(r"syncline: w0 ended with exit code 1 after \S+ s\n", run.err), run.story()
+        assert run.out.count("] ValueError: a mistake") == 1, run.story()
+        why = r"program-\w+\.py:\d+: ValueError: a mistake"
+        assert re.fullmatch(rf"syncline: w0 ended with exit code 1 after \S+ s: {why}\n", run.err), run.story()
+
+
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_wrong_call_in_all_workers_is_told_once(whole: bool, tmp_path: Path) -> None:
+    """With the place in the program. The traceback is in the logs, and shown if asked for."""
+    options = ["-n3", "--log-dir", "logs", *(["--traceback"] if whole else [])]
+    body = """
+session = syncline.connect()
+Path(f"in{session.rank}").touch()
+while not all(there(f"in{number}") for number in range(3)):
+    time.sleep(0.01)
+session.clock()
+"""
+    with running(tmp_path, body, *options) as run:
+        assert run.ends() == 2, run.story()
+        why = r"program-\w+\.py:\d+: UsageError: session: has no tables; declare tables first: \S+ \S+"
+        assert len(re.findall(r"\[w\d\] Traceback", run.out)) == whole, run.story()
+        assert whole or re.fullmatch(rf"\[w\d\] {why}\n", run.out), run.story()
+        gone = "(every worker is gone before the run began: )?"
+        ended = rf"w\d ended with exit code 1 after \S+ s: {why}"
+        assert re.fullmatch(rf"syncline: {gone}{ended} \(w\d, w\d: the same\)\n", run.err), run.story()
+    for number in range(3):
+        assert "Traceback" in (tmp_path / "logs" / f"w{number}.log").read_text()
 
 
 def test_a_death_is_told_once(tmp_path: Path) -> None:
@@ -207,11 +233,17 @@ def test_a_program_that_never_connects(tmp_path: Path) -> None:
 
 def test_the_wiring_of_another_run_does_not_leak(tmp_path: Path) -> None:
     body = "begin()\nsay(sorted(name for name in os.environ if name.startswith('SYNCLINE_')))\nsession.close()"
-    others = ("WORKER", "RUN", "LANE", "LISTEN", "KEY_FILE", "TRACE", "INSECURE", "FOLDER")
+    others = (
+        *("WORKER", "RUN", "LANE", "LISTEN", "KEY_FILE", "TRACE", "INSECURE", "FOLDER", "FAILURES", "TOKEN"),
+        "ALLOW_PARTS",
+    )
     outside = {f"SYNCLINE_{name}": "7" for name in others}
     with running(tmp_path, body, "-n2", SYNCLINE_PATIENCE="20", SYNCLINE_COORDINATOR="@nobody", **outside) as run:
         assert run.ends() == 0, run.story()
-        names = [f"SYNCLINE_{name}" for name in ("COORDINATOR", "FOLDER", "PATIENCE", "RUN", "WORKER")]
+        names = [
+            f"SYNCLINE_{name}"
+            for name in ("ALLOW_PARTS", "COORDINATOR", "FAILURES", "FOLDER", "PATIENCE", "RUN", "TOKEN", "WORKER")
+        ]
         assert run.out.count(str(names)) == 2, run.story()
 
 
@@ -237,17 +269,28 @@ def tcp_listeners(run: Run) -> set[str]:
     return run.sockets() & {fields[9] for fields in map(str.split, lines) if fields[3] == "0A"}
 
 
-@pytest.mark.slow
-def test_workers_share_the_cores(tmp_path: Path) -> None:
+def test_workers_share_the_cores_and_the_user_is_told_once(tmp_path: Path) -> None:
     body = "say('threads', os.environ.get('OMP_NUM_THREADS'))"
     (tmp_path / "program.py").write_text("import os\nprint('threads', os.environ.get('OMP_NUM_THREADS'))")
     environment = {key: word for key, word in lanes.environment().items() if key != "OMP_NUM_THREADS"}
-    done = subprocess.run(
-        lanes.command("-n", 2, "program.py"), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
+    first, second = (
+        subprocess.run(
+            lanes.command("-n", 2, "program.py"),
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        for _ in range(2)
     )
     share = max(1, len(os.sched_getaffinity(0)) // 2)
-    assert done.stdout.count(f"threads {share}\n") == 2
-    assert done.stderr.startswith(f"syncline: OMP_NUM_THREADS={share} for each worker")
+    for done in (first, second):
+        assert done.stdout.count(f"threads {share}\n") == 2
+    assert first.stderr.startswith(f"syncline: OMP_NUM_THREADS={share} for each worker")
+    assert "OMP_NUM_THREADS" not in second.stderr
     with running(tmp_path, body, OMP_NUM_THREADS="7") as run:
         assert run.ends() == 0, run.story()
         assert run.out.count("threads 7\n") == 2
@@ -271,7 +314,7 @@ def test_each_process_has_a_log(tmp_path: Path) -> None:
         assert run.ends() == 0, run.story()
         assert run.out.count("] a line\n") == 2
     assert sorted(each.name for each in logs.iterdir()) == ["coordinator.log", "server0.log", "w0.log", "w1.log"]
-    assert (logs / "w1.log").read_text() == "a line\nno newline"
+    assert (logs / "w1.log").read_text() == "syncline: output of w1\na line\nno newline"
 
 
 # Those who join.
@@ -464,8 +507,32 @@ def test_a_dry_run(tmp_path: Path) -> None:
     assert refused(tmp_path, "--dry-run", "--sync", "sometimes").startswith("sync: ")
 
 
+def test_a_dry_run_says_what_a_rule_costs(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("raise SystemExit(3)")
+    options = ["-n", "3", "--sync", "asp", "--rule", "gap-aware:0.1"]
+    done = commands.in_this_process(tmp_path, "run", "--dry-run", *options, "program.py")
+    assert "rule gap-aware:0.1 keeps its state on the servers: 2 x the model\n" in done.errors, done.story
+    assert "a copy of the parameters for each worker, 3 x the model\n" in done.errors, done.story
+    assert refused(tmp_path, "--rule", "gap-aware:0.1").startswith("sync: the rule 'gap-aware:0.1' needs to know")
+
+
 def test_no_colour_where_none_is_wanted(tmp_path: Path) -> None:
     for more in ({}, {"NO_COLOR": "1", "FORCE_COLOR": "1"}):
         with running(tmp_path, "", "--dry-run", **more) as run:
             assert run.ends() == 0, run.story()
             assert not re.search(r"\x1b\[[0-9;]*3\d", run.err), run.story()
+
+
+def test_a_limit_of_open_files_is_named(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("import syncline\nsyncline.connect()\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "syncline", "run", "-n", "8", "program.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**lanes.environment(), **QUIET},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (14, 14)),
+    )
+    assert done.returncode == 1, done.stderr
+    assert "too many open files: a process may have 14; raise the limit first" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -117,6 +117,8 @@ MISTAKES = """
 session = syncline.connect()
 rank = session.rank
 
+assert syncline.connect() is session
+
 # Declarations that are refused; then one that is not.
 good = {"w": np.zeros(5), "b": np.zeros(2)}
 wrong(lambda: session.tables({"w": np.array([1j])}), "'w'", "complex")
@@ -163,34 +165,30 @@ def test_mistakes_that_are_caught_do_not_stop_the_run(end: str, tmp_path: Path) 
     assert out.count("final [4.0, 4.0, 4.0, 4.0, 4.0] [1.0, 1.0]") == 2
 
 
-@pytest.mark.slow
-def test_whoever_waits_for_the_others_at_the_start_is_told_once(tmp_path: Path) -> None:
-    """Worker 1 declares its tables only after worker 0 has waited for fifty turns."""
-    body = """
+WAITING = """
 from syncline.engines.worker import traffic
-from syncline.engines.net import connections
-traffic.NOTICE_SECONDS = traffic.LOOK_SECONDS = 0.001
-turn, turns = connections.Connections.turn, []
-
-def counted(self, timeout):
-    turns.append(timeout)
-    if len(turns) == 50:
-        Path("go").touch()
-    turn(self, timeout)
-
-if os.environ["SYNCLINE_WORKER"] == "0":
-    connections.Connections.turn = counted
-else:
+traffic.NOTICE_SECONDS = traffic.LOOK_SECONDS = 0.1
+SLEEPS
+begin()
+step()
+if rank == 1:
     while not there("go"):
         time.sleep(0.01)
-begin()
 step()
 session.close()
 """
+
+
+@pytest.mark.parametrize("sleeps", ["before it connects", "between two steps"])
+def test_the_run_says_for_whom_it_waits(sleeps: str, tmp_path: Path) -> None:
+    """Worker 1 only sleeps; one line says so."""
+    early = "while os.environ['SYNCLINE_WORKER'] == '1' and not there('go'):\n    time.sleep(0.01)"
+    body = WAITING.replace("SLEEPS", early if sleeps == "before it connects" else "")
     with running(tmp_path, body, "-n2") as run:
+        run.hears(r"waiting for worker 1( \(not connected\))? for \d+ s")
+        run.touch("go")
         assert run.ends() == 0, run.story()
-        said = re.findall(r"\[w0\] syncline: waiting until the other workers declare", run.out + run.err)
-        assert len(said) == 1, run.story()
+        assert run.err.count("waiting for worker 1") == 1, run.story()
 
 
 # Exceptions.
@@ -346,3 +344,37 @@ session.close()
 
 def test_updates_leave_and_answers_come_while_the_program_computes(tmp_path: Path) -> None:
     ends_well(tmp_path, HIDDEN, "-n1", "--sync", "asp", "--lane", "tcp")
+
+
+# A program that ends without `close`.
+
+
+def test_a_program_that_exits_with_a_code_in_the_middle_ends_the_run(tmp_path: Path) -> None:
+    body = """
+begin()
+for _ in range(3):
+    step()
+if rank == 1:
+    sys.exit(5)
+steps_until("never")
+"""
+    with running(tmp_path, body, "-n2") as run:
+        assert run.ends() == 1, run.story()
+        assert "w1 ended with exit code 5" in run.err, run.story()
+
+
+def test_an_end_that_the_run_has_not_agreed_to_is_no_success(tmp_path: Path) -> None:
+    """The coordinator is dead, and the program ends without `close`, and well as far as it knows."""
+    body = """
+begin()
+steps_until("go")
+"""
+    with running(tmp_path, body, "-n2") as run:
+        run.hears("under way", 2)
+        run.kill(run.coordinator())
+        run.hears("coordinator ended by signal 9")
+        run.touch("go")
+        assert run.ends() == 1, run.story()
+        assert re.search(r"\[w\d\] syncline: worker \d ended without session.close\(\), and the run did not", run.out)
+        assert "Traceback" not in run.out, run.story()
+        assert "w0 ended with exit code 0" not in run.err

@@ -30,11 +30,26 @@ def test_a_rule_of_ones_own_learns_and_its_curves_are_drawn(tmp_path: Path) -> N
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_program_on_the_page_prints_a_curve(tmp_path: Path) -> None:
-    (program,) = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "docs/simulator.md").read_text(), re.DOTALL | re.MULTILINE
-    )
+def printed(tmp_path: Path, place: int) -> list[list[str]]:
+    """The words of each line that the program at this place of the page prints."""
+    page = (ROOT / "docs/simulator.md").read_text()
+    program = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[place]
     (tmp_path / "program.py").write_text(program)
-    points = [[float(word) for word in line.split()] for line in run(tmp_path / "program.py").splitlines()]
+    return [line.split() for line in run(tmp_path / "program.py").splitlines()]
+
+
+def test_the_program_on_the_page_prints_a_curve(tmp_path: Path) -> None:
+    points = [[float(word) for word in line] for line in printed(tmp_path, 0)]
     assert [point[1] for point in points] == [40, 80, 120, 160]
     assert points[-1][2] < points[0][2], "it learnt nothing"
+
+
+def test_the_torch_model_on_the_page_learns(tmp_path: Path) -> None:
+    ((loss,),) = printed(tmp_path, 1)
+    assert float(loss) < 0.5  # at the start it is about 8
+
+
+def test_the_sweep_on_the_page_has_four_rows(tmp_path: Path) -> None:
+    rows = printed(tmp_path, 2)
+    assert [row[:2] for row in rows] == [[rule, seed] for rule in ("sasgd:0.04", "fasgd:0.005") for seed in "01"]
+    assert all(float(row[2]) < 2.4 and float(row[3]) > 1 for row in rows)

@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from samples import sampled
 from syncline.cli.main import main
 from syncline.cli.progress_board import ProgressBoard
 from syncline.draw import Draw
@@ -30,6 +32,7 @@ KEYS = {
     *("schema", "engine", "lane", "iterations", "updates", "delayed_pulls", "dropped_updates", "waiting_seconds"),
     *("train_progress", "bytes_pushed", "bytes_pulled", "replica_gap", "bottleneck", "loss", "accuracy"),
     *("params_sha256", "workers", "settings", "pushes_skipped", "fetches_skipped"),
+    *("iterations_done", "stopped_by", "staleness_mean", "staleness_max", "staleness_histogram"),
 }
 
 
@@ -44,7 +47,16 @@ def test_a_real_run_comes_to_the_bits_of_the_simulated_one(
 ) -> None:
     slow = ("--slow", "1:2") if lane == "tcp" else ()
     report, said = train(tmp_path, *BSP, "--lane", lane, *slow)
-    for key in ("params_sha256", "loss", "accuracy", "updates", "dropped_updates", "train_progress", "replica_gap"):
+    for key in (
+        "staleness_histogram",
+        "params_sha256",
+        "loss",
+        "accuracy",
+        "updates",
+        "dropped_updates",
+        "train_progress",
+        "replica_gap",
+    ):
         assert report[key] == in_the_simulator[key], key
     assert set(report) == KEYS | {"seconds"}
     assert set(in_the_simulator) == KEYS | {"virtual_seconds", "bytes_wire", "trace_sha256"}
@@ -85,14 +97,35 @@ def test_the_bits_are_the_same_in_every_mode(options: tuple[str, ...], tmp_path:
         pytest.param("ssp:3", id="ssp"),
         *(
             pytest.param(text, id=text.partition(":")[0], marks=pytest.mark.slow)
-            for text in ("bsp", "asp", "dsps:1,4", "drop:2", "pssp:s=3,p=0.5", "pssp:s=3,alpha=0.5")
+            for text in ("bsp", "asp", "dsps:1,4", "drop:2", "pssp:s=3,p=0.5", "pssp:s=3,alpha=0.5", "psp:sample=1,s=1")
         ),
     ],
 )
 def test_every_sync_model_learns_digits(sync: str, tmp_path: Path) -> None:
-    report, _ = train(tmp_path, "--sync", sync, "-n", "2", "--iterations", "300", "--servers", "2", "-q")
+    report, _ = train(tmp_path, "--sync", sync, "-n", "2", "--stop", "updates=600", "--servers", "2", "-q")
     assert report["accuracy"] >= 0.95
+    assert report["stopped_by"] == "updates"
+    assert 600 <= report["iterations_done"] <= 601
+    assert sum(updates for _, _, updates in report["staleness_histogram"]) > 0
     assert report["bytes_pushed"] > 0
+
+
+COMPENSATING = ("dc-asgd:0.1", "dc-asgd:lr=0.1,lam=2,m=0.95", "gap-aware:0.1")
+
+
+@pytest.mark.parametrize("rule", COMPENSATING)
+def test_rules_that_know_what_a_worker_read_learn_digits(rule: str, tmp_path: Path) -> None:
+    report = simulated(tmp_path, "--sync", "asp", "--rule", rule, "-n", "4", "--iterations", "200", "--servers", "2")
+    assert report["accuracy"] >= 0.95
+
+
+@pytest.mark.parametrize(
+    ("rule", "lane"), sampled(product(COMPENSATING, ("shm", "tcp")), (COMPENSATING[0], "shm"), (COMPENSATING[2], "tcp"))
+)
+def test_rules_that_know_what_a_worker_read_learn_digits_for_real(rule: str, lane: str, tmp_path: Path) -> None:
+    options = ("--sync", "asp", "--rule", rule, "-n", "3", "--iterations", "300", "--servers", "2", "--lane", lane)
+    report, _ = train(tmp_path, *options, "-q")
+    assert report["accuracy"] >= 0.95
 
 
 def test_a_slow_worker_is_slow_in_the_simulator_too(tmp_path: Path) -> None:

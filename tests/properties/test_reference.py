@@ -13,7 +13,7 @@ from syncline.draw import Draw
 from syncline.sim import Cluster, MadeUp, Scenario, World
 from syncline.sim.compute import Trace
 from syncline.strategies.server.strategy import ServerStrategy, settle_mode
-from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Release, Ssp, SyncModel
+from syncline.sync import Asp, Bsp, Drop, Dsps, Psp, Pssp, Release, Ssp, SyncModel
 
 Rows = tuple[tuple[float, ...], ...]
 
@@ -73,8 +73,8 @@ def figures_of(rows: Rows, chosen: tuple[Model, ...], release: str, parameters: 
     outcome = outcome_of(rows, tuple(part(model) for model in chosen), release, parameters)
     return Figures(
         outcome.virtual_seconds,
-        outcome.meter.delayed_pulls,
-        outcome.meter.waiting_seconds,
+        outcome.delayed_pulls,
+        outcome.waiting_seconds,
         outcome.dropped_updates,
         outcome.updates,
         outcome.train_progress,
@@ -143,6 +143,12 @@ def test_pssp_with_p_1_is_ssp(rows: Rows, release: str, s: int) -> None:
 @given(anything, releases, st.integers(0, 3))
 def test_pssp_with_p_0_is_asp(rows: Rows, release: str, s: int) -> None:
     assert trace_of(rows, Pssp(s, p=0), release) == trace_of(rows, Asp(), release)
+
+
+@settings(FEW, max_examples=100)
+@given(anything, releases, st.integers(1, 3))
+def test_psp_that_samples_everybody_is_ssp_with_soft_release(rows: Rows, release: str, s: int) -> None:
+    assert trace_of(rows, Psp(len(rows), s), release) == trace_of(rows, Ssp(s), "soft")
 
 
 @settings(FEW, max_examples=100)

@@ -20,6 +20,7 @@ from random_scripts import (
     runs,
     under_each_model,
     under_two_models,
+    with_copies,
 )
 from syncline.layout import Bucket, Layout, Values
 from syncline.placement import Balanced, Elastic, Placement, RoundRobin, Uniform
@@ -42,6 +43,10 @@ WITH = {"workers": st.integers(1, 4), "gate": gates, "blocks": blocks, "placemen
 
 test_everything_at_once = under_two_models(100, *EVERYTHING, **WITH)
 test_everything_at_once_for_long = pytest.mark.slow(under_two_models(6000, *EVERYTHING, **WITH))
+
+COPIES = (STEADY, UNSURE, MORTAL, COMING, CHANGING, MOVING)
+test_what_workers_have_read_is_known = with_copies(60, *COPIES, blocks=blocks)
+test_what_workers_have_read_is_known_for_long = pytest.mark.slow(with_copies(3000, *COPIES, blocks=blocks))
 
 
 # Whole runs in the simulator.

@@ -101,7 +101,7 @@ def check(scenario: Scenario) -> None:
         if "no worker is left" in str(error) or "no live worker has them" in str(error):
             return
         raise
-    assert outcome.meter.waiting_seconds >= 0
+    assert outcome.waiting_seconds >= 0
     assert 0 <= outcome.train_progress <= scenario.iterations
     servers = scenario.strategy.servers + sum(isinstance(fault, AddServer) for fault in scenario.faults)
     assert outcome.updates <= scenario.worker_numbers * scenario.iterations * servers * 4

@@ -36,7 +36,8 @@ def main() -> None:
             scaler.step(optimizer)
             scaler.update()
             step += 1
-    assert scaler.get_scale() == 1024.0 / 2 ** len(OVERFLOWS), "all skip the same steps"
+    skips = session.settings["mode"] == "gradients" or session.rank == 0  # all skip the same steps; else each its own
+    assert scaler.get_scale() == 1024.0 / 2 ** (len(OVERFLOWS) if skips else 0)
     assert accuracy(model, data) > 0.9
     session.close()
     say_ok(session.rank, model)

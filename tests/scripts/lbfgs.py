@@ -1,4 +1,4 @@
-"""An optimizer that calls its closure several times a step, and that each worker runs for itself."""
+"""An optimizer that calls its closure several times a step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def main() -> None:
     torch.manual_seed(session.rank)
     model = classifier()
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=5, line_search_fn="strong_wolfe")
-    session.distribute(model, optimizer, mode="changes")
+    session.distribute(model, optimizer)
     data = examples()
     loader = DataLoader(data, 128, sampler=session.sampler(data, shuffle=True))
     for _ in range(4):

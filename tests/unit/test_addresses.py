@@ -139,7 +139,7 @@ def test_a_connection_over_tcp_is_tuned() -> None:
         assert here.gettimeout() == 10
         assert here.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         asked = [socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT]
-        assert [here.getsockopt(socket.IPPROTO_TCP, option) for option in asked] == [5, 2, 5]
+        assert [here.getsockopt(socket.IPPROTO_TCP, option) for option in asked] == [5, 2, 13]
         assert here.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
 
 

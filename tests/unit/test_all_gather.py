@@ -98,3 +98,26 @@ def test_all_together_may_say_so_much(meeting: Meeting) -> None:
     problem = f"mean: the workers sent {MOST_BYTES + 1:,} bytes together; the limit is {MOST_BYTES:,}"
     refused = Refused(problem, usage=True)
     assert meeting.heard() == [[refused], [refused], []]
+
+
+def test_whoever_is_not_a_member_does_not_speak(meeting: Meeting, peer: Callable[[], Peer]) -> None:
+    guest = peer()
+    meeting.gather.say(participant(guest, worker_id(7), own=False), Share("another call", bytes(1 << 20)))
+    (refused,) = guest.heard()
+    assert isinstance(refused, Refused)
+    assert refused.usage
+    assert not meeting.gather.said
+    meeting.say(0)
+    meeting.gather.end_if_all({0})
+    assert meeting.heard() == [[Gathered("mean", (b"",))], [], []]
+
+
+def test_what_will_be_refused_is_not_kept(meeting: Meeting) -> None:
+    for number in range(3):
+        meeting.say(number, data=bytes(MOST_BYTES // 2 + 1))
+    assert sum(len(share.data) for _, share in meeting.gather.said.values()) <= MOST_BYTES
+    meeting.gather.leave(2)
+    meeting.gather.end_if_all({0, 1})
+    problem = f"mean: the workers sent {MOST_BYTES + 2:,} bytes together; the limit is {MOST_BYTES:,}"
+    refused = Refused(problem, usage=True)
+    assert meeting.heard() == [[refused], [refused], []]

@@ -77,11 +77,10 @@ def simulator(rows: tuple[tuple[float, ...], ...], models: list[Model], release:
     mode, rule = settle_mode(None, None, sync)
     strategy = ServerStrategy(sync, Release(release), mode, rule)
     outcome = World(Scenario(Cluster(len(rows), Trace(rows)), strategy, len(rows[0])), MadeUp(1_000, Draw(0))).run()
-    meter = outcome.meter
     return Figures(
         outcome.virtual_seconds,
-        meter.delayed_pulls,
-        meter.waiting_seconds,
+        outcome.delayed_pulls,
+        outcome.waiting_seconds,
         outcome.dropped_updates,
         outcome.updates,
         outcome.train_progress,

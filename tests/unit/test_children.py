@@ -82,7 +82,7 @@ class Family:
 def family(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Family]]:
     made: list[Family] = []
 
-    def spawn(name: str, command: object, environment: object, everyone: list[Child], *, answers: bool) -> Child:
+    def spawn(name: str, command: object, environment: object, everyone: list[Child], **_: bool) -> Child:
         everyone.append(FakeChild(name, 1000 + len(everyone)))
         return everyone[-1]
 
@@ -181,5 +181,5 @@ def test_output_goes_to_a_file_as_it_comes(family: Callable[..., Family], tmp_pa
     child = found.start("w0")
     child.says("one\r\ntwo")
     found.children.turn(0)
-    assert (tmp_path / "w0.log").read_bytes() == b"one\r\ntwo"
+    assert (tmp_path / "w0.log").read_bytes() == b"syncline: output of w0\none\r\ntwo"
     assert found.heard == [("w0", "one")]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from own_parts import Deaf, Hasty, Moody, Patient
+from own_parts import Deaf, Hasty, Impatient, Moody, Patient
 from syncline.draw import Draw
 from syncline.sim import Cluster, MadeUp, Scenario, World
 from syncline.sim.compute import Lognormal
 from syncline.spec import parse, write
 from syncline.strategies.server.strategy import ServerStrategy, settle_mode
-from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Ssp, SyncModel
+from syncline.sync import Asp, Bsp, Drop, Dsps, Psp, Pssp, Ssp, SyncModel
 from syncline.testing import check_sync_model
 
 
@@ -28,7 +28,11 @@ from syncline.testing import check_sync_model
         (Pssp(3, p=1.0), 3),
         (Pssp(2, alpha=0.8), None),
         (Pssp(2, alpha="significance"), None),
+        (Psp(1, 0), None),
+        (Psp(2, 1), None),
+        (Psp(10, 3), 3),
         (Patient(2), None),
+        (Impatient(2, 5.0), None),
     ],
     ids=write,
 )
@@ -58,4 +62,4 @@ def test_a_model_of_ones_own_is_written_by_its_path_and_runs() -> None:
     scenario = Scenario(Cluster(4, Lognormal(0.1, 0.5)), ServerStrategy((model,), mode=mode, rule=rule), 20)
     outcome = World(scenario, MadeUp(1000, Draw(0))).run()
     assert outcome.train_progress == 20
-    assert outcome.meter.delayed_pulls > 0
+    assert outcome.delayed_pulls > 0

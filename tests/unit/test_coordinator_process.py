@@ -5,151 +5,33 @@ Launcher, server and workers are sockets of the test.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from queue import Queue
-from threading import Thread
-from typing import Any
 
 import pytest
 
-from hostile import SECONDS, Caller
-from syncline.engines.coordinator import launchers, process
-from syncline.engines.coordinator.process import CoordinatorProcess
+from office import TABLES, Crew, Office, open_office, silent
 from syncline.engines.net.control import (
     Abort,
     Begin,
     Declare,
-    Declared,
-    Ended,
     Figures,
     Gathered,
-    Go,
-    Hello,
+    Notice,
     Pulse,
     Refused,
-    Seated,
     Seen,
     Share,
     Stop,
-    Welcome,
+    Waiting,
 )
-from syncline.engines.net.wiring import Wiring, listen
-from syncline.engines.process_state import host
-from syncline.messages import LeaveNotice, Member, View
-
-RUN = "run"
-TABLES = (Declared("w", (1000,)),)
-
-
-class Office:
-    """A coordinator of a run with two workers and one server."""
-
-    def __init__(self, places: Queue[str]) -> None:
-        self._thread = Thread(target=CoordinatorProcess(2, 1, {}, Wiring(run=RUN)).run, daemon=True)
-        self._thread.start()
-        self._unix = places.get()
-        self._callers: list[Caller] = []
-        self.launcher = self.call("launcher")
-        assert self.launcher.hear() == Welcome(RUN, -1, 0, 2)
-
-    def call(self, role: str, number: int = -1, **fields: Any) -> Caller:
-        self._callers.append(Caller(self._unix, Hello(RUN, role, number, **fields)))
-        return self._callers[-1]
-
-    def has_handled_all(self) -> None:
-        """Whatever was sent before is handled: whoever calls is accepted and answered after it."""
-        assert isinstance(self.call("launcher").hear(), Refused)
-
-    def over(self) -> None:
-        """Wait for its end."""
-        self._thread.join()
-
-    def close(self) -> None:
-        for caller in self._callers:
-            caller.close()  # a coordinator ends with its launcher
-        self.over()
+from syncline.messages import Member, View
 
 
 @pytest.fixture
 def office(monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
-    places: Queue[str] = Queue()
-
-    def noting(*words: Any) -> tuple[str, str]:
-        found = listen(*words)
-        places.put(found[0])
-        return found
-
-    monkeypatch.setattr(process, "listen", noting)
-    monkeypatch.setattr(launchers, "outlive_parent", lambda: None)
-    made = Office(places)
-    yield made
-    made.close()
-
-
-def silent(caller: Caller) -> bool:
-    """Has nothing been said to it that it has not heard?"""
-    caller.sock.setblocking(False)
-    try:
-        caller.hear()
-    except BlockingIOError:
-        return True
-    finally:
-        caller.sock.settimeout(SECONDS)
-    return False
-
-
-class Crew:
-    """A server and two workers."""
-
-    def __init__(self, office: Office) -> None:
-        self.office, self.launcher = office, office.launcher
-        self.server = office.call("server", 0, unix="@there")
-        self.workers = [office.call("worker", number, pid=4242 + number, host=host()) for number in range(2)]
-        for number, worker in enumerate(self.workers):
-            assert worker.hear() == Welcome(RUN, number, 0, 2)
-
-    def declare(self) -> Crew:
-        """Servers are told first; then workers."""
-        for worker in self.workers:
-            worker.say(Declare(TABLES))
-        secret = self.server.hear()
-        assert isinstance(secret, Begin)
-        assert secret.word
-        assert secret.view.members == (Member(0, 0, 0), Member(1, 0, 0))
-        self.office.has_handled_all()
-        assert all(map(silent, self.workers))
-        self.server.say(Seated())
-        for worker in self.workers:
-            begin = worker.hear()
-            assert isinstance(begin, Begin)
-            assert (begin.leader, begin.word, begin.view) == (0, "", secret.view)
-        return self
-
-    def begin(self) -> Crew:
-        """Nobody goes before all hold the first parameters."""
-        self.declare()
-        self.workers[0].say(Seated())
-        self.office.has_handled_all()
-        assert silent(self.workers[0])
-        self.workers[1].say(Seated())
-        assert [worker.hear() for worker in self.workers] == [Go(), Go()]
-        return self
-
-    def leave(self) -> Crew:
-        """One after the other; when both have, all are told."""
-        for worker, members in zip(self.workers, [(Member(1, 0, 0),), ()], strict=True):
-            worker.say(LeaveNotice(0, 0))
-            assert self.view() == members
-        for worker in self.workers:
-            assert worker.hears(Ended) == Ended()
-        assert self.launcher.hear() == Ended()
-        return self
-
-    def view(self) -> tuple[Member, ...]:
-        """The members of the view that the server is told."""
-        view = self.server.hear()
-        assert isinstance(view, View)
-        return view.members
+    with open_office(monkeypatch) as made:
+        yield made
 
 
 @pytest.fixture
@@ -202,6 +84,28 @@ def test_how_far_a_worker_is_goes_to_the_launcher_under_its_own_number(crew: Cre
     crew.begin()
     crew.workers[1].say(Pulse(7, 1.0, 2.0, worker=0))
     assert crew.launcher.hear() == Pulse(7, 1.0, 2.0, worker=1)
+
+
+def test_the_launcher_is_told_for_whom_a_worker_waits(crew: Crew) -> None:
+    crew.begin()
+    crew.workers[0].say(Waiting(12))
+    notice = crew.launcher.hear()
+    assert isinstance(notice, Notice)
+    assert re.fullmatch(r"waiting for worker 1 for 1[2-9] s", notice.text)
+    crew.workers[1].say(Waiting(12))
+    notice = crew.launcher.hear()
+    assert isinstance(notice, Notice)
+    assert notice.text.startswith("waiting for server 0 for "), "all workers wait"
+
+
+def test_the_launcher_is_told_who_has_not_connected(office: Office) -> None:
+    office.call("server", 0)
+    worker = office.call("worker", 1)
+    worker.say(Declare(TABLES))
+    worker.say(Waiting(10))
+    notice = office.launcher.hear()
+    assert isinstance(notice, Notice)
+    assert notice.text.startswith("waiting for worker 0 (not connected) for ")
 
 
 # Life and death.

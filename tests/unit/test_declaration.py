@@ -11,10 +11,16 @@ from syncline.engines.net.control import MOST_VALUES, Declare
 from syncline.engines.net.frames import pack, unpack
 from syncline.engines.worker.declaration import declaration, in_float32
 from syncline.errors import UsageError
-from syncline.layout import Layout
+from syncline.layout import Layout, Table
+from syncline.rules import Sgd
 from syncline.strategies.settings import known_settings
+from syncline.sync import Ssp
 
 PREFIX_BYTES = 8
+
+
+def by_name(tables: tuple[Table, ...], servers: int) -> list[list[str]]:
+    return [[table.name for table in tables[server::servers]] for server in range(servers)]
 
 
 def declare(arrays: Any, **wishes: Any) -> Declare:
@@ -53,6 +59,11 @@ def test_a_setting_that_is_no_word(wish: object) -> None:
     with pytest.raises(UsageError, match="is not text") as refused:
         declare({"w": np.zeros(3)}, sync=wish)
     assert refused.value.option == "sync"
+
+
+def test_parts_are_declared_as_their_text() -> None:
+    found = declare({"w": np.zeros(3)}, sync=Ssp(3), rule=Sgd(0.1), placement=by_name)
+    assert found.wishes == {"sync": "ssp:3", "rule": "sgd:0.1", "placement": f"{__name__}.by_name"}
 
 
 def test_an_unknown_setting_lists_those_that_there_are() -> None:

@@ -68,7 +68,7 @@ def test_under_bsp_a_round_draws_everyone_once(rule: Dispatch) -> None:
     order = drawn(messages)
     assert all(sorted(order[start : start + 5]) == list(range(5)) for start in range(0, 100, 5))
     assert outcome.train_progress == 20
-    assert outcome.meter.delayed_pulls == 20 * 4
+    assert outcome.delayed_pulls == 20 * 4
     assert outcome.replica_gap == 0
 
 

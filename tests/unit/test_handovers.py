@@ -15,10 +15,11 @@ from syncline.codecs import Dense
 from syncline.draw import Draw
 from syncline.effects import Received, Send
 from syncline.engines.net.connection import Connection
+from syncline.engines.net.frames import PREFIX, pack, unpack
 from syncline.engines.server.handovers import HandoverInbox, HandoverOutbox
 from syncline.errors import PeerError
 from syncline.layout import Bucket
-from syncline.messages import COORDINATOR, Handover, LastUpdate, Member, Pull, Push, View, worker_id
+from syncline.messages import COORDINATOR, Handover, LastUpdate, Member, Pull, Push, ReadVersion, View, worker_id
 from syncline.nodes.server.shard import Shard
 from syncline.nodes.server.shard_terms import ShardTerms
 from syncline.rules import Momentum
@@ -104,6 +105,13 @@ WRONG: dict[str, Callable[[Handover], Handover]] = {
     "a last update that is not there": lambda real: replace(real, last=(LastUpdate(0, 0, 0),)),
     "the last of nobody": lambda real: replace(kept(real, empty=True), last=(LastUpdate(-1, 0, 0),)),
     "the last, read before": lambda real: replace(kept(real, empty=True), last=(LastUpdate(0, 0, -1),)),
+    "a copy that is not there": lambda real: replace(real, reads=(ReadVersion(0, 0, 0, 0),)),
+    "a copy of nobody": lambda real: replace(kept(real, empty=True), reads=(ReadVersion(-1, 0, 0, 0),)),
+    "a copy of no version": lambda real: replace(kept(real, empty=True), reads=(ReadVersion(0, 0, -1, 0),)),
+    "a copy in no array": lambda real: replace(kept(real, empty=True), reads=(ReadVersion(0, 0, 0, 5),)),
+    "a copy in bytes": lambda real: replace(
+        kept(real, empty=True), reads=(ReadVersion(0, 0, 0, 0),), arrays=(*real.arrays[:2], ("|u1", 16))
+    ),
     "parked under": lambda real: parked(real, under=-1),
     "parked by nobody": lambda real: parked(real, worker=-1),
     "parked elsewhere": lambda real: parked(real, request=Pull(3, 0, 0, KEPT)),
@@ -125,7 +133,14 @@ WRONG: dict[str, Callable[[Handover], Handover]] = {
 def test_what_cannot_be_is_refused(inbox: HandoverInbox, handover: tuple[Handover, int], what: str) -> None:
     message, size = handover
     with pytest.raises(PeerError):
-        inbox.check(0, WRONG[what](message), size)
+        inbox.check(0, sent(WRONG[what](message)), size)
+
+
+def sent(message: Handover) -> Handover:
+    """The message as another process receives it."""
+    found = unpack(pack(message)[PREFIX.size :])
+    assert isinstance(found, Handover)
+    return found
 
 
 @pytest.mark.parametrize("more", [-4, 4, 1 << 20])

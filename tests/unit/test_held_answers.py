@@ -30,7 +30,7 @@ def test_delayed_pulls_are_answered_one_after_another(tmp_path: Path) -> None:
     # compute for 1 s: they push at 4.5, 5 and 4 s, so worker 1 is last: 0 is answered at 5.5 s, and 2 at 6 s.
     found = run(tmp_path, [[1, 1], [1, 1], [3, 1]], network={"delay_cost": "500ms"})
     assert found.virtual_seconds == 6.0
-    assert found.meter.delayed_pulls == 4
+    assert found.delayed_pulls == 4
     assert run(tmp_path, [[1, 1], [1, 1], [3, 1]]).virtual_seconds == 4.0
 
 

@@ -103,4 +103,4 @@ def test_faults_that_come_too_late_are_told(gate: str) -> None:
 
 def test_last_words_are_no_pulls() -> None:
     plain, gated = world("bsp", (1.0,) * 3, 10, gate="always").run(), world("bsp", (1.0,) * 3, 10).run()
-    assert gated.meter.delayed_pulls == plain.meter.delayed_pulls == 20
+    assert gated.delayed_pulls == plain.delayed_pulls == 20

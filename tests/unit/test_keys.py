@@ -349,3 +349,13 @@ def test_a_key_out_of_its_time_says_so(tmp_path: Path, ago: timedelta, client_sa
 )
 def test_every_failure_has_a_sentence(error: OSError, expected: str) -> None:
     assert explain(error) == expected
+
+
+def test_a_key_file_of_another_user_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    make_key_file(path)
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(path, 12345, -1)
+    with pytest.raises(UsageError, match=r"belongs to another user \(user id 12345\)"):
+        client_context(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
 
 import pytest
@@ -12,18 +11,16 @@ from peers import Peer, participant
 from syncline.engines.coordinator import launchers as module
 from syncline.engines.coordinator.launchers import Launchers
 from syncline.engines.net.control import Ended, Hello, Seen
-from syncline.messages import server_id, worker_id
-
-EXPECTED = 2
+from syncline.messages import NodeId, server_id, worker_id
 
 
 class Three:
-    """The launcher, and two agents on hosts `a` and `b`."""
+    """The launcher, and two agents on one host, with the tokens `a` and `b`."""
 
     def __init__(self, peer: Callable[[], Peer]) -> None:
         self.peers = [peer() for _ in range(3)]
-        self.launchers = Launchers(lambda wire, message: wire.send(message), EXPECTED)
-        hellos = [Hello("run", "launcher", host="a"), Hello("", "agent", host="a"), Hello("", "agent", host="b")]
+        self.launchers = Launchers(lambda wire, message: wire.send(message))
+        hellos = [Hello("run", "launcher", host="a"), *(Hello("", "agent", host="a", token=each) for each in "ab")]
         for each, hello in zip(self.peers, hellos, strict=True):
             self.launchers.enter(each.wire, hello)
 
@@ -56,7 +53,7 @@ def test_some_things_are_for_the_launcher_alone(three: Three) -> None:
 
 
 def test_before_there_is_a_launcher_nobody_is_told(peer: Callable[[], Peer]) -> None:
-    Launchers(lambda wire, message: wire.send(message), EXPECTED).tell_launcher(Ended())
+    Launchers(lambda wire, message: wire.send(message)).tell_launcher(Ended())
     assert peer().heard() == []
 
 
@@ -68,37 +65,43 @@ def test_all_are_told_what_has_become_of_a_worker(three: Three, peer: Callable[[
 
 
 def test_a_mistake_is_one_for_those_who_have_brought_the_worker(three: Three, peer: Callable[[], Peer]) -> None:
-    three.launchers.tell(participant(peer(), worker_id(EXPECTED - 1)), "refused", usage=True)
-    own = Seen("worker", EXPECTED - 1, 0, "refused", of=100 + EXPECTED - 1)
-    assert three.heard() == [
-        [Seen("worker", EXPECTED - 1, 0, "refused", usage=True, of=100 + EXPECTED - 1)],
-        [own],
-        [own],
-    ]
-    three.launchers.tell(participant(peer(), worker_id(EXPECTED)), "refused", usage=True)
-    joined = Seen("worker", EXPECTED, 0, "refused", usage=True, of=100 + EXPECTED)
-    assert three.heard() == [[Seen("worker", EXPECTED, 0, "refused", of=100 + EXPECTED)], [joined], [joined]]
+    """A worker that joined is nobody's mistake but its own launcher's, whatever host it claims to be on."""
+    three.launchers.tell(participant(peer(), worker_id(1)), "refused", usage=True)
+    own, told = Seen("worker", 1, 0, "refused", usage=True, of=101), Seen("worker", 1, 0, "refused", of=101)
+    assert three.heard() == [[own], [told], [told]]
+    three.launchers.tell(participant(peer(), worker_id(2), own=False, token="a", host="b"), "refused", usage=True)
+    own, told = Seen("worker", 2, 0, "refused", usage=True, of=102), Seen("worker", 2, 0, "refused", of=102)
+    assert three.heard() == [[told], [own], [told]]
 
 
 @pytest.mark.parametrize("id", [worker_id(7), server_id(3)], ids=str)
-def test_a_number_is_told_to_the_agent_of_the_same_host(three: Three, peer: Callable[[], Peer], id: object) -> None:
-    joined = participant(peer(), id, host="a", pid=77)  # type: ignore[arg-type]
+def test_a_number_is_told_to_the_agent_that_brought_the_process(
+    three: Three, peer: Callable[[], Peer], id: NodeId
+) -> None:
+    joined = participant(peer(), id, own=False, token="a", pid=77)
     three.launchers.tell_name(joined)
     assert three.heard() == [[], [Seen(joined.id.role, joined.id.number, 0, "joined", pid=77)], []]
 
 
-def test_the_groups_of_a_launcher_that_is_gone_are_killed(three: Three, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only if they still are groups: a number may be somebody else's by now."""
-    groups = {11: 11, 12: 500}
-    killed: list[tuple[int, int]] = []
+def test_a_launcher_that_stays_stopped_is_killed_unless_the_user_has_stopped_it(
+    three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, _: killed.append(pid))
+    three.launchers.all[three.peers[0].wire] = Hello("run", "launcher", host="a", pid=77)
+    three.launchers.end_stopped(lambda _: 15.0, 10.0)
+    assert killed == [], "its guard has some seconds"
+    three.launchers.paused = True
+    three.launchers.end_stopped(lambda _: 16.0, 10.0)
+    assert killed == []
+    three.launchers.paused = False
+    three.launchers.end_stopped(lambda _: 16.0, 10.0)
+    assert killed == [77]
 
-    def group_of(pid: int) -> int:
-        if pid not in groups:
-            raise ProcessLookupError
-        return groups[pid]
 
-    monkeypatch.setattr(os, "getpgid", group_of)
-    monkeypatch.setattr(os, "killpg", lambda group, number: killed.append((group, number)))
-    three.launchers.groups |= {11, 12, 13}
-    three.launchers.kill_groups()
-    assert killed == [(11, signal.SIGKILL)]
+def test_the_sessions_of_a_launcher_that_is_gone_are_killed(three: Three, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(module, "kill_session", killed.append)
+    three.launchers.sessions |= {11, 12, os.getpid()}
+    three.launchers.kill_sessions()
+    assert sorted(killed) == [11, 12], "not the one in which this process is"

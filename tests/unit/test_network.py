@@ -55,8 +55,8 @@ def test_one_worker_and_one_server(n: int) -> None:
     # c + 2t + 2L; both links are idle in between.
     outcome = simulate(1, n, links=WIRE)
     assert outcome.virtual_seconds == n * (c + 2 * t + 2 * L)
-    assert outcome.meter.waiting_seconds == 0
-    assert outcome.trace.bytes_pushed == outcome.trace.bytes_pulled == n * MIB
+    assert outcome.waiting_seconds == 0
+    assert outcome.bytes_pushed == outcome.bytes_pulled == n * MIB
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
@@ -70,8 +70,8 @@ def test_the_link_of_one_server(N: int, n: int) -> None:
     assert outcome.virtual_seconds == (c + N * t + L) + (n - 1) * (c + (N + 1) * t + 2 * L) + (N * t + L)
     assert outcome.bottleneck == "link:server0"
     # In every round worker k is parked for the N-1-k transfers behind its own; the last one is answered at once.
-    assert outcome.meter.waiting_seconds == n * t * N * (N - 1) / 2
-    assert outcome.meter.delayed_pulls == n * (N - 1)
+    assert outcome.waiting_seconds == n * t * N * (N - 1) / 2
+    assert outcome.delayed_pulls == n * (N - 1)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
@@ -87,8 +87,8 @@ def test_two_servers(N: int, n: int) -> None:
     assert outcome.virtual_seconds == (c + (N + 1) * h + L) + (n - 1) * (c + (N + 2) * h + 2 * L) + (N * h + L)
     assert outcome.virtual_seconds < simulate(N, n, links=WIRE).virtual_seconds
     # Worker k < N-1 waits from its arrival at server 1 to server 0's close: (N-k)h. The last one never waits.
-    assert outcome.meter.waiting_seconds == n * h * (N * (N + 1) / 2 - 1)
-    assert outcome.meter.delayed_pulls == 2 * n * (N - 1)
+    assert outcome.waiting_seconds == n * h * (N * (N + 1) / 2 - 1)
+    assert outcome.delayed_pulls == 2 * n * (N - 1)
 
 
 def test_two_servers_halve_the_time_of_many_workers() -> None:
@@ -113,7 +113,7 @@ def test_latency_only(N: int) -> None:
     # No link is ever busy: every iteration takes c + 2L, whoever else there is.
     outcome = simulate(N, 5, links=Links(inf, L))
     assert outcome.virtual_seconds == 5 * (c + 2 * L)
-    assert outcome.meter.waiting_seconds == 0
+    assert outcome.waiting_seconds == 0
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
@@ -125,7 +125,7 @@ def test_apply_only(N: int, n: int) -> None:
     assert outcome.virtual_seconds == n * (c + N * a)
     assert outcome.bottleneck == "apply:server0"
     # The first is handled at c + a and parked for (N-1)a, and so on.
-    assert outcome.meter.waiting_seconds == n * a * N * (N - 1) / 2
+    assert outcome.waiting_seconds == n * a * N * (N - 1) / 2
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])

@@ -17,6 +17,7 @@ def test_the_public_names_are_these() -> None:
         "Layout",
         "NotFinite",
         "PeerError",
+        "Psp",
         "Pssp",
         "Release",
         "RunError",

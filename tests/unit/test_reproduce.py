@@ -11,9 +11,9 @@ import pytest
 
 from syncline.errors import RunError, UsageError
 from syncline.reproduce.catalogue import FIGURES, chosen
-from syncline.reproduce.figure import Figure, FigureRun, Result, Results, Verdict
+from syncline.reproduce.figure import Compared, Figure, FigureRun, Result, Results, Verdict, is_true
 from syncline.reproduce.kept import KeptRuns, order_of
-from syncline.reproduce.produce import FigureFolder, make, orders
+from syncline.reproduce.produce import FigureFolder, make, orders, title
 from syncline.sim.experiment import experiment_of
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def draw(results: Results, picture: Picture) -> None:
 
 def judge(results: Results) -> Verdict:
     seconds = {name: result.report["virtual_seconds"] for name, result in results.items()}
-    return Verdict(seconds["asp"] <= seconds["bsp"], "asp is no slower", seconds)
+    return Verdict([is_true("asp is no slower", seconds["asp"] <= seconds["bsp"])], "asp is no slower", seconds)
 
 
 def figure(runs: Sequence[FigureRun]) -> Figure:
@@ -66,10 +66,11 @@ def test_every_run_of_a_figure_is_an_experiment(name: str, quick: bool) -> None:
 
 def test_a_figure_is_judged_drawn_and_written_down(tmp_path: Path) -> None:
     made = make(TINY, FigureFolder(tmp_path, jobs=2), nothing, nothing)
-    assert made.verdict.holds
+    assert made.verdict.status == "holds"
     assert made.picture.read_bytes().startswith(b"\x89PNG")
     found = json.loads(made.numbers.read_text())
-    assert found["holds"] is True
+    assert found["verdict"] == "holds"
+    assert found["compared"] == [{"what": "asp is no slower", "paper": True, "ours": True}]
     assert found["numbers"] == {run["name"]: run["report"]["virtual_seconds"] for run in found["runs"]}
 
 
@@ -87,7 +88,7 @@ def test_a_kept_file_that_is_broken_counts_as_none(tmp_path: Path) -> None:
     make(TINY, place, nothing, nothing)
     for file in (tmp_path / "runs").iterdir():
         file.write_bytes(file.read_bytes()[:20])
-    assert make(TINY, place, nothing, nothing).verdict.holds
+    assert make(TINY, place, nothing, nothing).verdict.status == "holds"
 
 
 def test_an_interrupted_figure_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -102,13 +103,14 @@ def test_an_interrupted_figure_goes_on_where_it_was(tmp_path: Path) -> None:
     there = [name for name in order if KeptRuns(tmp_path / "runs").get(order[name]) is not None]
     assert there == ["bsp"]
     assert not (tmp_path / "tiny.json").exists()
-    assert make(TINY, place, nothing, nothing).verdict.holds
+    assert make(TINY, place, nothing, nothing).verdict.status == "holds"
 
 
 def test_a_run_that_fails_is_named(tmp_path: Path) -> None:
-    bad = small("too far", sync="bsp")
-    bad = FigureRun(bad.name, {**bad.experiment, "cluster": {"workers": 2, "compute": {"mean": 1e308}}})
-    with pytest.raises(RunError, match="too far: virtual time overflowed to infinity"):
+    bad = small("all crash", sync="bsp")
+    crashes = [{"at": 0.05, "kind": "crash", "worker": worker} for worker in range(2)]
+    bad = FigureRun(bad.name, {**bad.experiment, "cluster": {"workers": 2}, "faults": crashes})
+    with pytest.raises(RunError, match="all crash: no worker is left"):
         make(figure([bad]), FigureFolder(tmp_path), nothing, nothing)
 
 
@@ -117,3 +119,29 @@ def test_names() -> None:
     assert [figure.name for figure in chosen(["fluent-dpr", "fluent-dpr"])] == ["fluent-dpr"]
     with pytest.raises(UsageError, match="'fluent-9' is not a figure; choose one of: mps-placement, "):
         chosen(["fluent-9"])
+
+
+@pytest.mark.parametrize(
+    ("compared", "standing"),
+    [
+        ([Compared("speed", 4.26, 4.0)], "holds"),
+        ([Compared("speed", 4.26, 1.17)], "does not hold"),  # a twentieth of the paper's effect
+        ([Compared("speed", 4.26, 1.17), Compared("slicing", 1.42, 1.47)], "in part"),
+        ([Compared("speed", 1.38, 1.15)], "in part"),
+        ([Compared("speed", 1.38, 0.9)], "does not hold"),
+        ([Compared("saved", 0.971, 0.89, no_effect=0.0)], "holds"),
+        ([Compared("pairs", 1.0, 11 / 12, no_effect=0.5, enough=1.0)], "in part"),
+        ([is_true("so", True)], "holds"),
+        ([is_true("so", True), is_true("and so", False)], "in part"),
+        ([is_true("so", False)], "does not hold"),
+    ],
+)
+def test_how_far_a_claim_holds(compared: list[Compared], standing: str) -> None:
+    assert Verdict(compared, "").status == standing
+
+
+def test_a_picture_of_quick_runs_says_so() -> None:
+    verdict = Verdict([Compared("speed", 4.26, 1.17), Compared("slicing", 1.42, 1.47)], "1.17 (paper: 4.26)")
+    words = "tiny (no paper), in part: 1.17 (paper: 4.26)"
+    assert title(TINY, verdict, quick=False) == words
+    assert title(TINY, verdict, quick=True).startswith(f"{words}\nmade with --quick")

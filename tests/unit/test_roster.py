@@ -9,12 +9,23 @@ import pytest
 
 from peers import HERE, Peer
 from syncline.engines.coordinator.participant import Participant
-from syncline.engines.coordinator.roster import MOST_CONNECTIONS, READING, Refusal, Roster
+from syncline.engines.coordinator.roster import (
+    MOST_CONNECTIONS,
+    MOST_JOINING,
+    MOST_SERVERS,
+    MOST_WORKERS,
+    READING,
+    Refusal,
+    Roster,
+)
 from syncline.engines.net.control import PROTOCOL, Hello
 from syncline.engines.net.wiring import Wiring
 from syncline.messages import server_id, worker_id
 
 Make = Callable[[], Peer]
+
+WIRING = Wiring(run="run", listen="127.0.0.1", token="the secret of the run")
+JOINED = "a token of its own"
 
 
 class Trained:
@@ -31,15 +42,22 @@ class Trained:
 @pytest.fixture
 def roster() -> Roster:
     """Of a run with two workers and two servers, which others may join."""
-    return Roster(2, 2, Wiring(run="run", listen="127.0.0.1"))
+    return Roster(2, 2, WIRING)
 
 
 def worker(number: int = -1, **fields: Any) -> Hello:
-    return Hello("run" if number >= 0 else "", "worker", number, **{"pid": 10 + number, "host": HERE, **fields})
+    known = {"pid": 10 + number, "host": HERE, "token": token("worker", number)}
+    return Hello("run" if number >= 0 else "", "worker", number, **{**known, **fields})
 
 
 def server(number: int = -1, **fields: Any) -> Hello:
-    return Hello("run" if number >= 0 else "", "server", number, **{"pid": 20 + number, "host": HERE, **fields})
+    known = {"pid": 20 + number, "host": HERE, "token": token("server", number)}
+    return Hello("run" if number >= 0 else "", "server", number, **{**known, **fields})
+
+
+def token(role: str, number: int) -> str:
+    """What the launcher gives to this process; a process that joins brings a token of its own."""
+    return WIRING.of(role, number).token if 0 <= number < 2 else JOINED
 
 
 # Who may speak.
@@ -47,7 +65,15 @@ def server(number: int = -1, **fields: Any) -> Hello:
 
 @pytest.mark.parametrize(
     "hello",
-    [worker(0), worker(), server(1), server(), Hello("run", "launcher"), Hello("", "agent"), Hello("run", "agent")],
+    [
+        worker(0),
+        worker(),
+        server(1),
+        server(),
+        Hello("run", "launcher", token=WIRING.of("launcher", -1).token),
+        Hello("", "agent"),
+        Hello("run", "agent"),
+    ],
     ids=str,
 )
 def test_whoever_belongs_here_may_speak(roster: Roster, hello: Hello) -> None:
@@ -63,6 +89,8 @@ def test_whoever_belongs_here_may_speak(roster: Roster, hello: Hello) -> None:
         (Hello("", "worker", 0), "cannot choose its number"),
         (Hello("", "server", 5), "cannot choose its number"),
         (Hello("run", "cook"), "'cook' is not a role"),
+        (Hello("run", "launcher"), "you are not the launcher of this run"),
+        (Hello("run", "launcher", token=WIRING.of("worker", 0).token), "you are not the launcher of this run"),
     ],
     ids=str,
 )
@@ -198,9 +226,48 @@ def test_who_takes_part(roster: Roster, peer: Make) -> None:
 
 def test_who_has_left_may_read_for_a_while(roster: Roster, peer: Make) -> None:
     reader = roster.admit_worker(peer().wire, worker(0))
-    assert not roster.has_readers(0.0)
+    assert not roster.readers(0.0)
     reader.left = 100.0
-    assert roster.has_readers(100.0 + READING - 1)
-    assert not roster.has_readers(100.0 + READING)
+    assert roster.readers(100.0 + READING - 1)
+    assert not roster.readers(100.0 + READING)
     roster.strike(reader)
-    assert not roster.has_readers(100.0)
+    assert not roster.readers(100.0)
+
+
+# Numbers and tokens.
+
+
+def test_a_number_belongs_to_whoever_shows_its_token(roster: Roster, peer: Make) -> None:
+    for hello in (worker(0, token=""), worker(0, token=token("worker", 1)), worker(7), server(0, token=JOINED)):
+        with pytest.raises(Refusal, match="is another process: you did not show its token"):
+            (roster.admit_worker if hello.role == "worker" else roster.admit_server)(peer().wire, hello)
+    assert roster.admit_worker(peer().wire, worker(0)).own
+    joined = roster.admit_worker(peer().wire, worker())
+    assert not joined.own
+    roster.strike(joined)
+    with pytest.raises(Refusal, match="is another process"):
+        roster.admit_worker(peer().wire, worker(2, token="another"))
+    assert roster.admit_worker(peer().wire, worker(2)).incarnation == 1
+
+
+@pytest.mark.parametrize(("role", "most"), [("server", MOST_SERVERS), ("worker", MOST_WORKERS)])
+def test_hellos_do_not_use_up_the_numbers(roster: Roster, peer: Make, role: str, most: int) -> None:
+    """Those that nobody was told of are used again, once there are no others."""
+    admit, wire = (roster.admit_server if role == "server" else roster.admit_worker), peer().wire
+    known = admit(wire, Hello("", role, token=JOINED))
+    known.named = known.entered = True
+    roster.strike(known)
+    for _ in range(most + 100):
+        found = admit(wire, Hello("", role, token=JOINED))
+        assert 2 < found.id.number < most
+        roster.strike(found)
+
+
+@pytest.mark.parametrize("role", ["server", "worker"])
+def test_so_many_may_be_joining_at_a_time(roster: Roster, peer: Make, role: str) -> None:
+    admit, wire = (roster.admit_server if role == "server" else roster.admit_worker), peer().wire
+    found = [admit(wire, Hello("", role, token=JOINED)) for _ in range(MOST_JOINING)]
+    with pytest.raises(Refusal, match="joining already"):
+        admit(wire, Hello("", role, token=JOINED))
+    found[0].named = found[0].entered = True
+    admit(wire, Hello("", role, token=JOINED))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import numpy as np
 import pytest
 
+from engine import until
 from syncline.engines.net import addresses
 from syncline.engines.net.addresses import Address
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import Go, Hello, NodeAddress, Stop
+from syncline.engines.net.event_loop import EventLoop
 from syncline.engines.net.frames import Frame
 from syncline.engines.net.shared_memory import map_segment
 from syncline.engines.net.wiring import Wiring
@@ -51,6 +54,7 @@ class NotedTraffic:
         self.wires: dict[NodeId, Connection] = {}
         self.sent: list[tuple[NodeId, Frame, bytes | None]] = []
         self.failed: list[str] = []
+        self.loop = EventLoop(self)  # type: ignore[arg-type]
 
     def __contains__(self, id: NodeId) -> bool:
         return id in self.wires
@@ -78,8 +82,16 @@ class Worker:
         self.lanes = ServerLanes(Wiring(lane=lane), self.traffic)  # type: ignore[arg-type]
         stack.callback(self._close)
 
+    def reach(self, number: int, place: NodeAddress) -> str:
+        """Reach a server that joins, and wait for the outcome."""
+        found: list[str] = []
+        self.lanes.reach(number, place, found.append)
+        until(lambda: self.traffic.loop.turn(0.1) or found, "the outcome")
+        return found[0]
+
     def _close(self) -> None:
         self.lanes.close()
+        self.traffic.loop.close()
         for wire in self.traffic.wires.values():
             wire.close()
 
@@ -128,7 +140,7 @@ def test_a_payload_stays_where_a_server_can_read_it(stack: ExitStack) -> None:
 def test_memory_that_nobody_shared_at_the_start_is_not_shared_later(stack: ExitStack, lane: str) -> None:
     worker = Worker(stack, lane)
     worker.lanes.open({0: worker.doors[0].here if lane else worker.doors[0].away}, VALUES, HELLO)
-    assert worker.lanes.reach(1, worker.doors[1].here) == ""
+    assert worker.reach(1, worker.doors[1].here) == ""
     wire = worker.doors[1].accept(shared=False)
     assert hello_at(wire) == [HELLO]
     assert not worker.lanes.share(server_id(1))
@@ -137,7 +149,7 @@ def test_memory_that_nobody_shared_at_the_start_is_not_shared_later(stack: ExitS
 def test_a_server_that_has_come_is_greeted_like_the_others(stack: ExitStack) -> None:
     worker = Worker(stack)
     worker.lanes.open({0: worker.doors[0].here}, VALUES, HELLO)
-    assert [worker.lanes.reach(number, worker.doors[number].here) for number in (1, 2)] == ["", ""]
+    assert [worker.reach(number, worker.doors[number].here) for number in (1, 2)] == ["", ""]
     wire = worker.doors[1].accept(shared=True)
     assert hello_at(wire) == [HELLO]
     assert len(wire.fds) == 1
@@ -148,10 +160,34 @@ def test_a_server_that_has_come_is_greeted_like_the_others(stack: ExitStack) -> 
 def test_what_is_in_the_way_of_a_server_that_has_come_is_said(stack: ExitStack) -> None:
     worker = Worker(stack, "shm")
     worker.lanes.open({0: worker.doors[0].here}, VALUES, HELLO)
-    assert "another host" in worker.lanes.reach(1, worker.doors[1].away)
+    assert "another host" in worker.reach(1, worker.doors[1].away)
     with pytest.raises(PeerError, match="already connected"):
-        worker.lanes.reach(0, worker.doors[0].here)
+        worker.reach(0, worker.doors[0].here)
     assert list(worker.traffic.wires) == [server_id(0)]
+
+
+def test_a_server_that_accepts_nobody_stops_no_training(stack: ExitStack) -> None:
+    """Its queue is full: the worker's loop goes on turning, and connects as soon as there is room."""
+    worker, found = Worker(stack, "shm"), list[str]()
+    worker.lanes.open({0: worker.doors[0].here}, VALUES, HELLO)
+    listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+    listener.bind("")  # the kernel chooses an abstract name
+    listener.listen(0)
+    first = stack.enter_context(socket.socket(socket.AF_UNIX))
+    first.connect(listener.getsockname())
+    place = NodeAddress(host(), f"@{listener.getsockname()[1:].decode()}", "")
+    worker.lanes.reach(1, place, found.append)
+    turns: list[int] = []
+    worker.traffic.loop.call_later(0.0, lambda: turns.append(1))
+    worker.traffic.loop.turn(1.0)
+    assert turns == [1]
+    assert found == [], "it still waits, and the loop has turned meanwhile"
+    stack.enter_context(listener.accept()[0])
+    second = stack.enter_context(listener.accept()[0])
+    until(lambda: worker.traffic.loop.turn(0.1) or found, "the outcome")
+    assert found == [""]
+    assert server_id(1) in worker.traffic
+    assert second.recv(1 << 16)
 
 
 def test_where_one_server_cannot_be_reached_no_server_hears_of_it(stack: ExitStack) -> None:

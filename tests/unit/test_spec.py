@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -10,17 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline import codecs, gates, placement, rules, sync
+from syncline import codecs, gates, placement, rules, spec, sync
 from syncline.errors import UsageError
 from syncline.parts import Part
 from syncline.sim.dispatch import DISPATCHES, InTurn, UniformDispatch, Weighted, parse_dispatch
-from syncline.spec import example, parse, parse_among, write
-from syncline.sync import Asp, Bsp, Drop, Dsps, Pssp, Ssp
+from syncline.spec import example, own_names, parse, parse_among, write
+from syncline.strategies.table import read_strategy
+from syncline.sync import Asp, Bsp, Drop, Dsps, Psp, Pssp, Ssp
 
 positive = st.floats(0, 1e30, exclude_min=True, allow_nan=False)
 share = st.floats(0, 1)
-whole = st.integers(0, 10**12)
-counting = st.integers(1, 10**12)
+whole = st.integers(0, 10**9)
+counting = st.integers(1, 10**9)
 skips = st.sampled_from([gates.ACCUMULATE, gates.REAPPLY])
 
 words_of_a_table = st.text("abcXYZ019._*? -+:/é", min_size=1, max_size=8).filter(lambda word: word == word.strip())
@@ -57,9 +59,10 @@ PARTS: dict[str, dict[type, st.SearchStrategy[Any]]] = {
         Ssp: st.builds(Ssp, whole),
         Dsps: st.tuples(whole, counting).map(lambda pair: Dsps(min(pair), max(pair))),
         Drop: st.builds(Drop, counting),
+        Psp: st.builds(Psp, counting, whole),
         Pssp: st.one_of(
             st.builds(Pssp, whole, p=share),
-            st.builds(Pssp, whole, alpha=st.one_of(st.floats(0, 1e30), st.just("significance"))),
+            st.builds(Pssp, whole, alpha=st.one_of(st.floats(0, 2), st.just("significance"))),
         ),
     },
     "rule": {
@@ -70,6 +73,14 @@ PARTS: dict[str, dict[type, st.SearchStrategy[Any]]] = {
         rules.Sasgd: st.builds(rules.Sasgd, positive),
         rules.Exponential: st.builds(rules.Exponential, positive, st.floats(0, 1e30)),
         rules.Fasgd: st.builds(rules.Fasgd, positive, share, share, st.floats(1e-30, 1e30)),
+        rules.DcAsgd: st.builds(
+            rules.DcAsgd,
+            positive,
+            st.floats(0, 1e30),
+            st.none() | st.floats(0, 1, exclude_max=True),
+            st.floats(1e-30, 1e30),
+        ),
+        rules.GapAware: st.builds(rules.GapAware, positive, st.floats(0, 1, exclude_max=True), st.floats(1e-30, 1e30)),
         rules.Adam: st.builds(
             rules.Adam,
             positive,
@@ -138,7 +149,7 @@ def test_a_part_is_what_its_text_says(case: tuple[str, Part]) -> None:
     st.one_of(
         st.just(UniformDispatch()),
         st.just(InTurn()),
-        st.builds(Weighted, positive, whole, positive),
+        st.builds(Weighted, st.floats(1e-30, 1e30), whole, st.floats(1e-30, 1e30)),
     )
 )
 def test_a_dispatch_is_what_its_text_says(part: Part) -> None:
@@ -428,3 +439,58 @@ def test_the_example_of_a_part_can_be_read(part: type[Part]) -> None:
 def test_infinity_is_no_whole_number() -> None:
     with pytest.raises(UsageError, match="whole number"):
         parse("sync", f"ssp:{inf}")
+
+
+# Names of parts that are not shipped.
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("ssp:3", []),
+        ("mine.Patient", ["mine.Patient"]),
+        ("mine.models.Patient:3", ["mine.models.Patient"]),
+        ("bsp mine.Patient:s=3", ["mine.Patient"]),
+        ("topk:0.01+mine.Codec", ["mine.Codec"]),
+        ("by_size:1000,large=[mine.Codec:ratio=0.5]", ["mine.Codec"]),
+        ("by_size:1000,large=mine.Codec", ["mine.Codec"]),
+        ("per_table:[conv1.weight=dense,*.bias=mine.Codec]", ["mine.Codec"]),
+        ("1.5MiB", []),
+        ("budget:1.5MB", []),
+    ],
+)
+def test_the_names_that_would_be_imported(words: str, names: list[str]) -> None:
+    assert own_names(words) == names
+
+
+PIECES = [
+    "mine.Part",
+    "a.b.C",
+    "ssp",
+    "topk",
+    "by_size",
+    "per_table",
+    "large",
+    "0.5",
+    ":",
+    ",",
+    "=",
+    "[",
+    "]",
+    "+",
+    " ",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join), st.sampled_from(sorted(spec._KINDS)))
+def test_nothing_is_imported_that_is_not_among_the_names(words: str, kind: str) -> None:
+    """Whatever the text is: as a part, as one of several parts with spaces between them, or as a strategy."""
+    tried: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spec, "import_module", lambda name: tried.append(name) or object())
+        for word in (words, *words.split()):
+            with suppress(UsageError):
+                parse(kind, word)
+        with suppress(UsageError):
+            read_strategy(words)
+    assert set(tried) <= {name.rpartition(".")[0] for name in own_names(words)}

@@ -12,10 +12,11 @@ from syncline.engines.coordinator.sync_changes import SyncChanges
 from syncline.engines.net.control import ChangeReply, ChangeRequest, Hello, InForce, TermsTaken
 from syncline.errors import PeerError, UsageError
 from syncline.messages import server_id, worker_id
+from syncline.strategies.allowed_parts import AllowedParts
 from syncline.strategies.mode import Mode
 from syncline.strategies.protocol import Strategy
 from syncline.strategies.settings import strategy_in
-from syncline.strategies.sync_change import check_change, names_own_class, words_of, written
+from syncline.strategies.sync_change import check_change, words_of, written
 from syncline.sync import Asp, Pssp, Release, Ssp
 
 # In words.
@@ -86,11 +87,6 @@ def test_the_setting_is_one_word_if_all_have_the_same_model() -> None:
     assert written(()) == ""
 
 
-def test_a_class_of_ones_own_has_a_dot_before_its_values() -> None:
-    assert names_own_class("mine.Patient:3")
-    assert not names_own_class("pssp:s=3,p=0.5")
-
-
 # At the coordinator.
 
 
@@ -138,10 +134,11 @@ class Model:
 class Desk:
     """The coordinator's part, and what it has said."""
 
-    def __init__(self, *models: Model) -> None:
+    def __init__(self, *models: Model, allowed: str = "") -> None:
         self.models = {each.name: each for each in models}
         self.notices: list[str] = []
-        self.changes = SyncChanges(self.models, lambda wire, message: wire.sent.append(message), self.notices.append)  # type: ignore[arg-type,attr-defined]
+        out = lambda wire, message: wire.sent.append(message)  # noqa: E731
+        self.changes = SyncChanges(self.models, out, self.notices.append, AllowedParts(allowed))  # type: ignore[arg-type]
         self.operator = Wire("operator")
 
     def ask(self, *sync: str, release: str = "", wire: Wire | None = None, models: tuple[str, ...] = ()) -> None:
@@ -257,7 +254,7 @@ def test_if_a_server_cannot_read_the_model_all_go_back() -> None:
 def test_only_those_who_are_trusted_may_name_a_class_of_their_own() -> None:
     desk, far = Desk(Model(0)), Wire("far away", is_near=False)
     desk.ask("own_parts.Patient", wire=far)
-    assert "only this user on this host may name a user-defined class" in far.sent[0].problem
+    assert "comes from another process and names own_parts.Patient" in far.sent[0].problem
     desk.ask("asp", wire=far)
     assert desk.told(0) == [("asp", "lazy")]
 

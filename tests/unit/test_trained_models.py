@@ -31,7 +31,7 @@ class Office:
 
     def worker(self, number: int = 0) -> tuple[Peer, Participant]:
         made = self._peer()
-        return made, participant(made, worker_id(number))
+        return made, participant(made, worker_id(number), own=number < self.run.expected)
 
     def declare(self, model: str, number: int = 0, *, stopping: bool = False) -> tuple[Peer, Participant]:
         """A worker says on a connection of its own that it trains this."""
@@ -147,3 +147,57 @@ def test_what_has_begun_is_remembered(office: Office) -> None:
     known.trained.closed(known, "")
     office.models.forget_if_empty(known.trained)
     assert list(office.models.all) == ["first"]
+
+
+# Joiners that come before the run begins: the run's own workers decide.
+
+OTHER = (Declared("w", (101,)),)
+
+
+def joins(office: Office, number: int, declare: Declare) -> Peer:
+    made, known = office.worker(number)
+    office.models.declare(known, declare, False)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("declare", "problem"),
+    [
+        (Declare(OTHER), "trains another model"),
+        (Declare(TABLES, {"sync": "asp"}), "worker 2 asks for asp, and the run has bsp"),
+    ],
+)
+def test_an_early_joiner_that_does_not_fit_fails_alone(
+    declare: Declare, problem: str, peer: Callable[[], Peer]
+) -> None:
+    office = Office(peer, expected=2)
+    joiner = joins(office, 2, declare)
+    assert joiner.heard() == [], "nobody knows yet what the run trains"
+    workers = [joins(office, number, Declare(TABLES)) for number in range(2)]
+    begin = office.server.heard()[0]
+    assert isinstance(begin, Begin)
+    assert [member.worker for member in begin.view.members] == [0, 1]
+    assert [each.heard() for each in workers] == [[], []], "the servers are told first"
+    (refused,) = joiner.heard()
+    assert isinstance(refused, Refused)
+    assert problem in refused.reason
+    assert refused.usage
+    assert office.run.counted_out == [2]
+    assert office.run.aborted == []
+
+
+def test_an_early_joiner_that_fits_starts_with_the_others(peer: Callable[[], Peer]) -> None:
+    office = Office(peer, expected=1)
+    joins(office, 1, Declare(TABLES))
+    joins(office, 0, Declare(TABLES))
+    begin = office.server.heard()[0]
+    assert isinstance(begin, Begin)
+    assert [member.worker for member in begin.view.members] == [0, 1]
+    assert begin.leader == 0
+
+
+def test_a_model_that_only_joiners_have_declared_keeps_nobody(office: Office) -> None:
+    office.declare("model")
+    office.declare("another", 7)
+    office.models.all["model"].ended = True
+    assert office.models.over

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class Syncline:
         self._launcher = Launcher(plan)
         self._launcher.open()
         for worker in range(case.workers):
-            wiring = asdict(replace(self._launcher.wiring, worker=str(worker)))
+            wiring = asdict(self._launcher.wiring.of("worker", worker))
             self._crew.add_worker("syncline.bench.own:work", wiring=wiring, size=case.size, workers=case.workers)
         self._crew.ready()
 

@@ -12,14 +12,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from syncline.cli import strategy_options as strategy
-from syncline.cli.output import check_outputs, whole_text
+from syncline.cli.output import Force, SideOutputs
+from syncline.cli.output_checks import REPORT, OutputFile, check_outputs
 from syncline.errors import UsageError
+from syncline.units import whole
 
 if TYPE_CHECKING:
     from syncline.bench.case import Case, Row
 
 SIZES = (256, 250_000, 2_500_000, 25_000_000)
 WORKERS = (2, 4)
+MOST_VALUES = 10**12
+MOST_ROUNDS = 1_000_000
+"""About a day, at 0.1 s for a round of all systems."""
 
 
 def bench(
@@ -58,6 +63,7 @@ def bench(
             metavar="FILE.json", rich_help_panel=strategy.OUTPUT, help="Write the median time of every case as JSON."
         ),
     ] = None,
+    force: Force = False,
 ) -> None:
     """Time one round on this machine: every worker sends an update and receives the new values.
 
@@ -67,18 +73,21 @@ def bench(
     Example: syncline bench --size 25000000 --workers 2
     """
     cases = _cases(size or SIZES, workers or WORKERS, servers, rounds)
-    check_outputs([], {"--report": report})
+    check_outputs([], [] if report is None else [OutputFile("--report", report, REPORT)], force=force)
     _run(cases, rounds, report)
 
 
 def _cases(sizes: Sequence[int], workers: Sequence[int], servers: int, rounds: int | None) -> list[Case]:
     """Make a case of every pair of size and workers; refuse invalid numbers and cases that do not fit into memory."""
     from syncline.bench.case import Case
+    from syncline.engines.launch.plan import MOST_PROCESSES
 
-    given = [("--size", number) for number in sizes] + [("--workers", number) for number in workers]
-    for option, number in [*given, ("--servers", servers), ("--rounds", 1 if rounds is None else rounds)]:
-        if number < 1:
-            raise UsageError(option, f"must be at least 1, not {number}")
+    for number in sizes:
+        whole(number, "--size", 1, MOST_VALUES)
+    for number in workers:
+        whole(number, "--workers", 1, MOST_PROCESSES)
+    whole(servers, "--servers", 1, MOST_PROCESSES)
+    whole(1 if rounds is None else rounds, "--rounds", 1, MOST_ROUNDS)
     if servers > min(sizes):
         raise UsageError("--servers", f"{servers} servers cannot share {min(sizes)} values; use fewer servers")
     cases = [Case(count, servers, size) for count in dict.fromkeys(workers) for size in dict.fromkeys(sizes)]
@@ -105,13 +114,15 @@ def _run(cases: list[Case], rounds: int | None, report: Path | None) -> None:
     from syncline.cli.bench_table import show_rows
 
     rows: list[Row] = []
-    with whole_text(report, "--report") as file:
+    with SideOutputs() as outputs:
+        file = outputs.open("--report", report)
         with _progress(len(cases)) as tell:
             for number, case in enumerate(cases):
                 rows += measure(case, systems(case), rounds, partial(tell, case, number))
         if file is not None:
             show.as_json({"schema": 1, "rows": [asdict(row) for row in rows]}, file)
     show_rows(rows)
+    outputs.end()
 
 
 @contextmanager

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from syncline.errors import UsageError
-
 HERE = ("strategy", "seed", "cluster")
 """The keys that a real run uses; of `cluster` it uses only `workers`."""
 
@@ -30,16 +28,20 @@ def read_config(path: Path | None) -> Config:
     """Read and check a file; without a file, nothing is set."""
     if path is None:
         return Config()
+    from syncline.engines.launch.plan import MOST_PROCESSES
     from syncline.sim.sections import read_sections, read_toml
     from syncline.strategies.settings import setting_word
+    from syncline.units import whole
 
     data = read_toml(path)
     file = read_sections(data)
     written = dict(data.get("strategy", {}))
     for key, count in (("cluster.workers", file.cluster.workers), ("strategy.servers", file.strategy.servers)):
-        if count is not None and count < 1:
-            raise UsageError(key, f"must be at least 1, not {count}")
-    settings = {key: setting_word(each) for key, each in written.items() if key not in ("kind", "servers", *SIMULATED)}
+        if count is not None:
+            whole(count, key, 1, MOST_PROCESSES)
+    settings = {
+        key: setting_word(key, each) for key, each in written.items() if key not in ("kind", "servers", *SIMULATED)
+    }
     if "kind" in written:
         settings["strategy"] = file.strategy.kind
     if "seed" in data:

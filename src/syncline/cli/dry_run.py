@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from syncline.cli.show import settings_table
+from syncline.engines.process import share_of_cores
 
 if TYPE_CHECKING:
     from syncline.engines.launch.plan import Plan
@@ -24,7 +26,8 @@ def show_plan(plan: Plan, origins: dict[str, str]) -> None:
     console.print(settings_table(rows), "")
     if not plan.joins:
         console.print("The program may override the settings that are marked default.", style="dim")
-    for line in _processes(plan):
+    costs = () if plan.joins else plan.strategy.costs(plan.workers)
+    for line in (*costs, *_processes(plan)):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
@@ -41,8 +44,10 @@ def _places(plan: Plan) -> list[tuple[str, str, str]]:
         "log-dir": plan.log_dir,
         "restarts": str(plan.restarts or ""),
     }
+    share = share_of_cores(plan.workers, os.environ)
     given = "default" if not wiring.lane else "command line"
-    return [(key, word, given if key == "lane" else "command line") for key, word in found.items() if word]
+    rows = [(key, word, given if key == "lane" else "command line") for key, word in found.items() if word]
+    return rows + [(variable, f"{threads} for each worker", "default") for variable, threads in share.items()]
 
 
 def _processes(plan: Plan) -> list[str]:

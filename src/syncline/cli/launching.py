@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from syncline.cli.speaker import Closed
-from syncline.engines.launch.interrupts import InterruptHandler
+from syncline.engines.launch.interrupts import InterruptHandler, pausing
 from syncline.engines.launch.launcher import Launcher
 
 
@@ -14,7 +14,7 @@ def run_to_end(launcher: Launcher, started: Callable[[], None] | None = None) ->
 
     `started` is called when all processes have started.
     """
-    with InterruptHandler(launcher.hurry) as interrupts:
+    with InterruptHandler(launcher.hurry) as interrupts, pausing(launcher.pause, launcher.resume):
         try:
             try:
                 launcher.start()

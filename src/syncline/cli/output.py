@@ -1,81 +1,136 @@
-"""Output files that are written completely or not at all."""
+"""The files that a command writes beside its work.
+
+1. They are complete or not there: a file is written under another name, which changes at the end. A device or a pipe is
+   written directly.
+2. They never cost the work: if one cannot be written (a full disk), the command says so in one line and goes on. It
+   then ends with the exit code INCOMPLETE instead of 0.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryFile, mkstemp
-from typing import TextIO
+from tempfile import mkstemp
+from typing import Annotated, Self, TextIO
 
-from syncline.errors import UsageError
+import typer
 
+from syncline.cli.strategy_options import OUTPUT
+from syncline.errors import UsageError, one_line
 
-def check_outputs(sources: Iterable[Path], outputs: dict[str, Path | None]) -> None:
-    """Before the run, refuse outputs that cannot be written or would overwrite an input. The keys are the options."""
-    taken = {source.resolve(): "an input of this run" for source in sources}
-    for option, path in outputs.items():
-        if path is not None:
-            try:
-                _check_output(option, path, taken)
-            except (OSError, RuntimeError) as error:
-                raise UsageError(option, f"cannot write {str(path)!r}: {error}") from None
+INCOMPLETE = 3
+"""The exit code of a command that succeeded, but could not write all of its output."""
 
-
-def _check_output(option: str, path: Path, taken: dict[Path, str]) -> None:
-    if path.is_dir():
-        raise UsageError(option, f"{str(path)!r} is a directory; name a file")
-    if not path.parent.is_dir():
-        raise UsageError(option, f"there is no directory {str(path.parent)!r}; create it, or name another file")
-    target = path.resolve()
-    if target in taken:
-        raise UsageError(option, f"{str(path)!r} is {taken[target]}; name another file")
-    taken[target] = f"the output of {option}"
+Force = Annotated[
+    bool,
+    typer.Option("--force", rich_help_panel=OUTPUT, help="Overwrite files that Syncline has not written."),
+]
 
 
-def check_directory(option: str, path: Path) -> None:
-    """Refuse a directory that does not exist or is not writable."""
-    if not path.is_dir():
-        raise UsageError(option, f"there is no directory {str(path)!r}; create it, or name another one")
-    try:
-        TemporaryFile(dir=path).close()
-    except OSError as error:
-        raise UsageError(option, f"cannot write into {str(path)!r}: {error.strerror}") from None
+class SideOutputs:
+    """The files of one command: `with` completes them, or removes them if the command fails."""
+
+    def __init__(self) -> None:
+        self.lost = False
+        """True if an output is missing or not complete."""
+        self._files: list[SideFile] = []
+
+    def open(self, option: str, path: Path | None) -> SideFile | None:
+        """A file of this command; None without a path."""
+        if path is None:
+            return None
+        self._files.append(SideFile(option, path, self.lose))
+        return self._files[-1]
+
+    def lose(self, option: str, path: Path, error: OSError) -> None:
+        """An output cannot be written: say so, and remember it."""
+        self.lost = True
+        reason = one_line(f"{option}: cannot write {str(path)!r}: {error.strerror or error}")
+        print(f"syncline: {reason}; everything else is kept", file=sys.stderr)
+
+    def end(self) -> None:
+        """End the command; the exit code says whether all output was written."""
+        if self.lost:
+            raise typer.Exit(INCOMPLETE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for file in self._files:
+            if kind is None:
+                file.complete()
+            file.drop()
 
 
-@contextmanager
-def whole_file(path: Path, option: str) -> Iterator[Path]:
-    """A temporary file that is renamed to `path` on success. A device or a pipe is written directly."""
-    target = path.resolve()
-    if target.exists() and not target.is_file():
-        yield target
-        return
-    try:
-        handle, name = mkstemp(prefix=target.name[:100] + ".", suffix=".part", dir=target.parent)
-    except OSError as error:
-        raise UsageError(option, f"cannot write {str(path)!r}: {error.strerror}") from None
+class SideFile:
+    """One file; after a failure nothing more is written, and whatever was there before stays."""
+
+    def __init__(self, option: str, path: Path, lose: Callable[[str, Path, OSError], None]) -> None:
+        self._option, self._path, self._lose = option, path, lose
+        self._target = path.resolve()
+        self._direct = self._target.exists() and not self._target.is_file()
+        self._text: TextIO | None = None
+        self._over = False
+        try:
+            self._place = self._target if self._direct else _beside(self._target)
+        except OSError as error:
+            raise UsageError(option, f"cannot write {str(path)!r}: {error.strerror}") from None
+
+    def write(self, text: str) -> None:
+        self._attempt(lambda: self._write(text))
+
+    def draw(self, action: Callable[[Path], None]) -> None:
+        """Let `action` write the file at the path that it gets."""
+        self._attempt(lambda: action(self._place))
+
+    def complete(self) -> None:
+        """Everything is written: give the file its name."""
+        self._attempt(self._complete)
+
+    def drop(self) -> None:
+        """Close and remove the file, unless it is complete."""
+        self._over = True
+        with suppress(OSError):  # what could not be written is not written when the file is closed, either
+            if self._text is not None:
+                self._text.close()
+        if not self._direct:
+            self._place.unlink(missing_ok=True)
+
+    def _attempt(self, action: Callable[[], None]) -> None:
+        if self._over:
+            return
+        try:
+            action()
+        except OSError as error:
+            self.drop()
+            self._lose(self._option, self._path, error)
+
+    def _write(self, text: str) -> None:
+        if self._text is None:
+            self._text = self._place.open("w")
+        self._text.write(text)
+
+    def _complete(self) -> None:
+        if self._text is not None:
+            self._text.close()
+        if not self._direct:
+            self._place.chmod(0o666 & ~_umask())
+            self._place.replace(self._target)
+        self._over = True
+
+
+def _beside(target: Path) -> Path:
+    """A new file in the same folder."""
+    handle, name = mkstemp(prefix=target.name[:100] + ".", suffix=".part", dir=target.parent)
     os.close(handle)
-    part = Path(name)
-    try:
-        yield part
-        part.chmod(0o666 & ~_umask())
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
+    return Path(name)
 
 
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-@contextmanager
-def whole_text(path: Path | None, option: str) -> Iterator[TextIO | None]:
-    """Like `whole_file`, but yields an open text file; None if `path` is None."""
-    if path is None:
-        yield None
-        return
-    with whole_file(path, option) as place, place.open("w") as file:
-        yield file

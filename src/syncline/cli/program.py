@@ -7,21 +7,23 @@ import sys
 import tokenize
 import warnings
 from collections.abc import Sequence
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from zipfile import is_zipfile
 
 from syncline.errors import UsageError
 
 
-def command_of(words: Sequence[str], module: bool) -> list[str]:
-    """A worker's command: `python FILE ARGS...` or `python -m MODULE ARGS...`. `--` is allowed before the arguments."""
+def command_of(words: Sequence[str], module: bool) -> tuple[list[str], Path]:
+    """A worker's command, `python FILE ARGS...` or `python -m MODULE ARGS...`, and the file that it runs.
+
+    `--` is allowed before the arguments.
+    """
     words = [words[0], *(words[2:] if words[1:2] == ["--"] else words[1:])]
     if module:
-        _check_module(words[0])
-        return [sys.executable, "-m", *words]
+        return [sys.executable, "-m", *words], _module_file(words[0])
     _check_file(Path(words[0]))
-    return [sys.executable, *words]
+    return [sys.executable, *words], Path(words[0])
 
 
 def _check_file(path: Path) -> None:
@@ -29,6 +31,10 @@ def _check_file(path: Path) -> None:
         raise UsageError("PROGRAM", f"{str(path)!r} is a directory; name a Python file, or a module with -m")
     if not path.exists():
         raise UsageError("PROGRAM", f"there is no file {str(path)!r}; name an existing Python file")
+    if not path.is_file():
+        raise UsageError(
+            "PROGRAM", f"{str(path)!r} is a device or a pipe, which only one worker could read; name a file"
+        )
     try:
         if is_zipfile(path):
             return
@@ -42,14 +48,18 @@ def _check_file(path: Path) -> None:
         raise UsageError("PROGRAM", f"{str(path)!r} is not Python{where}: {why}") from None
 
 
-def _check_module(name: str) -> None:
+def _module_file(name: str) -> Path:
     """Search for the module as `python -m` does, without importing anything."""
     path: Sequence[str] | None = [os.getcwd(), *sys.path]
+    spec: ModuleSpec | None = None
     parts = name.split(".")
     for depth in range(1, len(parts) + 1):
         spec = PathFinder.find_spec(".".join(parts[:depth]), path) if all(parts) and path is not None else None
         if spec is None:
             raise UsageError("-m", f"there is no module {name!r} in this folder or among the installed packages")
         path = spec.submodule_search_locations
-    if path is not None and PathFinder.find_spec(f"{name}.__main__", path) is None:
+    if path is not None:
+        spec = PathFinder.find_spec(f"{name}.__main__", path)
+    if spec is None:
         raise UsageError("-m", f"{name!r} is a package without a __main__ module; name one of its modules")
+    return Path(spec.origin or "")

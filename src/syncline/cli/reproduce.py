@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from syncline.cli import strategy_options as strategy
+from syncline.cli.output import Force
+from syncline.cli.output_checks import PICTURE, REPORT, OutputFile, check_directory, check_outputs
 from syncline.errors import UsageError
+from syncline.units import whole
+
+MOST_JOBS = 1024
 
 
 def reproduce(
@@ -44,10 +50,12 @@ def reproduce(
     out: Annotated[
         Path, typer.Option(metavar="DIR", rich_help_panel=strategy.OUTPUT, help="The folder for pictures and numbers.")
     ] = Path("figures"),
+    force: Force = False,
 ) -> None:
     """Reproduce figures of the papers in the simulator.
 
-    For each figure it draws a picture, writes the numbers, and says whether the paper's claim holds here.
+    For each figure it draws a picture, writes the numbers, and says whether the paper's claim holds here, holds in
+    part, or does not hold, with the paper's numbers and ours.
     Finished simulations stay in DIR/runs, so an interrupted command continues where it stopped.
 
     Example: syncline reproduce mps-combination --quick
@@ -56,8 +64,8 @@ def reproduce(
     from syncline.reproduce.catalogue import ALL, chosen
     from syncline.reproduce.produce import FigureFolder
 
-    if jobs is not None and jobs < 1:
-        raise UsageError("--jobs", f"must be at least 1, not {jobs}")
+    if jobs is not None:
+        whole(jobs, "--jobs", 1, MOST_JOBS)
     if data is not None and not data.is_dir():
         raise UsageError("--data", f"there is no directory {str(data)!r}; name the folder that holds mnist.npz")
     if not names:
@@ -70,9 +78,18 @@ def reproduce(
     if data is not None and needing:
         _check_data(data)
     _check_out(out)
-    place = FigureFolder(out, data, quick, jobs or len(os.sched_getaffinity(0)))
     left_out = needing if data is None else []
-    produce([figure for figure in figures if figure not in left_out], place, left_out)
+    made = [figure for figure in figures if figure not in left_out]
+    check_outputs(
+        [] if data is None else [data / "mnist.npz"], _outputs(out, [each.name for each in made]), force=force
+    )
+    place = FigureFolder(out, data, quick, jobs or len(os.sched_getaffinity(0)))
+    produce(made, place, left_out)
+
+
+def _outputs(out: Path, names: Iterable[str]) -> list[OutputFile]:
+    kinds = ((PICTURE, "png"), (REPORT, "json"))
+    return [OutputFile("--out", out / f"{name}.{suffix}", mark) for name in names for mark, suffix in kinds]
 
 
 def _check_data(data: Path) -> None:
@@ -83,8 +100,6 @@ def _check_data(data: Path) -> None:
 
 def _check_out(out: Path) -> None:
     from importlib.util import find_spec
-
-    from syncline.cli.output import check_directory
 
     if find_spec("matplotlib") is None:
         raise UsageError("reproduce", "needs matplotlib; install it with: pip install 'syncline[plot]'")

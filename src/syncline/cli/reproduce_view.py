@@ -12,7 +12,7 @@ from rich.table import Table
 
 from syncline.engines.launch.interrupts import InterruptHandler
 from syncline.reproduce.catalogue import FIGURES
-from syncline.reproduce.figure import Figure
+from syncline.reproduce.figure import ClaimStatus, Figure
 from syncline.reproduce.produce import FigureFolder, Made, make, orders
 
 
@@ -26,7 +26,7 @@ def listed() -> None:
 
 
 def produce(figures: Sequence[Figure], place: FigureFolder, left_out: Sequence[Figure]) -> None:
-    """Make these figures one after another, and print for each whether the paper's claim holds here."""
+    """Make these figures one after another, and print for each how far the paper's claim holds here."""
     console = Console(stderr=True, highlight=False)
     with InterruptHandler(again=lambda: None), _View(console) as view:
         for figure in figures:
@@ -38,7 +38,10 @@ def produce(figures: Sequence[Figure], place: FigureFolder, left_out: Sequence[F
 
 
 def _say(console: Console, made: Made) -> None:
-    mark = "[green]holds[/green]" if made.verdict.holds else "[yellow]does not hold[/yellow]"
+    status = made.verdict.status
+    colour = "green" if status is ClaimStatus.HOLDS else "yellow"
+    quick = " (--quick)" if made.quick else ""
+    mark = f"[{colour}]{status}[/{colour}]{quick}"
     console.print(f"[bold]{made.figure.name}[/bold] {mark}: {escape(made.verdict.words)}")
     console.print(f"  {escape(str(made.picture))}, {escape(str(made.numbers))}", style="dim")
 

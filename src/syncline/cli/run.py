@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import shlex
 from functools import partial
 from pathlib import Path
@@ -15,15 +15,29 @@ import typer
 from syncline.cli import strategy_options as strategy
 from syncline.cli.config import Config, read_config
 from syncline.cli.launching import run_to_end
-from syncline.cli.output import check_directory, check_outputs, whole_text
+from syncline.cli.output import Force, SideOutputs
+from syncline.cli.output_checks import (
+    LOG,
+    REPORT,
+    TRACE,
+    Output,
+    OutputFile,
+    OutputFolder,
+    check_directory,
+    check_outputs,
+)
 from syncline.cli.program import command_of
+from syncline.cli.show import as_json
 from syncline.cli.speaker import Speaker, quiet_end
 from syncline.engines.launch.launcher import Launcher
 from syncline.engines.launch.plan import COMMAND_LINE, Plan, checked
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.operator import name_of
+from syncline.engines.process import also_look_in, beside
 from syncline.engines.process_state import patience as stopped_patience
 from syncline.errors import UsageError
+from syncline.nodes.staleness import merged, staleness_figures
+from syncline.strategies.allowed_parts import listed
 
 
 def run(
@@ -45,7 +59,8 @@ def run(
             "-n",
             metavar="N",
             rich_help_panel=strategy.RUN,
-            help="How many workers to start on this host. Default: 2.",
+            help="How many workers to start on this host. They share its cores: each computes on OMP_NUM_THREADS "
+            "threads, by default cores / N. Default: 2.",
         ),
     ] = None,
     servers: Annotated[
@@ -135,6 +150,15 @@ def run(
             help="Connect to other hosts without a key: anybody on the network can read the traffic and join.",
         ),
     ] = False,
+    allow_parts: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE",
+            rich_help_panel=strategy.NETWORK,
+            help="Let texts that come from other hosts name parts (sync models, codecs, ...) of this module; without "
+            "it they can name only shipped ones. Give it once for each module.",
+        ),
+    ] = None,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -168,6 +192,16 @@ def run(
             help="Also write the output of each process to a file in this folder: w0.log, server0.log, ...",
         ),
     ] = None,
+    traceback: Annotated[
+        bool,
+        typer.Option(
+            "--traceback",
+            rich_help_panel=strategy.OUTPUT,
+            help="Show the whole traceback if a worker fails because of a mistake in the use of Syncline, not only the "
+            "line of your program. --log-dir always writes it.",
+        ),
+    ] = False,
+    force: Force = False,
     verbose: Annotated[
         bool,
         typer.Option(
@@ -187,7 +221,8 @@ def run(
 
     Example: syncline run -n 4 --sync ssp:3 train.py --epochs 10
 
-    Exit codes: 0 success; 1 a worker failed or a server was lost; 2 wrong option or setting; 130 interrupted.
+    Exit codes: 0 success; 1 a worker failed or a server was lost; 2 wrong option or setting; 3 success, but not all
+    output could be written; 130 interrupted.
     """
     words = strategy.words(
         sync=sync, seed=seed, release=release, mode=mode, rule=rule, gate=gate, codec=codec, reply_codec=reply_codec,
@@ -195,19 +230,28 @@ def run(
     )  # fmt: skip
     if join is not None:
         _refuse_with_join({"--report": report, "--config": config})
+    searched = beside(config, None if module or not command else Path(command[0]))
+    also_look_in(searched)
     file = read_config(config)
-    check_outputs([] if config is None else [config], {"--report": report})
     if trace is not None:
         check_directory("--trace", trace)
     if log_dir is not None:
         _check_log_dir(log_dir, dry_run)
     stopped_patience(os.environ)
-    wiring = Wiring(lane=lane or "", key_file=_path(key_file), insecure="1" if insecure else "", trace=_path(trace))
+    wiring = Wiring(
+        lane="" if lane is None else lane,
+        key_file=_path(key_file),
+        insecure="1" if insecure else "",
+        trace=_path(trace),
+        allow_parts=listed(allow_parts),
+        folder=searched,
+    )
     count = _first(workers, file.workers, 2)
     if not command and (count or join is None):
         raise UsageError("PROGRAM", "is missing: name a Python file, or a module with -m")
+    program_words, program = command_of(command, module) if command else ((), None)
     plan = Plan(
-        command_of(command, module) if command else (),
+        program_words,
         count,
         servers if servers is not None else file.servers,
         words,
@@ -215,21 +259,38 @@ def run(
         config=file.settings or {},
         file="file" if config is None else config.name,
         log_dir=_path(log_dir),
+        traceback=traceback,
         restarts=restarts,
     )
+    inputs = [path for path in (config, key_file, program) if path is not None]
+    check_outputs(inputs, _outputs(report, trace, log_dir), force=force)
     plan = checked(plan, listen, join, dry=dry_run)
     if dry_run:
         _show(plan, file, {"workers": workers, "servers": servers})
         return
-    with whole_text(report, "--report") as target, quiet_end():
+    with SideOutputs() as outputs, quiet_end():
+        target = outputs.open("--report", report)
         speaker = Speaker()
         _say_ignored(plan, file, speaker)
         launcher = Launcher(plan, speaker.line)
         invitation = _invitation(key_file, insecure) if listen is not None else None
+        if warning := _without_key(plan):
+            speaker.line("syncline", warning)
         run_to_end(launcher, partial(_say_reachable, launcher, speaker, invitation, verbose and join is None))
         if target is not None:
-            json.dump(_report(launcher, plan.words()), target, indent=2)
-            target.write("\n")
+            as_json(_report(launcher, plan.words()), target)
+    outputs.lost |= launcher.incomplete
+    outputs.end()
+
+
+def _outputs(report: Path | None, trace: Path | None, log_dir: Path | None) -> list[Output]:
+    """The files that a run writes."""
+    found: list[Output] = [] if report is None else [OutputFile("--report", report, REPORT)]
+    if trace is not None:
+        found.append(OutputFolder("--trace", trace, TRACE, re.compile(r"server\d+(\..*)?\.csv")))
+    if log_dir is not None:
+        found.append(OutputFolder("--log-dir", log_dir, LOG, re.compile(r"(coordinator|server\d+|w\d+)\.log")))
+    return found
 
 
 def _refuse_with_join(given: dict[str, object]) -> None:
@@ -274,6 +335,21 @@ def _say_ignored(plan: Plan, file: Config, speaker: Speaker) -> None:
         speaker.line("syncline", f"{plan.file}: ignored (used only by the simulator): {', '.join(file.ignored)}")
 
 
+def _without_key(plan: Plan) -> str:
+    """What it means that connections need no key; empty if they need one, or if there are none."""
+    if plan.wiring.key_file:
+        return ""
+    if plan.joins and plan.wiring.insecure:
+        return (
+            "--insecure: whoever is on the network can read and change what is sent; use --key-file FILE to prevent it"
+        )
+    if plan.wiring.insecure and plan.wiring.listen:
+        return "--insecure: whoever reaches this host can join, read and change the model; --key-file FILE prevents it"
+    if plan.wiring.listen:
+        return "no key: every user of this host can join, and read and change the model; --key-file FILE prevents it"
+    return ""
+
+
 def _invitation(key_file: Path | None, insecure: bool) -> list[str]:
     """The options that another host needs in addition to the address."""
     key = [] if key_file is None else ["--key-file", str(key_file)]
@@ -292,12 +368,15 @@ def _say_reachable(launcher: Launcher, speaker: Speaker, invitation: list[str] |
 
 def _report(launcher: Launcher, settings: dict[str, str]) -> dict[str, Any]:
     servers = [msgspec.structs.asdict(each) for each in sorted(launcher.figures, key=lambda each: each.server)]
+    for each in servers:
+        del each["trace_lost"]
     counted = ("updates", "dropped_updates", "delayed_pulls")
     sums = (*counted, "bytes_pushed", "bytes_pulled", "pushes_skipped", "fetches_skipped")
     return {
         "schema": 1,
         "settings": settings,
         **{key: sum(each[key] for each in servers) for key in sums},
+        **staleness_figures(merged(each.pop("staleness") for each in servers)),
         "train_progress": min((each["train_progress"] for each in servers if not each["left"]), default=0),
         "servers": servers,
         "workers": [

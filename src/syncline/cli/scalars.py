@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,17 @@ from syncline.errors import UsageError
 class Scalars:
     """Writes the loss and accuracy that worker 0 measures."""
 
-    def __init__(self, folder: Path) -> None:
-        """Open the folder, so that problems with it are found before the run starts."""
+    def __init__(self, folder: Path, lose: Callable[[str, Path, OSError], None]) -> None:
+        """Open the folder, so that problems with it are found before the run starts.
+
+        `lose`: called with (option, folder, error) if it cannot be written any more; from then on nothing is written.
+        """
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             problem = f"needs the package tensorboard ({error}); install it with: pip install tensorboard"
             raise UsageError("--tensorboard", problem) from None
+        self._folder, self._lose = folder, lose
         try:
             self._writer: Any = SummaryWriter(str(folder))
         except OSError as error:
@@ -27,7 +32,16 @@ class Scalars:
     def beat(self, pulse: Pulse) -> None:
         for name, value in (("loss", pulse.loss), ("accuracy", pulse.accuracy)):
             if value is not None:
-                self._writer.add_scalar(name, value, pulse.iteration)
+                self._attempt("add_scalar", name, value, pulse.iteration)
 
     def close(self) -> None:
-        self._writer.close()
+        self._attempt("close")
+
+    def _attempt(self, method: str, *values: object) -> None:
+        if self._writer is None:
+            return
+        try:
+            getattr(self._writer, method)(*values)
+        except OSError as error:
+            self._writer = None
+            self._lose("--tensorboard", self._folder, error)

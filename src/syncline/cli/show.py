@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -16,6 +16,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from syncline.sim.experiment import Experiment
     from syncline.sim.outcome import Outcome
+    from syncline.sim.trace import TextTarget
 
 _LONG = 1.0
 """The seconds after which a run gets a progress bar."""
@@ -67,9 +68,12 @@ def progress(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
 def summary(outcome: Outcome, figures: dict[str, Any]) -> None:
     """Print the figures of the report with their meanings."""
     console = Console(stderr=True)
-    console.print(figures_table({key: value for key, value in figures.items() if key != "schema"}))
+    console.print(figures_table({key: value for key, value in figures.items() if key not in _NOT_SHOWN}))
     for note in outcome.notes:
         console.print(f"note: {note}", style="yellow")
+
+
+_NOT_SHOWN = ("schema", "staleness_histogram")
 
 
 def figures_table(figures: dict[str, Any], meaning: Mapping[str, str] | None = None) -> Table:
@@ -84,7 +88,7 @@ def figures_table(figures: dict[str, Any], meaning: Mapping[str, str] | None = N
     return table
 
 
-def as_json(figures: dict[str, Any], file: TextIO) -> None:
+def as_json(figures: dict[str, Any], file: TextTarget) -> None:
     json.dump(figures, file, indent=2, allow_nan=False)
     file.write("\n")
 
@@ -98,6 +102,8 @@ def _number(value: object) -> str:
 _MEANING = {
     "virtual_seconds": "until the last answer that any worker waits for",
     "iterations": "of each worker, as requested",
+    "iterations_done": "of all workers together",
+    "stopped_by": "what ended the run",
     "updates": "pushes accepted, per worker, iteration and server",
     "delayed_pulls": "pulls not answered immediately",
     "dropped_updates": "updates that arrived too late",
@@ -108,6 +114,8 @@ _MEANING = {
     "pushes_skipped": "updates of buckets that a gate held back",
     "fetches_skipped": "parameters of buckets that a gate did not fetch",
     "bytes_wire": "payload and headers of all messages",
+    "staleness_mean": "versions between an update's parameters and its application",
+    "staleness_max": "the largest staleness of an update",
     "replica_gap": "largest difference between a replica and the final model",
     "bottleneck": "where most of the time went",
     "accuracy": "on the test data",

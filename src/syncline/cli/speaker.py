@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
+
+from syncline.cli.streams import discard
 
 CLOSED = 128 + signal.SIGPIPE
 """The exit code of a program whose output pipe was closed."""
@@ -40,15 +41,7 @@ class Speaker:
         stream = sys.stdout if name.startswith("w") else sys.stderr
         try:
             print(f"[{name}] {text}" if name != "syncline" else f"syncline: {text}", flush=True, file=stream)
-        except OSError:  # a closed pipe or terminal
+        except OSError:  # nobody reads it any more
             self._closed = True
-            _discard()
+            discard()
             raise Closed from None
-
-
-def _discard() -> None:
-    """Redirect stdout and stderr to /dev/null; otherwise Python would report an error at exit."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)

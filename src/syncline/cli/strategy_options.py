@@ -35,14 +35,24 @@ Patience = Annotated[
         "it does not. Default: 30s.",
     ),
 ]
+Stop = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        rich_help_panel=RUN,
+        help="End the run as soon as this is reached. updates=4000: iterations of all workers together; seconds=60; "
+        "loss=0.1; accuracy=0.95. updates and seconds replace --iterations. Repeat it for several; the first one that "
+        "is reached counts.",
+    ),
+]
 Sync = Annotated[
     list[str] | None,
     typer.Option(
         metavar="MODEL",
         rich_help_panel=SYNC,
         help="The sync model: who waits for whom. bsp: all workers wait for each other in every iteration; ssp:3: a "
-        "worker may be 3 iterations ahead of the slowest; asp: nobody waits; also dsps, drop and pssp. Give it once "
-        "for all servers, or once per server. Default: bsp.",
+        "worker may be 3 iterations ahead of the slowest; asp: nobody waits; also dsps, drop, pssp and psp. Give it "
+        "once for all servers, or once per server. Default: bsp.",
     ),
 ]
 Release = Annotated[

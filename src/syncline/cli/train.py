@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from syncline.cli import strategy_options as strategy
+from syncline.cli.output import Force
 from syncline.errors import UsageError
 
 
@@ -43,6 +44,7 @@ def train(
             metavar="N", rich_help_panel=strategy.RUN, help="Iterations of each worker. Default: set by the recipe."
         ),
     ] = None,
+    stop: strategy.Stop = None,
     batch: Annotated[
         int | None,
         typer.Option(
@@ -126,6 +128,7 @@ def train(
             help="Write loss and accuracy to this folder for TensorBoard.",
         ),
     ] = None,
+    force: Force = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", rich_help_panel=strategy.OUTPUT, help="Show no progress and no tables.")
     ] = False,
@@ -134,9 +137,10 @@ def train(
 
     Example: syncline train --sync ssp:3 --slow 3:5
 
-    Exit codes: 0 success; 1 a worker failed or a server was lost; 2 wrong option or setting; 130 interrupted.
+    Exit codes: 0 success; 1 a worker failed or a server was lost; 2 wrong option or setting; 3 success, but not all
+    output could be written; 130 interrupted.
     """
-    from syncline.cli.output import check_outputs
+    from syncline.cli.output_checks import REPORT, OutputFile, check_outputs
     from syncline.cli.speaker import quiet_end
     from syncline.cli.train_request import TrainRequest, request
     from syncline.cli.train_run import run
@@ -145,7 +149,8 @@ def train(
         sync=sync, seed=seed, release=release, mode=mode, rule=rule, gate=gate, codec=codec, reply_codec=reply_codec,
         placement=placement, strategy=strategy_text,
     )  # fmt: skip
-    check_outputs([], {"--report": report})
+    inputs = [] if data is None else [data / "mnist.npz"]
+    check_outputs(inputs, [] if report is None else [OutputFile("--report", report, REPORT)], force=force)
     if tensorboard is not None and (compare or engine == "sim"):
         raise UsageError("--tensorboard", f"cannot be used with {'--compare' if compare else '--engine sim'}")
     asked: TrainRequest = request(
@@ -156,6 +161,7 @@ def train(
         slow or [],
         data,
         compare=compare,
+        stop=stop or [],
     )
     with quiet_end():
         run(asked, report, tensorboard, quiet)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from syncline.engines.launch.plan import COMMAND_LINE, Plan, checked
+from syncline.engines.launch.plan import COMMAND_LINE, MOST_PROCESSES, Plan, checked
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.process import ONE_THREAD
 from syncline.errors import UsageError
 from syncline.recipes import RECIPES, TO_COMPARE, TO_TRAIN, Recipe, check
 from syncline.recipes.job import RecipeJob
+from syncline.sim.stop import StopAt, read_stop
+from syncline.units import MOST, whole
 
 ENGINES = ("local", "sim")
 DEFAULTS = {"workers": 4, "batch": 32}
-MOST_PROCESSES = 1024
+MOST_COUNTS = {"workers": MOST_PROCESSES, "servers": MOST_PROCESSES, "repeats": 1000}
+MOST_SLOW = 10_000.0
+"""The largest factor of --slow: a slow worker really sleeps."""
 
 Settings = dict[str, tuple[str, str]]
 
@@ -43,23 +46,27 @@ def request(
     data: Path | None,
     *,
     compare: bool,
+    stop: Sequence[str] = (),
 ) -> TrainRequest:
     """Settle what the options say, or refuse it; `words`: settings of the strategy, `ways`: engine and lane."""
-    recipe = named or (TO_COMPARE if compare else TO_TRAIN)
+    recipe = (TO_COMPARE if compare else TO_TRAIN) if named is None else named
     if counts["repeats"] is not None and not compare:
         raise UsageError("--repeats", "repeats the systems of a comparison; use it with --compare")
     examples = check(recipe, data, "RECIPE", "--data")
     found = _usual(RECIPES[recipe], compare)
     found |= {key: count for key, count in counts.items() if count is not None}
     _check_counts(found, examples)
-    engine, lane = ways["engine"] or "local", ways["lane"]
+    end = _stop(stop, counts["iterations"], compare)
+    if end.replaces_iterations:
+        del found["iterations"]
+    engine, lane = ENGINES[0] if ways["engine"] is None else ways["engine"], ways["lane"]
     if engine not in ENGINES:
         raise UsageError("--engine", f"must be one of: {', '.join(ENGINES)}; not {engine!r}")
     if engine == "sim" and lane is not None:
         raise UsageError("--lane", "cannot be used with --engine sim, where messages take no time; remove it")
     if compare:
         _check_comparison(words, engine, found, examples)
-    wiring = Wiring(lane=lane or "shm")
+    wiring = Wiring(lane="shm" if lane is None else lane)
     plan = checked(Plan((), found["workers"], counts["servers"], words, wiring, environment=ONE_THREAD))
     found["servers"] = plan.server_count
     strategy = plan.settled()
@@ -67,13 +74,14 @@ def request(
     job = RecipeJob(
         recipe,
         found["workers"],
-        found["iterations"],
+        found.get("iterations", 0),
         found["batch"],
         int(strategy["seed"][0]),
         "" if data is None else str(data.resolve()),
         slowed,
         compare=compare,
         repeats=found.get("repeats", 1),
+        stop=end,
     )
     own: dict[str, Any] = {
         "recipe": recipe,
@@ -82,11 +90,29 @@ def request(
         "lane": None if engine == "sim" else wiring.lane,
         **found,
     }
-    given = {"recipe": named, **ways, **counts, "slow": slow or None, "data": data}
-    own |= {"slow": " ".join(f"{worker}:{factor:g}" for worker, factor in slowed.items()) or None}
+    given = {"recipe": named, **ways, **counts, "slow": slow or None, "data": data, "stop": stop or None}
+    own |= {
+        "stop": str(end) or None,
+        "slow": " ".join(f"{worker}:{factor:g}" for worker, factor in slowed.items()) or None,
+    }
     origins = {key: "default" if given[key] is None else COMMAND_LINE for key in own}
     settings = {key: (str(value), origins[key]) for key, value in own.items() if value is not None}
     return TrainRequest(job, plan, engine, settings if compare else {**settings, **strategy})
+
+
+def _stop(texts: Sequence[str], iterations: int | None, compare: bool) -> StopAt:
+    said = read_stop(texts)
+    if said and compare:
+        raise UsageError("--stop", "cannot be used with --compare, which ends every system after the same images")
+    updates = said.pop("updates", None)
+    stop = StopAt(None if updates is None else int(updates), **said)
+    try:
+        stop.check()
+    except UsageError as error:
+        raise UsageError("--stop", f"{error.option.removeprefix('stop.')} {error.problem}") from None
+    if stop.replaces_iterations and iterations is not None:
+        raise UsageError("--stop", f"{stop} replaces --iterations; remove one of them")
+    return stop
 
 
 def _usual(recipe: Recipe, compare: bool) -> dict[str, int]:
@@ -98,10 +124,7 @@ def _usual(recipe: Recipe, compare: bool) -> dict[str, int]:
 
 def _check_counts(counts: Mapping[str, int], examples: int) -> None:
     for key, count in counts.items():
-        if count < 1:
-            raise UsageError(f"--{key}", f"must be at least 1, not {count}")
-        if key in ("workers", "servers") and count > MOST_PROCESSES:
-            raise UsageError(f"--{key}", f"must be at most {MOST_PROCESSES:,} on one host, not {count:,}")
+        whole(count, f"--{key}", 1, MOST_COUNTS.get(key, MOST))
     if counts["batch"] > examples:
         raise UsageError("--batch", f"is {counts['batch']}, but there are only {examples:,} examples to train on")
 
@@ -130,8 +153,9 @@ def _slow(texts: Sequence[str], workers: int) -> dict[int, float]:
             raise UsageError("--slow", f"{text}: there is no worker {worker}; {there}")
         if worker in found:
             raise UsageError("--slow", f"{text}: worker {worker} is given twice; give it once")
-        if not (isfinite(factor) and factor >= 1):
-            raise UsageError("--slow", f"{text}: the factor must be at least 1, since --slow only slows workers down")
+        if not 1 <= factor <= MOST_SLOW:
+            limit = f"at least 1, since --slow only slows workers down, and at most {MOST_SLOW:,.0f}"
+            raise UsageError("--slow", f"{text}: the factor must be {limit}")
         found[worker] = factor
     return found
 

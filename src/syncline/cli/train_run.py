@@ -14,7 +14,7 @@ import msgspec
 from syncline.cli import show
 from syncline.cli.comparison_meaning import meaning
 from syncline.cli.launching import run_to_end
-from syncline.cli.output import whole_text
+from syncline.cli.output import SideOutputs
 from syncline.cli.scalars import Scalars
 from syncline.cli.train_comparison import show_comparison
 from syncline.cli.train_request import Settings, TrainRequest
@@ -28,20 +28,20 @@ Found = tuple[dict[str, Any], Settings]
 
 def run(asked: TrainRequest, report: Path | None, tensorboard: Path | None, quiet: bool) -> None:
     """Train, show progress and results, and write the report if the run succeeds."""
-    scalars = None if tensorboard is None else Scalars(tensorboard)
-    with whole_text(report, "--report") as file:
+    with SideOutputs() as outputs:
+        file = outputs.open("--report", report)
+        scalars = None if tensorboard is None else Scalars(tensorboard, outputs.lose)
         if not quiet:
             show_settings(asked.settings)
         found, settings = _simulated(asked, quiet) if asked.engine == "sim" else _trained(asked, quiet, scalars)
         found["settings"] = {key: {"value": value, "origin": origin} for key, (value, origin) in settings.items()}
         if file is not None:
             show.as_json(found, file)
-    if quiet:
-        return
-    if asked.job.compare:
+    if asked.job.compare and not quiet:
         show_comparison(found, len(os.sched_getaffinity(0)))
-    else:
+    elif not quiet:
         show_result(found)
+    outputs.end()
 
 
 def _simulated(asked: TrainRequest, quiet: bool) -> Found:

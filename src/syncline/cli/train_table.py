@@ -25,7 +25,11 @@ def show_settings(settings: Mapping[str, tuple[str, str]]) -> None:
 def show_result(figures: Mapping[str, Any]) -> None:
     """Print a table of the workers and a table of the figures."""
     console = Console(stderr=True)
-    shown = {key: value for key, value in figures.items() if key not in ("schema", "workers", "settings")}
+    shown = {
+        key: value
+        for key, value in figures.items()
+        if key not in ("schema", "workers", "settings", "staleness_histogram")
+    }
     console.print(_workers(figures["workers"]), "")
     console.print(figures_table(shown, _MEANING if figures["engine"] == "local" else None))
 

@@ -91,7 +91,8 @@ class PlainView(TrainView):
 def _words(worker: int, place: WorkerProgress, job: RecipeJob) -> str:
     pulse = place.pulse
     how = f"{place.rate:.0f}/s, stale {pulse.staleness}, waited {pulse.waited:.1f} s"
-    return f"w{worker} {pulse.iteration}/{job.iterations} ({how})"
+    of = "" if job.expected is None else f"/{job.expected}"
+    return f"w{worker} {pulse.iteration}{of} ({how})"
 
 
 def _quality(quality: tuple[float, float]) -> str:
@@ -149,11 +150,16 @@ class LiveView(TrainView):
         return table
 
     def _cells(self, worker: int, place: WorkerProgress) -> tuple[RenderableType, ...]:
-        pulse, total = place.pulse, self.job.iterations
+        pulse, total = place.pulse, self.job.expected
         told = pulse.computed or pulse.waited  # one process and DDP do not tell
         waited = f"{pulse.waited:.1f} s ({place.waited_share:.0%})" if told else ""
-        bar = "" if self.job.compare else ProgressBar(total, min(pulse.iteration, total), width=24)
+        bar = "" if self.job.compare else _bar(pulse.iteration, total)
         return f"w{worker}", bar, f"{pulse.iteration:,}", f"{place.rate:,.0f}", str(pulse.staleness), waited
+
+
+def _bar(done: int, total: int | None) -> RenderableType:
+    """The progress of a worker; nothing if it is unknown how many iterations there will be."""
+    return "" if total is None else ProgressBar(total, min(done, total), width=24)
 
 
 def view_for(job: RecipeJob, quiet: bool) -> TrainView:

@@ -20,6 +20,7 @@ from syncline.codecs.sparse import TopK
 from syncline.errors import PeerError, UsageError
 from syncline.layout import VALUE_BYTES, Bucket, Layout, Payload, Table, Values
 from syncline.parts import Part
+from syncline.units import whole
 
 
 def codec_for(codec: Codec, layout: Layout, bucket: Bucket) -> Codec:
@@ -102,8 +103,7 @@ class BySize(Choice):
     small: Codec = Dense()
 
     def __post_init__(self) -> None:
-        if self.values < 1:
-            raise UsageError("by_size", f"values must be at least 1, not {self.values}")
+        whole(self.values, "by_size", 1, name="values")
 
     def of_table(self, table: Table) -> Codec:
         return self.of_values(table.size)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
-from syncline.errors import SynclineError
+from syncline.errors import SynclineError, printable
 
 _PR_SET_PDEATHSIG = 1
 
@@ -20,8 +23,11 @@ _NON_TEMPORAL_BYTES = 1 << 19
 
 
 def say(line: str) -> None:
-    """Write one line to stderr, in one call, so that lines of several processes do not mix."""
-    sys.stderr.write(line + "\n")
+    """Write one line to stderr, in one call, so that lines of several processes do not mix.
+
+    The line may contain texts of other processes, such as the name of a table, so it is written with escapes.
+    """
+    sys.stderr.write(printable(line) + "\n")
     sys.stderr.flush()
 
 
@@ -33,19 +39,42 @@ def here() -> str:
         return ""
 
 
-def also_look_in(folder: str) -> None:
-    """Add this folder, unless it is "", to the end of the module search path, so that it hides no other module."""
-    if folder and folder not in sys.path:
-        sys.path.append(folder)
+def folders(*names: str) -> str:
+    """Several folders as one text, as in PATH; "" is left out."""
+    return os.pathsep.join(dict.fromkeys(filter(None, names)))
+
+
+def also_look_in(names: str) -> None:
+    """Add these folders (as in PATH) to the end of the module search path, so that they hide no other module."""
+    for folder in filter(None, names.split(os.pathsep)):
+        if folder not in sys.path:
+            sys.path.append(folder)
+
+
+def beside(*files: Path | None) -> str:
+    """The folders of these files, in which a user's own modules are searched; none with `python -P`."""
+    return "" if sys.flags.safe_path else folders(*(str(file.resolve().parent) for file in files if file is not None))
 
 
 def run(main: Callable[[], int]) -> int:
-    """Run the main function of a process; a SynclineError becomes one line on stderr and exit code 1."""
+    """Run the main function of a process; an expected error becomes one line on stderr and exit code 1."""
     try:
         return main()
     except SynclineError as error:
         say(str(error))
-        return 1
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+        say(os_problem(error))
+    return 1
+
+
+def os_problem(error: OSError) -> str:
+    """One line about an error of the operating system; it names the limit if this process has too many files open."""
+    if error.errno == errno.EMFILE:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return f"too many open files: a process may have {limit}; raise the limit first, e.g. with `ulimit -n 4096`"
+    return f"{error.filename or 'a file'}: {error.strerror}"
 
 
 def end_with_parent(parent: int) -> None:

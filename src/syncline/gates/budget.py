@@ -12,7 +12,7 @@ from syncline.errors import UsageError
 from syncline.gates.protocol import Offer, Outlook, Standing
 from syncline.layout import Bucket
 from syncline.parts import Part
-from syncline.units import Size
+from syncline.units import MOST_BYTES, Size
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,9 @@ class Budget(Part):
     eps: float = 1e-4
 
     def __post_init__(self) -> None:
-        if self.bytes < 1:
-            raise UsageError("budget", f"bytes must be at least 1, not {self.bytes}; write it like 1MB")
+        if not 1 <= self.bytes <= MOST_BYTES:
+            limit = f"at least 1 and at most {MOST_BYTES:,}"
+            raise UsageError("budget", f"bytes must be {limit}, not {self.bytes}; write it like 1MB")
         if self.of not in ("both", "fetch"):
             raise UsageError("budget", f"of must be both or fetch, not {self.of!r}")
         if not 0 < self.eps < float("inf"):

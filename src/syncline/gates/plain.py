@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from syncline.errors import UsageError
 from syncline.gates.protocol import Offer, check_on_skip
 from syncline.parts import Part
+from syncline.units import whole
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,8 @@ class Every(Part):
     on_skip: Literal["accumulate"] | Literal["reapply"] = "accumulate"
 
     def __post_init__(self) -> None:
-        for field, value in (("push", self.push), ("fetch", self.fetch)):
-            if value < 1:
-                raise UsageError("every", f"{field} must be at least 1, not {value}")
+        whole(self.push, "every", 1, name="push")
+        whole(self.fetch, "every", 1, name="fetch")
         check_on_skip(self.name, self.on_skip)
 
     @property
@@ -63,8 +62,7 @@ class Cached(Part):
     s: int
 
     def __post_init__(self) -> None:
-        if self.s < 0:
-            raise UsageError("cached", f"s must be at least 0, not {self.s}")
+        whole(self.s, "cached", name="s")
 
     @property
     def skips_fetches(self) -> bool:

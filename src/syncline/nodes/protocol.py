@@ -7,6 +7,7 @@ that holds parameters for workers is a `Keeper`. The coordinator's node is a `Vi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from syncline.effects import Change, Node
@@ -14,6 +15,7 @@ from syncline.errors import PeerError
 from syncline.layout import VALUE_BYTES, Bucket, Values
 from syncline.messages import Message, NodeId, View
 from syncline.nodes.phase import Phase
+from syncline.nodes.staleness import Histogram
 
 
 class Counts(NamedTuple):
@@ -29,6 +31,8 @@ class Counts(NamedTuple):
     """Updates that a gate skipped, counted per bucket."""
     fetches_skipped: int = 0
     """Fetches that a gate skipped, counted per bucket."""
+    staleness: Histogram = MappingProxyType({})
+    """How many applied updates had each staleness, counted per bucket."""
 
 
 class Trainer(Node, Protocol):

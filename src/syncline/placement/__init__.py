@@ -13,12 +13,13 @@ servers join or leave; without it, `place` places everything again.
 from syncline.parts import Part
 from syncline.placement.checking import checked, replaced
 from syncline.placement.elastic import Elastic
-from syncline.placement.own import Own, placement_of
+from syncline.placement.own import Assign, Own, placement_of
 from syncline.placement.plain import Balanced, RoundRobin, Uniform
 from syncline.placement.protocol import Placement, Ranges, Replacing
 
 __all__ = [
     "PLACEMENTS",
+    "Assign",
     "Balanced",
     "Elastic",
     "Own",

@@ -15,11 +15,15 @@ Kind = TypeVar("Kind")
 _RIGHT = "it gets the tables and the number of servers, and must return the tables of each server: [['a', 'b'], ['c']]"
 
 
+Assign = Callable[[tuple[Table, ...], int], Iterable[Collection[str]]]
+"""A function that gets the tables and the number of servers, and returns the names of each server's tables."""
+
+
 @dataclass(frozen=True)
 class Own:
     """Your own function: `assign(tables, servers)` returns, for each server, the names of the tables that it holds."""
 
-    assign: Callable[[tuple[Table, ...], int], Iterable[Collection[str]]]
+    assign: Assign
 
     def place(self, layout: Layout, servers: int) -> Ranges:
         known = {table.name: Bucket(table.start, table.stop) for table in layout.tables}

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
-from torch.optim import LBFGS, Optimizer
+from torch.optim import Optimizer
 
 from syncline.engines.worker.replica import Replica
 from syncline.errors import UsageError
@@ -20,7 +18,8 @@ from syncline.pytorch.changes import Changes
 from syncline.pytorch.forward import wait_in_forward
 from syncline.pytorch.gradients import Gradients
 from syncline.pytorch.mode_hooks import ModeHooks
-from syncline.pytorch.rule import ByRule, RuleOptimizer
+from syncline.pytorch.optimizers import StandIn, average_losses, check_mode, check_optimizers
+from syncline.pytorch.rule import ByRule
 from syncline.pytorch.shared_buffers import KINDS, LOCAL, SharedBuffers, first_buffers
 from syncline.pytorch.slots import Slot, can_move_in, first_values, slots_of
 from syncline.strategies.mode import Mode
@@ -58,54 +57,27 @@ class Options:
 
 @dataclass(eq=False)
 class Distributed:
-    """A distributed model, its optimizer and its hooks."""
+    """A distributed model, its optimizers and its hooks."""
 
     name: str
     model: nn.Module
-    optimizer: Optimizer
+    optimizers: list[Optimizer]
     hooks: ModeHooks
     options: Options
-    guard: Guard
-    wishes: dict[str, str]
+    wishes: dict[str, object]
+    generation: int = 0
+    """How many times the model was declared again, because other values were loaded."""
 
     @property
     def replica(self) -> Replica:
         return self.hooks.replica
 
     def detach(self) -> None:
-        self.guard.open = True
         self.hooks.detach()
 
 
-class Guard:
-    """Makes `model.load_state_dict` fail while the model is distributed. Copies of the model are not affected."""
-
-    def __init__(self) -> None:
-        self.open = False
-
-    def __call__(self, *_: object) -> None:
-        if not self.open:
-            raise UsageError(
-                "model",
-                "load_state_dict() would change only this worker's replica; call session.load_state_dict(...) on every "
-                "worker instead",
-            )
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Guard:
-        free = Guard()
-        free.open = True
-        return free
-
-    def __reduce__(self) -> tuple[Callable[[], Guard], tuple[()]]:
-        return _free_guard, ()
-
-
-def _free_guard() -> Guard:
-    return copy.deepcopy(Guard())
-
-
-def check_model(model: nn.Module, optimizer: Optimizer | None) -> None:
-    """Raise `UsageError` if the model or optimizer cannot be distributed, before anything is sent."""
+def check_model(model: nn.Module) -> None:
+    """Raise `UsageError` if the model cannot be distributed, before anything is sent."""
     if not isinstance(model, nn.Module):
         raise UsageError("model", f"is a {type(model).__name__}; give a torch.nn.Module")
     wrapped = isinstance(model, DistributedDataParallel | DataParallel) or "FSDP" in type(model).__name__
@@ -113,45 +85,58 @@ def check_model(model: nn.Module, optimizer: Optimizer | None) -> None:
         raise UsageError("model", f"{type(model).__name__} exchanges gradients itself; give the model that it wraps")
     if not any(each.requires_grad for each in model.parameters()):
         raise UsageError("model", "has no trainable parameters; at least one must have requires_grad=True")
-    if optimizer is not None:
-        if not isinstance(optimizer, Optimizer):
-            raise UsageError("optimizer", f"is a {type(optimizer).__name__}; give a torch.optim.Optimizer")
-        own = set(model.parameters())
-        if not any(each in own for group in optimizer.param_groups for each in group["params"]):
-            raise UsageError("optimizer", "has no parameter of this model; build it from model.parameters()")
 
 
 def distribute(
-    session: Session, name: str, model: nn.Module, optimizer: Optimizer | None, wishes: dict[str, str], options: Options
+    session: Session,
+    name: str,
+    model: nn.Module,
+    optimizers: list[Optimizer],
+    wishes: dict[str, object],
+    options: Options,
 ) -> Distributed:
     """Take over the leader's parameters and buffers, and add the hooks that synchronise the model from now on."""
-    check_model(model, optimizer)
+    check_model(model)
+    check_optimizers(optimizers, model)
     replica = session.replica(name)
     values = replica.declare(_tables(model, options), wishes)
-    _check_settings(replica, optimizer, options)
-    if optimizer is None:
-        optimizer = _placeholder_optimizer(replica, model)
+    _check_settings(replica, optimizers, options)
+    optimizers = optimizers or [StandIn(model, replica.strategy.learning_rate if replica.mode is Mode.RULE else 1.0)]
     copy_from_leader(session, replica, model)
-    hooks = _add_hooks(replica, values, model, optimizer, options)
-    guard = Guard()
-    for part in model.modules():
-        part.register_load_state_dict_pre_hook(guard)  # type: ignore[no-untyped-call]
-    return Distributed(name, model, optimizer, hooks, options, guard, wishes)
+    hooks = _add_hooks(replica, values, model, optimizers, options)
+    if replica.mode is Mode.GRADIENTS:
+        hooks.keep(average_losses(optimizers, session.mean))
+    made = Distributed(name, model, optimizers, hooks, options, wishes)
+    hooks.loads.agree = lambda: _agree_on_load(session, made)
+    return made
 
 
-def redistribute(session: Session, each: Distributed, generation: int, memory: dict[str, Values]) -> None:
+def redistribute(session: Session, each: Distributed, memory: dict[str, Values]) -> None:
     """Declare the model again with its current parameters, then drop the old replica.
 
     `memory`: the memory of the servers' rule to continue with.
     """
-    old = each.hooks
-    replica = session.replica(f"{each.name}#{generation}")
+    old = each.replica
+    each.generation += 1
+    replica = session.replica(f"{each.name}#{each.generation}")
     values = replica.declare(_tables(each.model, each.options), each.wishes, memory)
-    old.detach()
-    each.hooks = _add_hooks(replica, values, each.model, each.optimizer, each.options)
-    each.hooks.scaled = old.scaled
-    each.hooks.stepped = old.stepped
-    session.drop(old.replica)
+    each.hooks.move_to(replica, values)
+    each.hooks.buffers = SharedBuffers(each.model, each.options.buffers, replica, values)
+    each.hooks.loads.forget()
+    session.drop(old)
+
+
+def _agree_on_load(session: Session, each: Distributed) -> None:
+    """Continue with the same values on all workers, after this worker's program has loaded others."""
+    old, gradients = each.replica, each.replica.mode is Mode.GRADIENTS
+    notice = f"worker {session.rank} has loaded values into model {each.name!r} and waits until every worker has"
+    kind, mine = f"load_state_dict of model {each.name!r}", each.hooks.loads.digest() if gradients else b""
+    said = session.share(kind, mine, f"{notice}; call load_state_dict() on every worker")
+    if not gradients:
+        redistribute(session, each, old.recall())
+        each.replica.go_on_with({}, old.earlier + old.iteration)
+    elif len(set(said)) > 1:
+        raise UsageError("model", f"{each.name!r}: load_state_dict() loaded other values on some of the workers")
 
 
 def _tables(model: nn.Module, options: Options) -> dict[str, Values]:
@@ -159,28 +144,26 @@ def _tables(model: nn.Module, options: Options) -> dict[str, Values]:
 
 
 def _add_hooks(
-    replica: Replica, values: dict[str, Values], model: nn.Module, optimizer: Optimizer, options: Options
+    replica: Replica, values: dict[str, Values], model: nn.Module, optimizers: list[Optimizer], options: Options
 ) -> ModeHooks:
     slots = slots_of(model, replica.places(), values)
     _load_first_values(replica, slots, options.stage)
-    hooks = _hooks_for(replica, slots, optimizer, options)
+    hooks = _hooks_for(replica, slots, optimizers, options)
     hooks.buffers = SharedBuffers(model, options.buffers, replica, values)
     if options.overlap == "forward":
         hooks.keep(wait_in_forward(model, hooks))
     hooks.scaled = options.scaler is not None
+    hooks.keep([_watch(part, hooks) for part in model.modules()])
     return hooks
 
 
-def _check_settings(replica: Replica, optimizer: Optimizer | None, options: Options) -> None:
+def _watch(part: nn.Module, hooks: ModeHooks) -> Any:
+    return part.register_load_state_dict_pre_hook(hooks.loads)  # type: ignore[no-untyped-call]
+
+
+def _check_settings(replica: Replica, optimizers: list[Optimizer], options: Options) -> None:
     mode = replica.mode
-    if mode is Mode.CHANGES and optimizer is None:
-        raise UsageError("optimizer", "is required in mode 'changes', which sends what the optimizer changes")
-    if isinstance(optimizer, LBFGS) and mode is not Mode.CHANGES:
-        raise UsageError(
-            "optimizer",
-            f"LBFGS calls backward() several times per step, which mode {mode.value!r} does not support; "
-            "use mode='changes'",
-        )
+    check_mode(optimizers, mode)
     if options.overlap == "forward" and mode is Mode.GRADIENTS:
         raise UsageError(
             "overlap",
@@ -207,24 +190,11 @@ def _load_first_values(replica: Replica, slots: list[Slot], stage: bool) -> None
                 slot.fresh()
 
 
-def _placeholder_optimizer(replica: Replica, model: nn.Module) -> Optimizer:
-    if replica.mode is not Mode.RULE:
-        return _NoOptimizer(model)
-    return RuleOptimizer(model, replica.strategy.learning_rate)
-
-
-class _NoOptimizer(RuleOptimizer):
-    """A placeholder, for a program that changes its parameters without an optimizer."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__(model, 1.0)
-
-
-def _hooks_for(replica: Replica, slots: list[Slot], optimizer: Optimizer, options: Options) -> ModeHooks:
+def _hooks_for(replica: Replica, slots: list[Slot], optimizers: list[Optimizer], options: Options) -> ModeHooks:
     on_nan = replica.settings["on_nan"]
     if replica.mode is Mode.GRADIENTS:
-        own = None if isinstance(optimizer, _NoOptimizer) else optimizer
+        own = [each for each in optimizers if not isinstance(each, StandIn)]  # without one, every exchange is a step
         return Gradients(replica, slots, own, on_nan, bool(options.overlap))
     if replica.mode is Mode.CHANGES:
-        return Changes(replica, slots, optimizer, on_nan, options.overlap == "forward")
-    return ByRule(replica, slots, optimizer, on_nan, options.overlap, options.clip, options.scaler is not None)
+        return Changes(replica, slots, optimizers, on_nan, options.overlap == "forward")
+    return ByRule(replica, slots, optimizers[0], on_nan, options.overlap, options.clip, options.scaler is not None)

@@ -1,13 +1,20 @@
-"""Mode `gradients`: when backward() returns, every gradient is the mean over all workers, as under DDP."""
+"""Mode `gradients`: when backward() returns, every gradient is the mean over all workers, as under DDP.
+
+Every backward() is one exchange. It sends the gradients as they have accumulated so far. The part from earlier
+exchanges is the same on all workers, so their mean is the sum of the means: two backward() before a step() add up, and
+each optimizer of a model may step when it likes.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from syncline.engines.worker.replica import Replica
-from syncline.pytorch.mode_hooks import SKIP, STOP, ModeHooks, at_the_end_of_backward, twice
+from syncline.pytorch.mode_hooks import SKIP, STOP, ModeHooks, at_the_end_of_backward
 from syncline.pytorch.slots import Slot, is_finite
 
 
@@ -15,20 +22,20 @@ class Gradients(ModeHooks):
     """Sends a gradient as soon as backward() has produced it, and takes over the means at the end of backward()."""
 
     def __init__(
-        self, replica: Replica, slots: list[Slot], optimizer: Optimizer | None, on_nan: str, overlap: bool
+        self, replica: Replica, slots: list[Slot], optimizers: Sequence[Optimizer], on_nan: str, overlap: bool
     ) -> None:
-        super().__init__(replica, slots, optimizer, on_nan)
+        super().__init__(replica, slots, optimizers, on_nan)
         self._overlap = overlap
         self._sent: set[Slot] = set()
-        self._exchanged = False
         self.on_gradients(self._ready)
+
+    def begin_iteration(self) -> None:
+        self._sent.clear()
 
     def _ready(self, slot: Slot, parameter: Tensor) -> None:
         if self.paused:
             return
         if not self._sent:
-            if self._exchanged:
-                raise twice(self.replica.name)
             self.check()
             at_the_end_of_backward(self._finish)
         self._sent.add(slot)
@@ -59,7 +66,9 @@ class Gradients(ModeHooks):
         if self.on_nan == SKIP and not self.scaled and not all(is_finite(slot.value) for slot in self.slots):
             self.drop_gradients()
         self._sent.clear()
-        self._exchanged = self.optimizer is not None
+        self.loads.settle()
+        if not self.optimizers:
+            self._count()
 
     def _take(self, slot: Slot) -> None:
         """Make the mean the gradient. If no worker has a gradient, it stays None, so that no optimizer changes it."""
@@ -74,10 +83,10 @@ class Gradients(ModeHooks):
             parameter.grad = slot.value.to(parameter.device, parameter.dtype)
 
     def before_step(self) -> None:
-        pass
+        """Do nothing: the gradients are the means already."""
 
     def after_step(self) -> None:
-        self._exchanged = False
+        """Do nothing: the other workers make the same step."""
 
     def skip(self) -> None:
-        self._exchanged = False
+        """Do nothing: the scaler of every worker sees the same gradients, so all skip the step."""

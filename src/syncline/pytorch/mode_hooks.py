@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,8 @@ from torch.optim import Optimizer
 
 from syncline.engines.worker.replica import Replica
 from syncline.errors import NotFinite, UsageError
+from syncline.layout import Values
+from syncline.pytorch.loading import LoadWatch
 from syncline.pytorch.shared_buffers import SharedBuffers
 from syncline.pytorch.slots import Slot, check_all, is_finite
 from syncline.strategies.mode import Mode
@@ -21,12 +23,15 @@ STOP, SKIP = "stop", "skip"
 
 
 class ModeHooks(ABC):
-    """The hooks of one model. `stepped` is called after every step, also after a skipped one."""
+    """The hooks of one model. `stepped` is called after every step, also after a skipped one.
 
-    def __init__(self, replica: Replica, slots: list[Slot], optimizer: Optimizer | None, on_nan: str) -> None:
+    `optimizers`: those whose steps belong to this model; none if the program changes parameters by itself.
+    """
+
+    def __init__(self, replica: Replica, slots: list[Slot], optimizers: Sequence[Optimizer], on_nan: str) -> None:
         self.replica = replica
         self.slots = slots
-        self.optimizer = optimizer
+        self.optimizers = optimizers
         self.on_nan = on_nan
         self.paused = 0
         """The number of active `no_sync()` contexts."""
@@ -34,12 +39,15 @@ class ModeHooks(ABC):
         """Whether a GradScaler is registered, which checks for NaN and infinity and skips steps by itself."""
         self.steps = 0
         self.buffers: SharedBuffers | None = None
+        self.loads = LoadWatch(slots, self.before_load)
         self.stepped: Callable[[], None] = lambda: None
         self._handles: list[Any] = []
         self._by_name = {slot.name: slot for slot in slots}
         self._due: set[Slot] = set()
         """Parameters that were requested and not taken over yet."""
-        if optimizer is not None:
+        self._stepping: Optimizer | None = None
+        """The optimizer whose step() is being called."""
+        for optimizer in optimizers:
             self._handles.append(optimizer.register_step_pre_hook(self._before_step))
             self._handles.append(optimizer.register_step_post_hook(lambda *_: self._after_step()))
 
@@ -48,6 +56,23 @@ class ModeHooks(ABC):
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+
+    def move_to(self, replica: Replica, values: dict[str, Values]) -> None:
+        """Continue with another replica of the same model, which holds the values that all workers start with."""
+        self.replica = replica
+        self._due.clear()
+        places = replica.places()
+        for slot in self.slots:
+            slot.move_to(places[slot.name], values[slot.name])
+            self.take_over(slot)
+        self.begin_iteration()
+
+    def begin_iteration(self) -> None:  # noqa: B027 (a mode that sends nothing before step() has nothing to forget)
+        """Forget what was sent in the current iteration."""
+
+    def before_load(self) -> None:
+        """Called before the program loads values into the model: no answer may arrive later and overwrite them."""
+        self.wait()
 
     @abstractmethod
     def before_step(self) -> None:
@@ -71,10 +96,13 @@ class ModeHooks(ABC):
             raise UsageError(
                 "optimizer", "step() accepts no closure in mode 'rule'; call loss.backward(), then step() without one"
             )
+        self._stepping = optimizer
+        self.check()
         self.before_step()
 
     def _after_step(self) -> None:
         self.after_step()
+        self._stepping = None
         self._count()
 
     def _count(self) -> None:
@@ -111,6 +139,13 @@ class ModeHooks(ABC):
         self._handles += handles
 
     # For the modes.
+
+    def stepped_on(self) -> list[Slot]:
+        """The slots whose parameters the current step() optimises."""
+        if self._stepping is None or len(self.optimizers) == 1:
+            return self.slots
+        own = {each for group in self._stepping.param_groups for each in group["params"]}
+        return [slot for slot in self.slots if slot.parameter in own]
 
     def take_over(self, slot: Slot) -> None:
         """Take over the answer for this parameter."""
@@ -149,19 +184,11 @@ class ModeHooks(ABC):
         return False
 
     def drop_gradients(self) -> None:
-        """Remove all gradients, so that the optimizer changes nothing."""
-        for slot in self.slots:
+        """Remove the gradients of the current step, so that the optimizer changes nothing."""
+        for slot in self.stepped_on():
             slot.parameter.grad = None
 
 
 def at_the_end_of_backward(call: Callable[[], None]) -> None:
     """Call this function at the end of the current backward pass."""
     torch.autograd.Variable._execution_engine.queue_callback(call)
-
-
-def twice(name: str) -> UsageError:
-    return UsageError(
-        "no_sync",
-        f"model {name!r}: a second backward() before step() would exchange the gradients twice; accumulate inside "
-        "`with session.no_sync():`, and register a GradScaler, which may skip steps, with session.scaler(scaler)",
-    )

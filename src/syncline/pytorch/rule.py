@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from syncline.engines.worker.replica import Replica
 from syncline.errors import UsageError
-from syncline.pytorch.mode_hooks import SKIP, ModeHooks, at_the_end_of_backward, twice
+from syncline.pytorch.mode_hooks import SKIP, ModeHooks, at_the_end_of_backward
 from syncline.pytorch.slots import Slot
-
-
-class RuleOptimizer(Optimizer):
-    """A placeholder for the optimizer. Every push carries its `lr`, so that learning-rate schedulers work."""
-
-    def __init__(self, model: nn.Module, lr: float) -> None:
-        super().__init__([each for each in model.parameters() if each.requires_grad], {"lr": lr})
-
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Does nothing itself: its hooks wait until the servers have answered."""
 
 
 class ByRule(ModeHooks):
@@ -38,7 +25,7 @@ class ByRule(ModeHooks):
         clip: float | None = None,
         delayed: bool = False,
     ) -> None:
-        super().__init__(replica, slots, optimizer, on_nan)
+        super().__init__(replica, slots, [optimizer], on_nan)
         self._forward = overlap == "forward"
         self._late = not overlap or clip is not None or delayed
         """Whether gradients are sent only in `step()`."""
@@ -52,8 +39,7 @@ class ByRule(ModeHooks):
     @property
     def _lr(self) -> float:
         """The learning rate. All groups must have the same, because a bucket can hold parameters of several groups."""
-        assert self.optimizer is not None
-        rates = {float(group["lr"]) for group in self.optimizer.param_groups}
+        rates = {float(group["lr"]) for group in self.optimizers[0].param_groups}
         if len(rates) > 1:
             raise UsageError(
                 "optimizer", f"mode 'rule' needs the same learning rate in all parameter groups, not {sorted(rates)}"
@@ -61,10 +47,14 @@ class ByRule(ModeHooks):
         return rates.pop()
 
     def _ready(self, slot: Slot, parameter: Tensor) -> None:
-        if self.paused:
+        if self.paused or self.loads.pending:
             return
         if self._clocked:
-            raise twice(self.replica.name)
+            raise UsageError(
+                "overlap",
+                f"model {self.replica.name!r}: the gradients of the first backward() were sent to the servers before "
+                "the second one; use distribute(..., overlap=False), which sends the accumulated gradients in step()",
+            )
         if not self._sent:
             self._begin()
             at_the_end_of_backward(self._finish)
@@ -92,8 +82,17 @@ class ByRule(ModeHooks):
         self.ask()
         self._clocked = True
 
+    def before_load(self) -> None:
+        if self._sent or self._clocked:
+            raise UsageError("model", "values cannot be loaded between backward() and step() in mode 'rule'")
+        super().before_load()
+
+    def begin_iteration(self) -> None:
+        self._sent.clear()
+        self._clocked = False
+
     def before_step(self) -> None:
-        if self._late:
+        if self._late or self.loads.pending:
             self._send_all()
         for slot, (which, version) in self._sent.items():
             gradient = slot.parameter.grad
@@ -109,6 +108,7 @@ class ByRule(ModeHooks):
 
     def _send_all(self) -> None:
         self._begin()
+        self.loads.settle()
         found = [slot for slot in self.slots if slot.parameter.grad is not None]
         if self._clip is not None:
             nn.utils.clip_grad_norm_([slot.parameter for slot in found], self._clip)
@@ -118,8 +118,7 @@ class ByRule(ModeHooks):
             self._send(slot)
 
     def after_step(self) -> None:
-        self._sent.clear()
-        self._clocked = False
+        self.begin_iteration()
         if not self._forward:
             self.wait()
 

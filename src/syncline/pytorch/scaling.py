@@ -8,6 +8,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from syncline.pytorch.distribute import Distributed
+from syncline.pytorch.optimizers import unwrapped
 
 
 def register(scaler: Any, models: Mapping[str, Distributed]) -> None:
@@ -19,7 +20,8 @@ def register(scaler: Any, models: Mapping[str, Distributed]) -> None:
     scaler._syncline_step = scaler.step
 
     def step(optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        found = [each.hooks for each in models.values() if each.optimizer is optimizer]
+        (inner,) = unwrapped(optimizer)
+        found = [each.hooks for each in models.values() if inner in each.optimizers]
         before = [hooks.steps for hooks in found]
         result = scaler._syncline_step(optimizer, *args, **kwargs)
         for hooks, steps in zip(found, before, strict=True):

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from syncline.engines.net.wiring import Wiring
-from syncline.engines.worker.session import NumpySession
+from syncline.engines.worker.session import MODEL, NumpySession
 from syncline.errors import UsageError
 from syncline.pytorch import torchrun
-from syncline.spec import write
 
 if TYPE_CHECKING:
     from torch import nn
-    from torch.optim import Optimizer
     from torch.utils.data import DataLoader
 
+    from syncline.engines.launch.guard_link import GuardLink
     from syncline.engines.worker.replica import Replica
     from syncline.pytorch.distribute import Distributed
     from syncline.pytorch.sampler import SharedSampler
@@ -37,16 +36,17 @@ class Session(NumpySession):
         self._models: dict[str, Distributed] = {}
         self._samplers: list[SharedSampler] = []
         self._asked_to_leave = False
-        self._loads = 0
         self._host: Host | None = None
         """Under torchrun, on the first worker: the process that runs the coordinator and the servers."""
+        self._guard: GuardLink | None = None
+        """Under torchrun: ends this worker when torchrun dies."""
 
     # Models.
 
     def distribute(
         self,
         model: nn.Module,
-        optimizer: Optimizer | None = None,
+        optimizer: Any = None,
         *,
         mode: str | None = None,
         rule: object = None,
@@ -54,36 +54,52 @@ class Session(NumpySession):
         codec: object = None,
         overlap: bool | str = True,
         buffers: str = "local",
-        name: str = "model",
+        name: str | None = None,
         clip: float | None = None,
         scaler: Any = None,
         on_nan: str | None = None,
         stage: bool = False,
         **wishes: object,
-    ) -> Optimizer:
-        """Synchronise this model with the other workers from now on. Changes the model in place; returns the optimizer.
+    ) -> Any:
+        """Synchronise this model with the other workers from now on. Changes the model in place; returns `optimizer`.
 
+        `optimizer`: the optimizer of the model, or a list if it has several; a wrapper of accelerate or Lightning is
+        accepted. Without one, a stand-in is returned: call its step() after each change of the parameters. `name`: if
+        left out, models are named in the order of these calls, which must be the same on all workers.
         `mode`: "gradients", "changes" or "rule". `rule`, `sync`, `codec`: a part or its text; options on the command
         line override them. `clip`, `scaler`: for mode "rule", which sends gradients during backward(). `stage`: copy
         parameters to and from the lane's memory, as for a model on an accelerator.
         """
         from syncline.pytorch.distribute import Options, distribute
+        from syncline.pytorch.optimizers import unwrapped
 
-        if name in self._models:
-            raise UsageError(
-                "name", f"model {name!r} is already distributed; give another name: distribute(..., name=...)"
-            )
+        name = self._name_for(model, name)
         said = {"mode": mode, "rule": rule, "sync": sync, "codec": codec, "on_nan": on_nan, **wishes}
-        words = {key: _word(wish) for key, wish in said.items() if wish is not None}
+        asked = {key: wish for key, wish in said.items() if wish is not None}
         options = Options(overlap, buffers, stage, clip, scaler)
-        made = distribute(self, name, model, optimizer, words, options)
+        own = unwrapped(optimizer)
+        made = distribute(self, name, model, own, asked, options)
         self._models[name] = made
         made.hooks.stepped = self._stepped
         if scaler is not None:
             self.scaler(scaler)
         self._install_sigterm_handler()
         self._catch_up()
-        return made.optimizer
+        return optimizer if own else made.optimizers[0]
+
+    def _name_for(self, model: nn.Module, name: str | None) -> str:
+        """The name of a model that is to be distributed: the one given, or one by order."""
+        if any(each.model is model for each in self._models.values()):
+            raise UsageError(
+                "model",
+                "is already distributed; give all its optimizers in one call: distribute(model, [first, second])",
+            )
+        if name is None:
+            names = (MODEL, *(f"{MODEL} {number}" for number in range(2, len(self._models) + 2)))
+            return next(each for each in names if each not in self._models)
+        if name in self._models:
+            raise UsageError("name", f"model {name!r} is already distributed; give another name, or leave it out")
+        return name
 
     def _one(self, name: str | None) -> list[Distributed]:
         if name is None:
@@ -180,8 +196,7 @@ class Session(NumpySession):
         """Continue from a saved state. Every worker must call this with the same state, after `distribute`."""
         from syncline.pytorch.state import load_state
 
-        self._loads += 1
-        load_state(self, self._models, self._samplers, state, self._loads)
+        load_state(self, self._models, self._samplers, state)
 
     # The end.
 
@@ -209,9 +224,13 @@ class Session(NumpySession):
 
     def close(self) -> None:
         self._detach()
+        loaded = {name: each.hooks.loads.loaded() for name, each in self._models.items() if not self._closed}
         super().close()
         for each in self._models.values():
             each.hooks.final()
+        for name, values in loaded.items():
+            if values is not None:
+                self._models[name].hooks.loads.restore(values)
         if self._host is not None:
             self._host.wait()
 
@@ -219,20 +238,32 @@ class Session(NumpySession):
         super()._cut()
         if self._host is not None:
             torchrun.end_host(self._host)
+        if self._guard is not None:
+            self._guard.close()
 
     def _detach(self) -> None:
         for each in self._models.values():
             each.detach()
 
 
-def _word(wish: object) -> str:
-    return wish if isinstance(wish, str) else write(wish)
+_connected: list[Session] = []
+"""The sessions that this process has had with a run. It has one at a time, because a process is one worker."""
 
 
 def connect(environment: Mapping[str, str] = os.environ) -> Session:
-    """Connect to the run that started this program (`syncline run` or torchrun); otherwise start a run of 1 worker."""
+    """Connect to the run that started this program (`syncline run` or torchrun); otherwise start a run of 1 worker.
+
+    A process takes part in a run once: until its session is closed, further calls return the same session.
+    """
+    for session in _connected:
+        if session.is_open:
+            return session
     session = Session()
     if "SYNCLINE_COORDINATOR" not in environment and torchrun.started_this(environment):
+        session._guard = torchrun.end_with_torchrun()
         wiring, session._host = torchrun.find_run(environment)
-        return session.start(wiring)
-    return session.start(Wiring.read(environment))
+    else:
+        wiring = Wiring.read(environment)
+    if wiring.coordinator:
+        _connected.append(session)
+    return session.start(wiring)

@@ -46,7 +46,7 @@ class Slot:
             raise UsageError(
                 "model",
                 f"parameter {self.name!r} was replaced by another one after distribute(); "
-                "to load new values, use session.load_state_dict(...)",
+                "load values with load_state_dict(...), without assign=True",
             )
         moved = self.direct and self.parameter.data_ptr() != self.value.data_ptr()
         if moved or (self.parameter.dtype, self.parameter.device) != self.kind:
@@ -60,6 +60,12 @@ class Slot:
         """Make the lane's memory the storage of the parameter."""
         self.parameter.data = self.value
         self.direct = True
+
+    def move_to(self, update: Values, value: Values) -> None:
+        """Use other memory from now on; `value` holds the parameter's value."""
+        self.update, self.value = _tensor(update), _tensor(value)
+        if self.direct:
+            self.move_in()
 
     def fresh(self) -> None:
         """Copy the value that came back into the parameter, unless they share storage."""

@@ -5,19 +5,21 @@ All workers load together: each model is declared again with the loaded paramete
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from syncline.engines.process import say
-from syncline.errors import UsageError
+from syncline.errors import RunError, UsageError
 from syncline.layout import Values
 from syncline.pytorch import buffers
 from syncline.pytorch.distribute import Distributed, redistribute
 from syncline.pytorch.sampler import SharedSampler
 from syncline.pytorch.slots import named
+from syncline.strategies.mode import Mode
 
 if TYPE_CHECKING:
     from syncline.pytorch.session import Session
@@ -35,17 +37,38 @@ def state_of(session: Session, models: Mapping[str, Distributed], samplers: list
 
 
 def _model_state(each: Distributed) -> dict[str, Any]:
-    each.hooks.wait()
+    rule = _rule_state(each)
     return {
         "parameters": {name: parameter.detach().cpu().clone() for name, _, _, parameter in named(each.model)},
         "buffers": {name: buffer.detach().cpu().clone() for name, buffer in buffers.named(each.model).items()},
-        "optimizer": _copied(each.optimizer.state_dict()),
-        "rule": {name: torch.from_numpy(values) for name, values in each.replica.recall().items()},
+        "optimizer": _optimizer_states(each.optimizers),
+        "rule": {name: torch.from_numpy(values) for name, values in rule.items()},
         "codec": {name: torch.from_numpy(values) for name, values in each.replica.residuals().items()},
         "steps": each.hooks.steps,
         "iteration": each.replica.earlier + each.replica.iteration,
         "settings": dict(each.replica.settings),
     }
+
+
+def _optimizer_states(optimizers: Sequence[Optimizer]) -> Any:
+    """The state of the only optimizer, or a list with the states of several."""
+    states = [_copied(each.state_dict()) for each in optimizers]
+    return states[0] if len(states) == 1 else states
+
+
+def _rule_state(each: Distributed) -> dict[str, Values]:
+    """Wait for what is in flight, and read what the servers' rule remembers.
+
+    In mode `gradients` the workers hold everything. So if the run has failed, the state of the last complete step can
+    still be saved.
+    """
+    try:
+        each.hooks.wait()
+        return each.replica.recall()
+    except RunError:
+        if each.replica.mode is not Mode.GRADIENTS:
+            raise
+        return {}
 
 
 def _copied(value: Any) -> Any:
@@ -64,7 +87,6 @@ def load_state(
     models: dict[str, Distributed],
     samplers: list[SharedSampler],
     state: Mapping[str, Any],
-    generation: int,
 ) -> None:
     if state.get("schema") != SCHEMA:
         raise UsageError("state", f"has schema {state.get('schema')!r}; this version of Syncline reads schema {SCHEMA}")
@@ -75,7 +97,7 @@ def load_state(
     for name, each in models.items():
         saved = state["models"][name]
         _load(each, saved)
-        redistribute(session, each, generation, _remembered(each, saved, "rule"))
+        redistribute(session, each, _remembered(each, saved, "rule"))
         each.replica.go_on_with(_remembered(each, saved, "codec"), int(saved["iteration"]))
         each.hooks.steps = int(saved["steps"])
     for sampler, saved in zip(samplers, state["samplers"], strict=False):
@@ -108,4 +130,6 @@ def _load(each: Distributed, saved: Mapping[str, Any]) -> None:
         for name, buffer in buffers.named(each.model).items():
             if name in saved["buffers"]:
                 buffer.copy_(saved["buffers"][name])
-    each.optimizer.load_state_dict(saved["optimizer"])
+    states = saved["optimizer"]
+    for optimizer, state in zip(each.optimizers, states if isinstance(states, list) else [states], strict=True):
+        optimizer.load_state_dict(state)

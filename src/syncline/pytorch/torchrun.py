@@ -1,15 +1,23 @@
-"""Runs under torchrun. The first worker starts the coordinator and servers, and publishes their address in a store."""
+"""Runs under torchrun. The first worker starts the coordinator and servers, and publishes their address in a store.
+
+If torchrun is killed, its workers would continue. So every worker has a guard that ends the worker, and all that it has
+started, together with torchrun.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
+from math import inf
 
+from syncline.engines.launch.guard_link import GuardLink
 from syncline.engines.net.wiring import Wiring
+from syncline.engines.process import end_with_parent
 from syncline.errors import RunError, UsageError
 
 SECONDS = 60.0
@@ -45,7 +53,7 @@ def find_run(environment: Mapping[str, str]) -> tuple[Wiring, Host | None]:
     host = None
     if rank == 0:
         host = subprocess.Popen(
-            [sys.executable, "-m", "syncline.engines.launch.host", str(size), "1"],
+            [sys.executable, "-m", "syncline.engines.launch.host", str(size), "1", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -57,7 +65,19 @@ def find_run(environment: Mapping[str, str]) -> tuple[Wiring, Host | None]:
             raise RunError(f"the coordinator and servers did not start: their process ended with code {host.wait()}")
         store.set(key, said)
     said = store.get(key).decode()
-    return Wiring.read({**json.loads(said), "SYNCLINE_WORKER": str(rank)}), host
+    return Wiring.read(json.loads(said)).of("worker", rank), host
+
+
+def end_with_torchrun() -> GuardLink | None:
+    """Let this worker end when torchrun dies; return its guard, if this worker leads a session as it should."""
+    torchrun = os.getppid()
+    if os.getsid(0) != os.getpid():
+        end_with_parent(torchrun)
+        return None
+    guard = GuardLink(torchrun, inf)
+    guard.start()
+    guard.add(os.getpid())
+    return guard
 
 
 def end_host(host: Host) -> None:

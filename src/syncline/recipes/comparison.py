@@ -26,6 +26,7 @@ from syncline.engines.worker.session import NumpySession
 from syncline.layout import Bucket, Values
 from syncline.recipes.job import RecipeJob
 from syncline.recipes.machines import Measured
+from syncline.recipes.run_end import SharedSteps
 from syncline.recipes.timings import Timing, Timings, write_timings
 from syncline.recipes.torch_loop import TorchLoop, join_gloo
 from syncline.recipes.torch_problem import TorchProblem
@@ -83,16 +84,14 @@ class ComparedTurn:
         return trainee.params
 
     def _fewer_in_all(self) -> Callable[[], bool]:
-        """A test whether the workers together have done fewer steps than there are batches; a file has a byte each."""
-        path = Path(self.job.directory) / f"steps of {self.turn.name}"
+        """A test whether the workers together have done fewer steps than there are batches."""
+        steps = SharedSteps(Path(self.job.directory) / f"steps of {self.turn.name}")
         told = 0
 
         def fewer() -> bool:
             nonlocal told
-            with path.open("ab") as file:
-                file.write(b"." * (len(self.ends) - told))
-                told = len(self.ends)
-            return path.stat().st_size < self.turn.batches
+            new, told = len(self.ends) - told, len(self.ends)
+            return steps.add(new) < self.turn.batches
 
         return fewer
 

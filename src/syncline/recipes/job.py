@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from math import ceil
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from syncline.draw import Draw
 from syncline.recipes import build
 from syncline.sim.problem import Problem
+from syncline.sim.stop import StopAt
 
 
 class RecipeJob(msgspec.Struct, frozen=True):
@@ -18,7 +20,7 @@ class RecipeJob(msgspec.Struct, frozen=True):
     recipe: str
     workers: int
     iterations: int
-    """Iterations of each worker."""
+    """Iterations of each worker; 0: until its stop."""
     batch: int
     """Examples per worker and iteration."""
     seed: int = 0
@@ -32,6 +34,16 @@ class RecipeJob(msgspec.Struct, frozen=True):
     """Train under one system after another (comparison.py)."""
     repeats: int = 1
     """How often a comparison runs every system, each time with another seed."""
+
+    stop: StopAt = StopAt()
+    """When the run ends, other than after its iterations."""
+
+    @property
+    def expected(self) -> int | None:
+        """About how many iterations each worker does; None: unknown."""
+        if self.stop.updates is not None:
+            return ceil(self.stop.updates / self.workers)
+        return self.iterations or None
 
     def problem(self) -> Problem:
         data = Path(self.data) if self.data else None

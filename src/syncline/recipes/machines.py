@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from syncline.draw import Draw
 from syncline.engines.coordinator.bucket_size import between_hosts
 from syncline.layout import VALUE_BYTES, Layout
+from syncline.nodes.meter import Span
 from syncline.recipes.job import RecipeJob
 from syncline.recipes.turns import ALONE, DDP, syncs
 from syncline.sim.compute import Lognormal
@@ -97,7 +99,7 @@ class _Machines:
         """Batches per second until the first worker is done; a round of `drop` counts k batches."""
         scenario = self._scenario(sync, slow)
         shares = [table.size / self._layout.size for table in self._layout.tables]
-        spans = World(scenario, Layers(self._layout, shares, Draw(0)), spans=True).run().meter.spans or []
+        spans: Sequence[Span] = World(scenario, Layers(self._layout, shares, Draw(0)), spans=True).run().spans or ()
         steps = [(span.worker, span.stop) for span in spans if span.what == "compute"]
         over = min(max(stop for worker, stop in steps if worker == each) for each in {worker for worker, _ in steps})
         done = [worker for worker, stop in steps if stop <= over]

@@ -12,6 +12,7 @@ import numpy as np
 from syncline.engines.net.control import Figures
 from syncline.errors import RunError
 from syncline.layout import Values
+from syncline.nodes.staleness import merged, staleness_figures
 from syncline.recipes.job import RecipeJob
 from syncline.sim.problem import Quality
 from syncline.sim.report import SCHEMA, vector_sha256
@@ -33,6 +34,8 @@ class WorkerFigures(msgspec.Struct, frozen=True):
     """The quality of the final model; only one of the workers measures it."""
     settings: dict[str, tuple[str, str]]
     """Every setting of the strategy, and where it came from."""
+    stopped_by: str
+    """What ended the run: "iterations", or a key of the job's stop."""
 
 
 def leave_figures(directory: Path, figures: WorkerFigures) -> None:
@@ -65,11 +68,16 @@ def outcome(job: RecipeJob, lane: str, servers: Sequence[Figures]) -> dict[str, 
         "engine": "local",
         "lane": lane,
         "seconds": max(each.ended for each in workers) - min(each.began for each in workers),
-        "iterations": job.iterations,
+        "iterations": job.iterations or None,
+        "iterations_done": sum(each.iterations for each in workers),
+        "stopped_by": workers[0].stopped_by,
         **{key: sum(getattr(each, key) for each in servers) for key in ("updates", "delayed_pulls", "dropped_updates")},
         "waiting_seconds": waited,
-        "train_progress": min([job.iterations, *(each.train_progress for each in servers)]),
+        "train_progress": min(
+            [*([job.iterations] if job.iterations else []), *(each.train_progress for each in servers)]
+        ),
         **{key: sum(getattr(each, key) for each in servers) for key in _TRAFFIC},
+        **staleness_figures(merged(each.staleness for each in servers)),
         "replica_gap": gap,
         "bottleneck": "compute" if computed >= waited else "sync",
         "loss": quality.loss,

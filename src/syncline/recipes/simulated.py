@@ -9,7 +9,6 @@ from typing import Any
 from syncline.recipes.job import RecipeJob
 from syncline.sim.faults import Slow
 from syncline.sim.outcome import Outcome
-from syncline.sim.report import report
 from syncline.sim.scenario import Cluster, Scenario
 from syncline.sim.world import World
 from syncline.strategies.protocol import Strategy
@@ -18,9 +17,9 @@ from syncline.strategies.protocol import Strategy
 def simulate(job: RecipeJob, strategy: Strategy, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
     """Train in virtual time: a step takes 0.1 s, and messages take no time."""
     slow = tuple(Slow(0.0, worker, factor) for worker, factor in job.slow.items())
-    scenario = Scenario(Cluster(job.workers), strategy, job.iterations, job.seed, slow)
+    scenario = Scenario(Cluster(job.workers), strategy, job.iterations or 1, job.seed, slow, stop=job.stop)
     outcome = World(scenario, job.problem(), spans=True).run(progress)
-    found = report(outcome)
+    found = outcome.report
     return {"schema": found.pop("schema"), "engine": "sim", "lane": None, **found, "workers": _rows(job, outcome)}
 
 
@@ -29,7 +28,7 @@ def _rows(job: RecipeJob, outcome: Outcome) -> list[dict[str, Any]]:
     seconds: defaultdict[tuple[int, str], float] = defaultdict(float)
     ends: defaultdict[int, float] = defaultdict(float)
     steps: Counter[int] = Counter()
-    for span in outcome.meter.spans or ():
+    for span in outcome.spans or ():
         seconds[span.worker, span.what] += span.stop - span.start
         steps[span.worker] += span.what == "compute"
         ends[span.worker] = max(ends[span.worker], span.stop)

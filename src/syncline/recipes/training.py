@@ -13,11 +13,14 @@ from syncline.engines.worker.session import MODEL, NumpySession
 from syncline.layout import Bucket, Values
 from syncline.recipes.job import RecipeJob
 from syncline.recipes.outcome import WorkerFigures, leave_figures, leave_vectors
+from syncline.recipes.run_end import RunEnd
 from syncline.recipes.trainee import Trainee
 from syncline.sim.problem import Problem, Quality
 
 LOOK_SECONDS = 1.0
-"""Between two looks at how good the model is, at least; and ten times as long as a look takes."""
+"""Between two looks at how good the model is, at least; and ten times as long as a look takes.
+
+A run that stops at a loss or an accuracy has only the second limit."""
 
 
 def train(job: RecipeJob) -> int:
@@ -31,7 +34,10 @@ def train(job: RecipeJob) -> int:
         trainee.declare(first, {})
         session.barrier()
         began = monotonic()
-        _iterate(session, trainee, problem if session.rank == 0 else None, job.iterations)
+        end = RunEnd(job, session.rank, exchange.strategy.synchronous)
+        _iterate(
+            session, trainee, problem if session.rank == 0 else None, end, 0.0 if job.stop.has_target else LOOK_SECONDS
+        )
         ended = monotonic()
         evaluator = min(map(int, session.share("trained", str(session.rank).encode())))
         own, final = trainee.params, trainee.final()
@@ -47,28 +53,31 @@ def train(job: RecipeJob) -> int:
             ended,
             quality,
             {key: (word, exchange.origins[key]) for key, word in exchange.settings.items()},
+            end.reason,
         )
         leave_vectors(Path(job.directory), session.rank, own, final)
         leave_figures(Path(job.directory), figures)
     return 0
 
 
-def _iterate(session: NumpySession, trainee: Trainee, problem: Problem | None, iterations: int) -> None:
-    """Do so many iterations; with a problem, look at how good the model is from time to time."""
-    look, quality = monotonic() + LOOK_SECONDS, None
-    while trainee.iteration < iterations:
+def _iterate(session: NumpySession, trainee: Trainee, problem: Problem | None, end: RunEnd, pause: float) -> None:
+    """Train until the end; with a problem, look at how good the model is, at most every `pause` seconds."""
+    look = monotonic() + pause
+    while not end.is_over(trainee.iteration):
         trainee.step()
+        quality = None
         if problem is not None and monotonic() >= look:
-            quality, look = _look(problem, trainee.params)
+            quality, look = _look(problem, trainee.params, pause)
             session.pulse(trainee.pulse(*quality), now=True)
         else:
             session.pulse(trainee.pulse())
+        end.stepped(trainee.iteration, quality)
 
 
-def _look(problem: Problem, params: Values) -> tuple[Quality, float]:
+def _look(problem: Problem, params: Values, pause: float) -> tuple[Quality, float]:
     """How good the model is, and when to look again."""
     began = monotonic()
     quality = problem.quality([params])
     assert quality is not None, "a recipe can tell how good its model is"
     now = monotonic()
-    return quality, now + max(LOOK_SECONDS, 10 * (now - began))
+    return quality, now + max(pause, 10 * (now - began))

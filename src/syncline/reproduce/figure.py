@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -37,13 +38,62 @@ Results = Mapping[str, Result]
 """The results by the name of the run."""
 
 
+class ClaimStatus(StrEnum):
+    """How far a paper's claim holds here."""
+
+    HOLDS = "holds"
+    IN_PART = "in part"
+    DOES_NOT_HOLD = "does not hold"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A number of the paper and the same number here; where the paper only says that something is so, True."""
+
+    what: str
+    paper: float
+    ours: float
+    no_effect: float = 1.0
+    """The number that would show no effect: 1 for a ratio, 0 for a share or for what is true or false."""
+    enough: float = 0.5
+    """The share of the paper's effect that must show here."""
+
+    @property
+    def share(self) -> float:
+        """How much of the paper's effect shows here; 1: all of it, 0: none."""
+        return (self.ours - self.no_effect) / (self.paper - self.no_effect)
+
+    @property
+    def holds(self) -> bool:
+        return self.share >= self.enough
+
+
+def is_true(what: str, ours: bool) -> Compared:
+    """What the paper says is so, and whether it is so here."""
+    return Compared(what, True, ours, no_effect=0.0, enough=1.0)
+
+
+VISIBLE = 0.1
+"""The least share of an effect that counts as one."""
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the paper's claim holds, a sentence that says so, and the numbers that the picture shows."""
+    """The paper's numbers and ours, a sentence that tells them, and the numbers that the picture shows.
 
-    holds: bool
+    A claim holds if every number does. It does not hold if no number shows a tenth of the paper's effect.
+    """
+
+    compared: Sequence[Compared]
     words: str
     numbers: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def status(self) -> ClaimStatus:
+        if all(each.holds for each in self.compared):
+            return ClaimStatus.HOLDS
+        seen = any(each.share >= VISIBLE for each in self.compared)
+        return ClaimStatus.IN_PART if seen else ClaimStatus.DOES_NOT_HOLD
 
 
 @dataclass(frozen=True)

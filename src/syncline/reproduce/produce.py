@@ -11,6 +11,7 @@ from typing import Any
 from syncline.reproduce.crew import FigureCrew, Tell
 from syncline.reproduce.figure import Figure, FigureRun, Result, Results, Verdict, reads_files
 from syncline.reproduce.kept import KeptRuns, Order, order_of
+from syncline.sim.plot import MADE_BY
 from syncline.sim.report import SCHEMA
 
 
@@ -33,6 +34,7 @@ class Made:
     verdict: Verdict
     picture: Path
     numbers: Path
+    quick: bool
 
 
 def orders(figure: Figure, place: FigureFolder) -> dict[str, Order]:
@@ -64,13 +66,19 @@ def make(figure: Figure, place: FigureFolder, tell: Tell, done: Callable[[str], 
 def _write(figure: Figure, place: FigureFolder, results: Results) -> Made:
     verdict = figure.judge(results)
     picture, numbers = (place.out / f"{figure.name}.{kind}" for kind in ("png", "json"))
-    _draw(figure, results, verdict, picture)
+    _draw(figure, results, title(figure, verdict, place.quick), picture)
     whole = _as_json(figure, figure.runs(place.quick), results, verdict, place.quick)
     numbers.write_text(json.dumps(whole, indent=1) + "\n")
-    return Made(figure, verdict, picture, numbers)
+    return Made(figure, verdict, picture, numbers, place.quick)
 
 
-def _draw(figure: Figure, results: Results, verdict: Verdict, path: Path) -> None:
+def title(figure: Figure, verdict: Verdict, quick: bool) -> str:
+    """The title of the picture; it says how the picture was made if that makes its numbers rough."""
+    words = f"{figure.name} ({figure.paper}), {verdict.status}: {verdict.words}"
+    return f"{words}\nmade with --quick: fewer and shorter runs, rougher numbers" if quick else words
+
+
+def _draw(figure: Figure, results: Results, words: str, path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Picture
 
@@ -79,8 +87,8 @@ def _draw(figure: Figure, results: Results, verdict: Verdict, path: Path) -> Non
     figure.draw(results, picture)
     for axes in picture.axes:
         axes.spines[["top", "right"]].set_visible(False)
-    picture.suptitle(f"{figure.name} ({figure.paper}): {verdict.words}", fontsize=8, wrap=True)
-    picture.savefig(path, dpi=120, format="png")
+    picture.suptitle(words, fontsize=8, wrap=True)
+    picture.savefig(path, dpi=120, format="png", metadata=MADE_BY["png"])
 
 
 def _as_json(
@@ -91,7 +99,8 @@ def _as_json(
         "figure": figure.name,
         "paper": figure.paper,
         "claim": figure.claim,
-        "holds": verdict.holds,
+        "verdict": verdict.status.value,
+        "compared": [{"what": each.what, "paper": each.paper, "ours": each.ours} for each in verdict.compared],
         "found": verdict.words,
         "quick": quick,
         "numbers": verdict.numbers,

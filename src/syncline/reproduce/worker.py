@@ -13,7 +13,6 @@ from syncline.recipes.experiments import problem_of
 from syncline.reproduce.figure import Result
 from syncline.reproduce.kept import Order
 from syncline.sim.experiment import experiment_of
-from syncline.sim.report import report
 from syncline.sim.world import World
 
 _OFTEN = 0.2
@@ -48,7 +47,7 @@ def simulated(order: Order, tell: _Teller) -> Result:
     scenario = experiment.scenario
     every = max(1, scenario.cluster.workers * scenario.iterations // order.points) if order.points else None
     outcome = World(scenario, problem_of(experiment), every=every).run(tell.progress)
-    return Result(report(outcome), list(outcome.curve))
+    return Result(outcome.report, list(outcome.curve))
 
 
 class _Teller:

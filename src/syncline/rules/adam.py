@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from syncline.errors import UsageError
-from syncline.layout import Values
-from syncline.rules.protocol import LARGEST, Gradient, Memory
+from syncline.layout import LARGEST, Values
+from syncline.rules.protocol import Gradient, Memory
 
 _add, _multiply, _subtract, _divide, _sqrt = np.add, np.multiply, np.subtract, np.divide, np.sqrt
 

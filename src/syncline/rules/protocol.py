@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-
 from syncline.errors import UsageError
-from syncline.layout import Values
+from syncline.layout import LARGEST, Values
 from syncline.parts import Part
-
-LARGEST = float(np.finfo(np.float32).max)
 
 Memory = dict[str, Values]
 """The state of a rule for one bucket; each array is as long as the bucket."""
@@ -20,7 +16,8 @@ Memory = dict[str, Values]
 class Rule(Protocol):
     """A rule has two functions: `start` makes its state, `apply` applies one update.
 
-    With `reports = "v"` the servers send the mean of that array of the rule's state with their answers, for gates.
+    With `reports = "v"` the servers send the mean of that array of the rule's state with their answers, for gates. With
+    `needs = ("read",)` the servers call `apply` with one more argument, `seen`: what the rule asked for (needs.py).
     """
 
     @property

@@ -8,8 +8,8 @@ from math import exp, isfinite
 import numpy as np
 
 from syncline.errors import UsageError
-from syncline.layout import Values
-from syncline.rules.protocol import LARGEST, Gradient, Memory
+from syncline.layout import LARGEST, Values
+from syncline.rules.protocol import Gradient, Memory
 
 _add, _multiply, _subtract, _divide = np.add, np.multiply, np.subtract, np.divide
 _maximum, _least, _sqrt = np.maximum, np.minimum.reduce, np.sqrt

@@ -11,6 +11,8 @@ from syncline.sim.network import Links
 from syncline.sim.outcome import Outcome
 from syncline.sim.problem import MadeUp, Problem, Quality
 from syncline.sim.scenario import Cluster, Scenario
+from syncline.sim.stop import StopAt
+from syncline.sim.sweep import sweep
 from syncline.sim.world import World, simulate
 from syncline.strategies.mode import Mode
 
@@ -34,10 +36,12 @@ __all__ = [
     "Restart",
     "Scenario",
     "Slow",
+    "StopAt",
     "Switch",
     "Trace",
     "UniformDispatch",
     "Weighted",
     "World",
     "simulate",
+    "sweep",
 ]

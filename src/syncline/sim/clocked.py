@@ -6,7 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING, NoReturn
 
 from syncline.errors import RunError, Stalled
-from syncline.sim.agenda import Action
+from syncline.sim.agenda import NO_WORKER, Action
 from syncline.sim.compute import BLOCK
 from syncline.sim.processes import SimulatedWorker
 
@@ -25,7 +25,7 @@ class Clocked:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.last: float = world.scenario.iterations
+        self.last: float = inf if world.scenario.stop.replaces_iterations else world.scenario.iterations
         self._agenda = world.agenda
         self._compute = world.scenario.cluster.compute
         self._ended: Action = self._computed
@@ -67,13 +67,27 @@ class Clocked:
 
     def run(self, progress: Progress | None) -> None:
         world, agenda = self._world, self._world.agenda
-        total = world.scenario.cluster.workers * world.scenario.iterations
+        seconds = world.scenario.stop.seconds
+        if seconds is not None:
+            agenda.at(seconds, NO_WORKER, self._time_over, None, None)
         while not agenda.over:
             if not agenda.run(_TICK):
                 self._stalled()
             world.trace.flush()
             if progress is not None:
-                progress(world.iterations_done, total)
+                progress(world.iterations_done, self._total())
+
+    def _time_over(self, _: None, __: None) -> None:
+        self._world.stop("seconds")
+
+    def _total(self) -> int:
+        """How many iterations the run will have; under a limit of seconds, an estimate."""
+        world, stop = self._world, self._world.scenario.stop
+        if stop.updates is not None:
+            return stop.updates
+        if stop.seconds is not None:
+            return round(world.iterations_done * stop.seconds / (self._agenda.now or stop.seconds))
+        return world.scenario.cluster.workers * world.scenario.iterations
 
     def _stalled(self) -> NoReturn:
         world = self._world

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Protocol
 
@@ -14,9 +13,19 @@ import numpy as np
 from syncline.draw import Draw
 from syncline.errors import UsageError
 from syncline.reals import exp
+from syncline.units import real, seconds
 
 BLOCK = 64
 """The number of iterations of a worker whose times are drawn at once."""
+
+SECTION = "cluster.compute"
+"""Where an experiment file sets these times, for error messages."""
+
+MOST_SIGMA = 5.0
+"""With a larger sigma almost every time is far below the mean: at 5 the median is the mean divided by 268,000."""
+
+FACTORS = (1e-6, 1e6)
+"""The least and the largest factor by which a step may take longer."""
 
 
 class Compute(Protocol):
@@ -34,13 +43,20 @@ class Lognormal:
     straggle: float = 0.0
     factor: float = 1.0
 
+    def __post_init__(self) -> None:
+        seconds(self.mean, f"{SECTION}.mean")
+        real(self.sigma, f"{SECTION}.sigma", most=MOST_SIGMA)
+        real(self.factor, f"{SECTION}.factor", *FACTORS)
+        if not 0 <= self.straggle <= 1:
+            raise UsageError(f"{SECTION}.straggle", f"must be a probability in [0, 1], not {self.straggle}")
+
     def block(self, worker: int, number: int, draw: Draw) -> Sequence[float]:
-        seconds = np.full(BLOCK, self.mean)
+        times = np.full(BLOCK, self.mean)
         if self.sigma:
-            seconds *= exp(self.sigma * draw.normals(BLOCK, "compute", worker, number) - self.sigma**2 / 2)
+            times *= exp(self.sigma * draw.normals(BLOCK, "compute", worker, number) - self.sigma**2 / 2)
         if self.straggle:
-            seconds[draw.uniforms(BLOCK, "straggle", worker, number) < self.straggle] *= self.factor
-        return seconds.tolist()
+            times[draw.uniforms(BLOCK, "straggle", worker, number) < self.straggle] *= self.factor
+        return times.tolist()
 
 
 @dataclass(frozen=True)
@@ -56,6 +72,8 @@ class Trace:
 def read_trace(path: Path, workers: int, iterations: int, option: str) -> Trace:
     """Read a trace from a CSV file, which must have exactly this shape."""
     try:
+        if path.is_char_device() or path.is_block_device():
+            raise UsageError(option, f"{str(path)!r} is a device; name a CSV file")
         with path.open(newline="") as file:
             rows = [row for row in csv.reader(file) if row]
     except (OSError, ValueError, csv.Error) as error:
@@ -79,9 +97,8 @@ def _row(words: list[str], number: int, iterations: int, path: Path, option: str
 
 def _seconds(word: str, where: str, option: str) -> float:
     try:
-        seconds = float(word)
+        return seconds(float(word), option)
     except ValueError:
         raise UsageError(option, f"{where}: {word!r} is not a number of seconds") from None
-    if not isfinite(seconds) or seconds < 0:
-        raise UsageError(option, f"{where}: {word.strip()} is not a time; seconds must be finite and at least 0")
-    return seconds
+    except UsageError as error:
+        raise UsageError(option, f"{where}: {error.problem}") from None

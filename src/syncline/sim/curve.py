@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Iterable
 from math import inf
 from typing import NamedTuple
 
 from syncline.errors import UsageError
+from syncline.sim.trace import TextTarget
 
 
 class Point(NamedTuple):
@@ -19,6 +22,13 @@ class Point(NamedTuple):
     accuracy: float
     bytes_pushed: int
     bytes_pulled: int
+
+
+def write_curve(points: Iterable[Point], file: TextTarget) -> None:
+    """Write the points as CSV, with a header; a loss or an accuracy that is unknown is empty."""
+    rows = csv.writer(file, lineterminator="\n")
+    rows.writerow(Point._fields)
+    rows.writerows(["" if each != each else each for each in point] for point in points)  # NaN differs from itself
 
 
 class Curve:

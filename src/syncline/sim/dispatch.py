@@ -11,6 +11,10 @@ from syncline.draw import Draw
 from syncline.errors import UsageError
 from syncline.parts import Part
 from syncline.spec import parse_among
+from syncline.units import real, whole
+
+WEIGHTS = (1e-30, 1e30)
+"""The least and the largest weight, and factor of a weight."""
 
 
 @runtime_checkable
@@ -115,10 +119,8 @@ class Weighted(Part):
 
     def __post_init__(self) -> None:
         for field, value in (("after", self.after), ("weight", self.weight)):
-            if not 0 < value < float("inf"):
-                raise UsageError("weighted", f"{field} must be finite and above 0, not {value}")
-        if self.slow < 0:
-            raise UsageError("weighted", f"slow must be at least 0, not {self.slow}")
+            real(value, "weighted", *WEIGHTS, name=field)
+        whole(self.slow, "weighted", name="slow")
 
     def dealer(self, clients: int, draw: Draw) -> Dealer:
         if self.slow > clients:

@@ -11,6 +11,7 @@ from syncline.effects import Fetch
 from syncline.errors import RunError, Stalled
 from syncline.nodes.phase import Phase
 from syncline.sim.outcome import Outcome, final_pieces, gap, judge, replica_gap, server_pieces
+from syncline.sim.pace import ITERATIONS
 from syncline.sim.processes import SimulatedWorker
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ def end_run(world: World) -> Outcome:
     """Finish a run whose iterations are all done, and return its outcome."""
     keeps, pieces = world.strategy.keeps, final_pieces(world)
     found_gap = replica_gap(world, pieces)
+    if world.stopped_by != ITERATIONS and world.scenario.dispatch is None:
+        return judge(world, pieces, found_gap)  # as it is now: messages in flight and held back updates do not count
     _send_rest(world)
     outcome = judge(world, server_pieces(world) if keeps else pieces, found_gap)
     if keeps:

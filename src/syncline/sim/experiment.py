@@ -15,7 +15,7 @@ from syncline.sim.dispatch import Dispatch, parse_dispatch
 from syncline.sim.faults import read_faults
 from syncline.sim.network import Links
 from syncline.sim.overlap import Overlap
-from syncline.sim.scenario import MOST_SERVERS, Cluster, Scenario
+from syncline.sim.scenario import Cluster, Scenario
 from syncline.sim.sections import (
     ClusterSection,
     ExperimentFile,
@@ -26,12 +26,14 @@ from syncline.sim.sections import (
     read_sections,
     read_toml,
 )
+from syncline.sim.stop import StopAt
 from syncline.spec import one_of, parse
 from syncline.strategies.protocol import Strategy
 from syncline.strategies.settings import setting_word
 from syncline.strategies.table import strategy_class
 
 DEFAULT_PARAMETERS = 1_000_000
+MOST_PARAMETERS = 10**12
 DEFAULT_BATCH = 32
 
 
@@ -77,6 +79,7 @@ def read_experiment(path: Path, overrides: Mapping[str, Any] | None = None) -> E
 def experiment_of(data: dict[str, Any], folder: Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
     """Check the values of an experiment file in this folder; this writes the overrides into `data`."""
     written = set(_flat(data))
+    _settle_length(data, written, set(overrides or ()))
     for key, value in (overrides or {}).items():
         overlay(data, key, value)
     file = read_sections(data)
@@ -90,7 +93,23 @@ def experiment_of(data: dict[str, Any], folder: Path, overrides: Mapping[str, An
     model = _model(file.model, folder)
     settings = _settings(file, scenario, model, written, set(overrides or ()))
     trace = file.cluster.compute.trace
-    return Experiment(scenario, model, settings, () if trace is None else (folder / trace,))
+    inputs = () if trace is None else (folder / trace,)
+    return Experiment(scenario, model, settings, inputs if model.data is None else (*inputs, model.data / "mnist.npz"))
+
+
+_LENGTHS = {"stop.updates", "stop.seconds"}
+"""The keys that replace `iterations`."""
+
+
+def _settle_length(data: dict[str, Any], written: set[str], overridden: set[str]) -> None:
+    """Refuse `iterations` beside what replaces it; but on the command line each replaces the other in the file."""
+    for keys in (written - overridden if not overridden & {"iterations", *_LENGTHS} else set(), overridden):
+        if "iterations" in keys and keys & _LENGTHS:
+            raise UsageError(sorted(keys & _LENGTHS)[0], "replaces iterations; remove one of them")
+    if overridden & _LENGTHS:
+        data.pop("iterations", None)
+    if "iterations" in overridden and isinstance(data.get("stop"), dict):
+        data["stop"] = {key: value for key, value in data["stop"].items() if f"stop.{key}" not in _LENGTHS}
 
 
 def _scenario(file: ExperimentFile, folder: Path) -> Scenario:
@@ -117,7 +136,16 @@ def _scenario(file: ExperimentFile, folder: Path) -> Scenario:
         dispatch=_dispatch(file),
         overlap=one_of(Overlap, file.strategy.overlap, "overlap"),
         central=file.strategy.central,
+        stop=_stop(file),
     )
+
+
+def _stop(file: ExperimentFile) -> StopAt:
+    stop = StopAt(file.stop.updates, file.stop.seconds, file.stop.loss, file.stop.accuracy)
+    if stop.has_target and file.model.recipe is None:
+        key = "loss" if stop.loss is not None else "accuracy"
+        raise UsageError(f"stop.{key}", 'needs a model that is trained; set model.recipe, e.g. "digits-mlp"')
+    return stop
 
 
 def _refuse_with_dispatch(file: ExperimentFile) -> None:
@@ -138,13 +166,17 @@ def _compute(cluster: ClusterSection, folder: Path, workers: int, iterations: in
                 raise UsageError(f"cluster.compute.{key}", "cannot be used with a trace; remove one of them")
         return read_trace(folder / section.trace, workers, iterations, "cluster.compute.trace")
     default = Lognormal()
-    mean = units.seconds(_or(section.mean, default.mean), "cluster.compute.mean")
-    sigma = _at_least_0(_or(section.sigma, default.sigma), "cluster.compute.sigma")
-    straggle = _at_least_0(_or(section.straggle, default.straggle), "cluster.compute.straggle")
-    factor = _at_least_0(_or(section.factor, default.factor), "cluster.compute.factor")
-    if straggle > 1:
-        raise UsageError("cluster.compute.straggle", f"must be a probability in [0, 1], not {straggle}")
-    return Lognormal(mean, sigma, straggle, factor)
+    for key, other in (("straggle", "factor"), ("factor", "straggle")):
+        if getattr(section, key) is not None and getattr(section, other) is None:
+            raise UsageError(
+                f"cluster.compute.{key}", f"has no effect without {other}; set cluster.compute.{other} too"
+            )
+    return Lognormal(
+        _or(section.mean, default.mean),
+        _or(section.sigma, default.sigma),
+        _or(section.straggle, default.straggle),
+        _or(section.factor, default.factor),
+    )
 
 
 def _links(network: NetworkSection | None) -> tuple[Links | None, float | None]:
@@ -179,15 +211,13 @@ def _delay_cost(network: NetworkSection | None) -> float:
 def _strategy(section: StrategySection) -> Strategy:
     strategy = strategy_class(section.kind, "strategy.kind")
     said = {key: getattr(section, key) for key in strategy.settings()}
-    words = {key: setting_word(value) for key, value in said.items() if value is not None}
+    words = {key: setting_word(key, value) for key, value in said.items() if value is not None}
     servers = section.servers
     for key, value in said.items():
         if isinstance(value, list) and len(value) != (max(len(value), 1) if servers is None else servers):
             raise UsageError(
                 f"strategy.{key}", f"lists {len(value)} models for {servers or 1} servers; one each, or a single text"
             )
-    if servers is not None and not 1 <= servers <= MOST_SERVERS and strategy.of(words).servers:
-        raise UsageError("strategy.servers", f"must be at least 1 and at most {MOST_SERVERS:,}, not {servers}")
     return strategy.of(words).with_servers(servers)
 
 
@@ -203,12 +233,10 @@ def _model(section: ModelSection, folder: Path) -> ModelChoice:
         for key in ("batch", "optimizer", "data", "validation"):
             if getattr(section, key) is not None:
                 raise UsageError(f"model.{key}", 'needs a recipe, e.g. recipe = "digits-mlp"')
-    parameters = _or(section.parameters, DEFAULT_PARAMETERS)
-    if parameters < 1:
-        raise UsageError("model.parameters", f"must be at least 1, not {parameters}")
-    batch = _or(section.batch, DEFAULT_BATCH)
-    if batch < 1:
-        raise UsageError("model.batch", f"must be at least 1, not {batch}")
+    parameters = units.whole(_or(section.parameters, DEFAULT_PARAMETERS), "model.parameters", 1, MOST_PARAMETERS)
+    batch = units.whole(_or(section.batch, DEFAULT_BATCH), "model.batch", 1)
+    if section.validation is not None:
+        units.whole(section.validation, "model.validation", 1)
     optimizer = None if section.optimizer is None else parse("optimizer", section.optimizer, "model.optimizer")
     if optimizer is not None and not optimises(optimizer):
         raise UsageError(
@@ -247,6 +275,7 @@ def _effective(file: ExperimentFile, scenario: Scenario, model: ModelChoice) -> 
         "model.batch": model.batch if model.recipe else None,
         "model.parameters": None if model.recipe or model.layers else model.parameters,
         "faults": None,
+        **({"iterations": None} if scenario.stop.replaces_iterations else {}),
     }
     if file.network is None and file.dispatch is None:
         found["network"] = "free: messages take no time"
@@ -277,9 +306,3 @@ T = TypeVar("T")
 
 def _or(value: T | None, default: T) -> T:
     return default if value is None else value
-
-
-def _at_least_0(value: float, option: str) -> float:
-    if not 0 <= value < float("inf"):
-        raise UsageError(option, f"must be finite and at least 0, not {value}")
-    return value

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from math import isfinite
 from typing import Any
 
 from syncline.errors import UsageError
-from syncline.spec import parse
+from syncline.spec import one_of, parse, part_of
 from syncline.sync import Release, SyncModel
+from syncline.units import MOST_SECONDS
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,12 @@ class Switch:
     sync: SyncModel
     server: int | None = None
     release: Release | None = None
+
+    def __post_init__(self) -> None:
+        """A part may be given as text; both are checked here."""
+        object.__setattr__(self, "sync", part_of("sync", self.sync))
+        if self.release is not None:
+            object.__setattr__(self, "release", one_of(Release, self.release, "release"))
 
 
 @dataclass(frozen=True)
@@ -145,6 +151,6 @@ def _value(key: str, value: Any, option: str) -> Any:
         if type(value) is not int:
             raise UsageError(option, f"must be a whole number, not {value!r}")
         return value
-    if type(value) not in (int, float) or not isfinite(value):
-        raise UsageError(option, f"must be a finite number, not {value!r}")
+    if type(value) not in (int, float) or not -MOST_SECONDS <= value <= MOST_SECONDS:
+        raise UsageError(option, f"must be a finite number, at most {MOST_SECONDS:,.0f}, not {value!r}")
     return float(value)

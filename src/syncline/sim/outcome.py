@@ -7,19 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from math import isfinite, nan
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from syncline.errors import RunError
 from syncline.layout import Bucket, Values
 from syncline.messages import server_id
-from syncline.nodes.meter import Meter
+from syncline.nodes.meter import Span
 from syncline.nodes.protocol import Keeper, Trainer
+from syncline.nodes.staleness import Histogram, merged
 from syncline.sim.curve import Point
+from syncline.sim.pace import ITERATIONS
 from syncline.sim.problem import Quality
+from syncline.sim.report import report
 from syncline.sim.scenario import Scenario
-from syncline.sim.trace import TraceLog
 
 if TYPE_CHECKING:
     from syncline.sim.processes import SimulatedWorker
@@ -43,8 +45,20 @@ class Outcome:
     replica_gap: float
     bottleneck: str
     trace_sha256: str
-    meter: Meter = field(repr=False)
-    trace: TraceLog = field(repr=False)
+    iterations_done: int
+    """Of all workers together."""
+    stopped_by: str
+    """What ended the run: "iterations", or a key of the scenario's stop."""
+    delayed_pulls: int
+    waiting_seconds: float
+    compute_seconds: float
+    bytes_pushed: int
+    bytes_pulled: int
+    bytes_wire: int
+    staleness: Histogram = field(repr=False)
+    """How many updates had each staleness, counted per bucket."""
+    spans: tuple[Span, ...] | None = field(repr=False)
+    """When each worker computed and waited; None unless they were recorded."""
     buckets: tuple[Bucket, ...] = field(repr=False)
     pieces: list[Values] = field(repr=False)
     quality: Quality | None = None
@@ -52,6 +66,11 @@ class Outcome:
     """The learning curve; empty unless `every` was given."""
     notes: tuple[str, ...] = ()
     events: int = 0
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The figures, under the keys that the documentation of the report lists."""
+        return report(self)
 
     def model_vector(self) -> Values:
         return np.concatenate(self.pieces)
@@ -69,6 +88,7 @@ def judge(world: World, pieces: list[Values], found_gap: float) -> Outcome:
             raise RunError(
                 f"table {table.name!r} of the final model contains NaN or infinity; try a smaller learning rate"
             )
+    trace_sha256 = world.trace.sha256()  # this also completes the sums of bytes
     return Outcome(
         scenario=world.scenario,
         virtual_seconds=world.last_answer,
@@ -79,9 +99,17 @@ def judge(world: World, pieces: list[Values], found_gap: float) -> Outcome:
         fetches_skipped=sum(each.fetches_skipped for each in counts),
         replica_gap=found_gap,
         bottleneck=_bottleneck(world),
-        trace_sha256=world.trace.sha256(),
-        meter=world.meter,
-        trace=world.trace,
+        trace_sha256=trace_sha256,
+        iterations_done=world.iterations_done,
+        stopped_by=world.stopped_by,
+        delayed_pulls=world.meter.delayed_pulls,
+        waiting_seconds=world.meter.waiting_seconds,
+        compute_seconds=world.meter.compute_seconds,
+        bytes_pushed=world.trace.bytes_pushed,
+        bytes_pulled=world.trace.bytes_pulled,
+        bytes_wire=world.trace.bytes_wire,
+        staleness=dict(merged(each.staleness for each in counts)),
+        spans=None if world.meter.spans is None else tuple(world.meter.spans),
         buckets=world.buckets,
         pieces=pieces,
         quality=world.problem.quality(pieces),
@@ -91,13 +119,17 @@ def judge(world: World, pieces: list[Values], found_gap: float) -> Outcome:
     )
 
 
-def look(world: World, worker: SimulatedWorker) -> None:
-    """Add a point to the curve. In mode `gradients` it measures the replica of the worker that just finished a step."""
+def look(world: World, worker: SimulatedWorker) -> str:
+    """Add a point to the curve, and return which target of the scenario's stop it reaches; "" if none.
+
+    In mode `gradients` it measures the replica of the worker that just finished a step.
+    """
     pieces = server_pieces(world) if world.strategy.keeps else worker.model.pieces
     quality = world.problem.quality(pieces) or _UNKNOWN
     world.trace.flush()
     pushed, pulled = world.trace.bytes_pushed, world.trace.bytes_pulled
     world.curve.add(Point(world.agenda.now, world.iterations_done, *quality, pushed, pulled))
+    return world.scenario.stop.reached(quality)
 
 
 def gap(some: Sequence[Values], others: Sequence[Values]) -> float:
@@ -133,13 +165,22 @@ def final_pieces(world: World) -> list[Values]:
     """The servers' parameters; in mode `gradients`, where only workers hold them, those of a finished worker."""
     if world.strategy.keeps:
         return server_pieces(world)
-    done = world.members() or [worker for worker in world.workers.values() if worker.done]
+    done = _furthest(world) or [worker for worker in world.workers.values() if worker.done]
     return done[0].model.pieces
+
+
+def _furthest(world: World) -> list[SimulatedWorker]:
+    """The members whose replicas have the last update: all, unless the run was stopped in the middle of a round."""
+    members = world.members()
+    if world.strategy.keeps or world.stopped_by == ITERATIONS:
+        return members
+    most = max((worker.iteration for worker in members), default=0)
+    return [worker for worker in members if worker.iteration == most]
 
 
 def replica_gap(world: World, pieces: Sequence[Values]) -> float:
     """The largest difference between a replica and the servers' model; in mode `gradients`, between two replicas."""
-    replicas = [worker.model.pieces for worker in world.members()]
+    replicas = [worker.model.pieces for worker in _furthest(world)]
     if world.strategy.keeps or not replicas:
         return max((gap(replica, pieces) for replica in replicas), default=0.0)
     highest = [reduce(np.maximum, same) for same in zip(*replicas, strict=True)]
@@ -167,9 +208,14 @@ def _bottleneck(world: World) -> str:
 
 
 def _notes(world: World) -> tuple[str, ...]:
-    if world.scenario.dispatch is not None:
-        return ("[dispatch] has no clock: a turn counts as one second, and compute times have no effect",)
-    faults, end = world.scenario.faults, world.ended
+    scenario, end = world.scenario, world.ended
     assert end is not None, "the run must have ended"
-    late = sum(fault.at > end for fault in faults)
-    return (f"{late} of {len(faults)} faults came after the end of the run and had no effect",) if late else ()
+    found = []
+    if scenario.dispatch is not None:
+        found.append("[dispatch] has no clock: a turn counts as one second, and compute times have no effect")
+    late = sum(fault.at > end for fault in scenario.faults)
+    if late:
+        found.append(f"{late} of {len(scenario.faults)} faults came after the end of the run and had no effect")
+    if scenario.stop.has_target and world.stopped_by not in ("loss", "accuracy"):
+        found.append(f"the model did not reach the target ({scenario.stop}) before the end of the run")
+    return tuple(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING, Protocol
 
 from syncline.errors import Stalled
@@ -15,6 +15,9 @@ from syncline.sim.two_pass_steps import Passes
 
 if TYPE_CHECKING:
     from syncline.sim.world import World
+
+ITERATIONS = "iterations"
+"""What ended a run without a stop."""
 
 Progress = Callable[[int, int], None]
 
@@ -52,7 +55,11 @@ class Dispatched:
         clients = world.scenario.cluster.workers
         self._ready = Pool(clients)
         self._dealer = dispatch.dealer(clients, world.draw)
-        self._turns = clients * world.scenario.iterations
+        stop = world.scenario.stop
+        limits = {"updates": stop.updates, "seconds": None if stop.seconds is None else ceil(stop.seconds)}
+        given = {key: limit for key, limit in limits.items() if limit is not None}
+        self._limit = min(given, key=lambda key: given[key]) if given else ITERATIONS
+        self._turns = given.get(self._limit, clients * world.scenario.iterations)
 
     def begin(self, worker: SimulatedWorker) -> None:
         self._ready.add(worker.number)
@@ -64,6 +71,8 @@ class Dispatched:
         world, agenda = self._world, self._world.agenda
         agenda.drain()
         for turn in range(self._turns):
+            if world.ended is not None:
+                break
             if not self._ready:
                 raise Stalled(f"the run deadlocked after {turn} turns: every worker is waiting")
             worker = world.workers[self._dealer.draw(turn, self._ready)]
@@ -75,6 +84,8 @@ class Dispatched:
                 world.trace.flush()
                 if progress is not None:
                     progress(turn, self._turns)
-        world.last_answer = float(self._turns)
+        world.last_answer = agenda.now
+        if world.ended is None:
+            world.stopped_by = self._limit
         for worker in world.workers.values():
             worker.done = True

@@ -1,9 +1,11 @@
-"""A chart of when each worker computed and waited."""
+"""A chart of when each worker computed and waited, and how stale the updates were."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from syncline.errors import UsageError
 from syncline.sim.outcome import Outcome
@@ -11,6 +13,13 @@ from syncline.sim.outcome import Outcome
 COLOURS = {"compute": "#3b6ea5", "wait": "#e8a33d"}
 LABELS = {"compute": "computing", "wait": "waiting for other workers (delayed pull)"}
 MOST_WORKERS = 48
+_BELOW = 2.2
+"""The height of the chart of staleness, in inches."""
+
+MADE_BY = {"png": {"Software": "made by syncline"}, "svg": {"Creator": "made by syncline"}}
+MADE_BY["pdf"] = MADE_BY["svg"]
+"""Metadata of a picture, by format. By these words a later command knows that it may overwrite the picture."""
+
 _FORMATS = (".png", ".svg", ".pdf")
 
 
@@ -25,18 +34,20 @@ def check_plot(path: Path) -> None:
 
 
 def plot(outcome: Outcome, path: Path, form: str = "png") -> None:
-    """Draw a run that recorded its spans: one row per worker, from the start to the last answer."""
+    """Draw a run that recorded its spans: one row per worker, from the start to the last answer; below, staleness."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    spans = outcome.meter.spans
+    spans, bins = outcome.spans, outcome.report["staleness_histogram"]
     assert spans is not None, "the world did not record spans"
     workers = sorted({span.worker for span in spans})
     shown = workers[:MOST_WORKERS]
-    figure = Figure(figsize=(11, 1.6 + 0.28 * len(shown)), layout="constrained")
+    height = 1.6 + 0.28 * len(shown)
+    figure = Figure(figsize=(11, height + _BELOW * bool(bins)), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    parts: Any = figure.subplots(2, 1, height_ratios=(height, _BELOW)) if bins else (figure.add_subplot(),)
+    axes = parts[0]
     bars: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
     for span in spans:
         bars[span.worker, span.what].append((span.start, span.stop - span.start))
@@ -54,7 +65,22 @@ def plot(outcome: Outcome, path: Path, form: str = "png") -> None:
     axes.set_title(_title(outcome, len(workers)), loc="left", fontsize=10)
     legend = [Patch(color=COLOURS[what], label=LABELS[what]) for what in COLOURS]
     figure.legend(handles=legend, loc="outside lower center", ncols=len(legend), frameon=False)
-    figure.savefig(path, dpi=120, format=form)
+    if bins:
+        _draw_staleness(parts[1], outcome.report)
+    figure.savefig(path, dpi=120, format=form, metadata=MADE_BY[form])
+
+
+def _draw_staleness(axes: Any, report: Mapping[str, Any]) -> None:
+    """A bar for each staleness, or range of it: how many updates had it."""
+    bins = report["staleness_histogram"]
+    spots = [first for first, _, _ in bins]
+    widths = [0.9 * (last - first + 1) for first, last, _ in bins]
+    axes.bar(spots, [updates for _, _, updates in bins], widths, align="edge", color=COLOURS["compute"])
+    axes.set_xlabel("staleness: versions between the parameters that an update was computed from and its application")
+    axes.set_ylabel("updates of a bucket")
+    axes.spines[["top", "right"]].set_visible(False)
+    words = f"staleness: mean {report['staleness_mean']:.3g}, largest {report['staleness_max']:,}"
+    axes.set_title(words, loc="left", fontsize=10)
 
 
 def _title(outcome: Outcome, workers: int) -> str:
@@ -62,6 +88,6 @@ def _title(outcome: Outcome, workers: int) -> str:
     cut = f", the first {MOST_WORKERS} shown" if workers > MOST_WORKERS else ""
     return (
         f"{strategy.title}: {workers} workers{cut}, "
-        f"{outcome.virtual_seconds:.3g} s, {outcome.meter.delayed_pulls} delayed pulls, "
-        f"{outcome.meter.waiting_seconds:.3g} s waited"
+        f"{outcome.virtual_seconds:.3g} s, {outcome.delayed_pulls} delayed pulls, "
+        f"{outcome.waiting_seconds:.3g} s waited"
     )

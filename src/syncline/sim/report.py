@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Any
+from math import isnan
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from syncline.layout import Values
-from syncline.sim.outcome import Outcome
+from syncline.nodes.staleness import staleness_figures
+
+if TYPE_CHECKING:
+    from syncline.sim.outcome import Outcome
 
 SCHEMA = 1
 
@@ -18,24 +22,27 @@ def report(outcome: Outcome) -> dict[str, Any]:
     found: dict[str, Any] = {
         "schema": SCHEMA,
         "virtual_seconds": outcome.virtual_seconds,
-        "iterations": outcome.scenario.iterations,
+        "iterations": None if outcome.scenario.stop.replaces_iterations else outcome.scenario.iterations,
+        "iterations_done": outcome.iterations_done,
+        "stopped_by": outcome.stopped_by,
         "updates": outcome.updates,
-        "delayed_pulls": outcome.meter.delayed_pulls,
+        "delayed_pulls": outcome.delayed_pulls,
         "dropped_updates": outcome.dropped_updates,
-        "waiting_seconds": outcome.meter.waiting_seconds,
+        "waiting_seconds": outcome.waiting_seconds,
         "train_progress": outcome.train_progress,
-        "bytes_pushed": outcome.trace.bytes_pushed,
-        "bytes_pulled": outcome.trace.bytes_pulled,
+        "bytes_pushed": outcome.bytes_pushed,
+        "bytes_pulled": outcome.bytes_pulled,
         "pushes_skipped": outcome.pushes_skipped,
         "fetches_skipped": outcome.fetches_skipped,
-        "bytes_wire": outcome.trace.bytes_wire,
+        "bytes_wire": outcome.bytes_wire,
+        **staleness_figures(outcome.staleness),
         "replica_gap": outcome.replica_gap,
         "bottleneck": outcome.bottleneck,
         "trace_sha256": outcome.trace_sha256,
     }
     if outcome.quality is not None:
         found["loss"] = outcome.quality.loss
-        found["accuracy"] = outcome.quality.accuracy
+        found["accuracy"] = None if isnan(outcome.quality.accuracy) else outcome.quality.accuracy
         found["params_sha256"] = params_sha256(outcome)
     return found
 

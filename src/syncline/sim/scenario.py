@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from syncline.errors import UsageError
-from syncline.sim.compute import Compute, Lognormal
+from syncline.sim.compute import FACTORS, Compute, Lognormal, Trace
 from syncline.sim.dispatch import Dispatch
 from syncline.sim.faults import AddServer, Crash, Fault, Freeze, Join, RemoveServer, Restart, Slow, Switch
 from syncline.sim.network import Links
 from syncline.sim.overlap import Overlap
 from syncline.sim.server_moves import numbers_to, placements
+from syncline.sim.stop import StopAt
 from syncline.strategies.protocol import Strategy
 from syncline.strategies.table import DEFAULT, strategy_class
-from syncline.sync import SyncModel
+from syncline.sync import SyncModel, asks_again
+from syncline.units import MOST, MOST_SECONDS, MOST_SEED, real, seconds, whole
 
 MOST_WORKERS = 1_000_000
-MOST_SERVERS = 10_000
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,10 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A run in which each worker does `iterations` iterations (with `dispatch`, on average)."""
+    """A run in which each worker does `iterations` iterations (with `dispatch`, on average).
+
+    If `stop` has `updates` or `seconds`, `iterations` has no effect.
+    """
 
     cluster: Cluster
     strategy: Strategy = field(default_factory=strategy_class(DEFAULT))
@@ -49,6 +53,8 @@ class Scenario:
     overlap: Overlap = Overlap.NONE
     central: bool = False
     """For comparison with systems before FluentPS: a central scheduler decides when the servers answer."""
+    stop: StopAt = StopAt()
+    """When the run ends earlier, or instead; see `StopAt`."""
 
     @property
     def worker_numbers(self) -> int:
@@ -58,18 +64,30 @@ class Scenario:
 
     def check(self) -> None:
         """Raise `UsageError` for an invalid setting or combination."""
-        if not 1 <= self.cluster.workers <= MOST_WORKERS:
-            raise UsageError(
-                "cluster.workers", f"must be at least 1 and at most {MOST_WORKERS:,}, not {self.cluster.workers}"
-            )
-        if self.iterations < 1:
-            raise UsageError("iterations", f"must be at least 1, not {self.iterations}")
+        whole(self.cluster.workers, "cluster.workers", 1, MOST_WORKERS)
+        whole(self.worker_numbers, "faults", 1, MOST_WORKERS, name="with the workers that join, the number of workers")
+        each = f"of each of {self.worker_numbers} workers"
+        whole(self.iterations, "iterations", 1, MOST // self.worker_numbers, name=each * (self.worker_numbers > 1))
+        whole(self.seed, "seed", 0, MOST_SEED)
+        self._check_stop()
         self.strategy.check(self.worker_numbers)
         self._check_machines()
         for number, fault in enumerate(self.faults):
             self._check_fault(f"faults[{number}]", fault, self.faults[:number])
         for _ in placements(self):
             pass
+
+    def _check_stop(self) -> None:
+        self.stop.check()
+        compute = self.cluster.compute
+        if self.dispatch is not None or not self.stop.replaces_iterations:
+            return
+        if isinstance(compute, Trace):
+            raise UsageError(
+                "stop", "a trace of compute times has one column per iteration; remove stop.updates and stop.seconds"
+            )
+        if self.stop.seconds is not None and isinstance(compute, Lognormal) and compute.mean == 0:
+            raise UsageError("stop.seconds", "would never come: cluster.compute.mean is 0; use stop.updates")
 
     def _check_machines(self) -> None:
         """Check the settings of the machines against each other."""
@@ -80,6 +98,12 @@ class Scenario:
             )
         if self.central:
             self._check_central()
+        if self.dispatch is not None and any(
+            isinstance(asks_again(model), float) for model in getattr(self.strategy, "sync", ())
+        ):
+            raise UsageError(
+                "strategy.sync", "has a model that asks again after a time, but [dispatch] has no clock; remove one"
+            )
         if self.dispatch is not None and self.overlap is not Overlap.NONE:
             raise UsageError(
                 "strategy.overlap", "cannot be used with [dispatch], which has no clock; remove one of them"
@@ -100,8 +124,9 @@ class Scenario:
             raise UsageError(f"{option}.sync", error.problem) from None
 
     def _check_fault(self, option: str, fault: Fault, earlier: tuple[Fault, ...]) -> None:
-        if not fault.at >= 0:
-            raise UsageError(f"{option}.at", f"must be at least 0 seconds, not {fault.at}")
+        seconds(fault.at, f"{option}.at")
+        if isinstance(fault, Slow):
+            real(fault.factor, f"{option}.factor", *FACTORS)
         match fault:
             case Switch(sync=model):
                 self._check_switch(option, model)
@@ -113,12 +138,11 @@ class Scenario:
                     raise UsageError(f"{option}.worker", f"worker {worker} takes part from the start; use restart")
                 if any(isinstance(other, Join) and other.worker == worker for other in earlier):
                     raise UsageError(f"{option}.worker", f"worker {worker} joins twice; use restart the second time")
-            case Freeze(duration=duration) if not duration > 0:
-                raise UsageError(f"{option}.duration", f"must be above 0 seconds, not {duration}")
-            case Slow(factor=factor) if not factor > 0:
-                raise UsageError(f"{option}.factor", f"must be above 0, not {factor}")
-            case Slow(duration=duration) if duration is not None and not duration > 0:
-                raise UsageError(f"{option}.duration", f"must be above 0 seconds, not {duration}")
+            case Freeze(duration=(int() | float()) as seen) | Slow(duration=(int() | float()) as seen) if (
+                not 0 < seen <= MOST_SECONDS
+            ):
+                limit = f"above 0 seconds and at most {MOST_SECONDS:,.0f}"
+                raise UsageError(f"{option}.duration", f"must be {limit}, not {seen}")
         if isinstance(fault, Join | Restart) and not self.strategy.takes_joiners:
             problem = f"with strategy {self.strategy.name()!r}, workers cannot join a run that has started"
             raise UsageError(option, problem)
@@ -126,5 +150,5 @@ class Scenario:
             raise UsageError(
                 f"{option}.worker", f"there is no worker {fault.worker}; {numbers_to(self.worker_numbers)}"
             )
-        if isinstance(fault, (Crash, Freeze)) and fault.detect is not None and not fault.detect >= 0:
-            raise UsageError(f"{option}.detect", f"must be at least 0 seconds, not {fault.detect}")
+        if isinstance(fault, Crash | Freeze) and fault.detect is not None:
+            seconds(fault.detect, f"{option}.detect")

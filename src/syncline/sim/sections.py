@@ -15,6 +15,9 @@ import msgspec
 from syncline.errors import UsageError
 from syncline.strategies.table import DEFAULT, strategy_class
 
+MOST_BYTES = 16 << 20
+"""The size of the largest experiment file; a device such as /dev/zero has no end."""
+
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The base class of all sections."""
@@ -79,10 +82,18 @@ class DispatchSection(Section, frozen=True):
     rule: str = "uniform"
 
 
+class StopSection(Section, frozen=True):
+    updates: int | None = None
+    seconds: float | None = None
+    loss: float | None = None
+    accuracy: float | None = None
+
+
 class ExperimentFile(Section, frozen=True):
     cluster: ClusterSection
     iterations: int = 100
     seed: int = 0
+    stop: StopSection = StopSection()
     network: NetworkSection | None = None
     model: ModelSection = ModelSection()
     strategy: StrategySection = msgspec.field(default_factory=lambda: strategy_section(DEFAULT)())
@@ -94,13 +105,20 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Read the file as plain values."""
     try:
         with path.open("rb") as file:
-            return tomllib.load(file)
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise UsageError(str(path), f"is too large for an experiment file; use at most {MOST_BYTES >> 20} MiB")
+        return tomllib.loads(data.decode())
     except OSError as error:
         raise UsageError(str(path), f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UsageError(str(path), "is not a text file") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(str(path), f"is not valid TOML: {error}") from None
+    except ValueError:  # Python reads integers of at most 4,300 digits
+        raise UsageError(str(path), "holds a number with too many digits") from None
+    except RecursionError:
+        raise UsageError(str(path), "is nested too deeply") from None
 
 
 def read_sections(data: Mapping[str, Any]) -> ExperimentFile:
@@ -152,6 +170,7 @@ SECTIONS: dict[str, type[Section]] = {
     "network": NetworkSection,
     "model": ModelSection,
     "dispatch": DispatchSection,
+    "stop": StopSection,
 }
 
 

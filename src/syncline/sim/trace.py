@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from itertools import compress, repeat
 from operator import attrgetter, is_
-from typing import TextIO
+from typing import Any, Protocol
 
 import msgspec
 
@@ -18,6 +18,12 @@ from syncline.messages import Message, NodeId, Params, Push
 Record = tuple[float, NodeId, NodeId, Message, int]
 
 HEADER = "time,from,to,kind,progress,bytes\n"
+
+
+class TextTarget(Protocol):
+    """What the trace is written to: a text file, or anything else with `write`."""
+
+    def write(self, text: str, /) -> Any: ...
 
 
 class _Routes(dict[tuple[NodeId, NodeId, type[Message]], str]):
@@ -58,7 +64,7 @@ def _bytes_of(kind: type[Message], kinds: Iterable[type[Message]], sizes: Iterab
 class TraceLog:
     """Hashes the trace as CSV text, writes it to the file if one is given, and adds up the bytes."""
 
-    def __init__(self, file: TextIO | None = None) -> None:
+    def __init__(self, file: TextTarget | None = None) -> None:
         self.bytes_pushed = 0
         self.bytes_pulled = 0
         self.bytes_wire = 0

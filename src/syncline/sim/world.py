@@ -30,7 +30,7 @@ from syncline.effects import (
     SetTimer,
     Timer,
 )
-from syncline.errors import GoneError, PeerError, UsageError
+from syncline.errors import GoneError, PeerError, RunError, UsageError
 from syncline.layout import Bucket
 from syncline.messages import COORDINATOR, Member, NodeId, Params, Push, View, server_id, worker_id
 from syncline.nodes.driver import Driver
@@ -44,7 +44,7 @@ from syncline.sim.held_answers import server_driver
 from syncline.sim.link_turns import network_of
 from syncline.sim.network import Transfer
 from syncline.sim.outcome import Outcome, look
-from syncline.sim.pace import Pace, pace_of
+from syncline.sim.pace import ITERATIONS, Pace, pace_of
 from syncline.sim.problem import Problem
 from syncline.sim.processes import SimulatedServer, SimulatedWorker
 from syncline.sim.replica_transfer import ReplicaTransfer
@@ -74,7 +74,8 @@ class World:
     ) -> None:
         """`spans`: record when each worker computes and waits, for a chart. `trace`: records every message.
 
-        `every`: measure the model after every so many iterations of all workers together (`Outcome.curve`).
+        `every`: measure the model after every so many iterations of all workers together (`Outcome.curve`). Without
+        it, a run that stops at a loss or an accuracy measures the model once per round of its workers.
         """
         scenario.check()
         self.scenario = scenario
@@ -86,11 +87,15 @@ class World:
         self.meter = scenario.strategy.meter(spans)
         self.trace = trace or TraceLog()
         self.trace.count_as_pushed(scenario.strategy.messages)
-        self.curve = Curve(every)
+        target = scenario.stop.has_target
+        self.curve = Curve(scenario.cluster.workers if every is None and target else every)
         self.draw = Draw(scenario.seed)
         self.recording = True
         self.ended: float | None = None
         """When the last iteration was done. From then on no faults happen and no worker computes."""
+        self.stopped_by = ITERATIONS
+        """What ended the run: "iterations", or a key of the scenario's stop."""
+        self._most: float = inf if scenario.stop.updates is None else scenario.stop.updates
         self.last_answer = 0.0
         self.iterations_done = 0
         self.awaited = 0
@@ -119,13 +124,16 @@ class World:
         cut = layout.size // strategy.bucket_values
         if cut > MOST_BUCKETS:
             problem = (
-                f"would cut the model into about {cut:,} buckets, but {MOST_BUCKETS:,} is the limit; make it larger"
+                f"would cut a model of {layout.size:,} parameters into about {cut:,} buckets, but {MOST_BUCKETS:,} is "
+                "the limit; make the buckets larger, or the model smaller"
             )
             raise UsageError("strategy.bucket", problem)
         topology = strategy.topology(Job(layout, self.draw), range(strategy.servers))
         self.buckets = strategy.buckets(layout, topology)
         self._backwards = list(enumerate(self.buckets))[::-1]
         self._initial = self.problem.start(self.buckets)
+        if self.scenario.stop.has_target and self.problem.quality(self._initial) is None:
+            raise UsageError("stop", "loss and accuracy need a problem whose quality() measures the model")
         made_up = any(bucket.size != piece.size for bucket, piece in zip(self.buckets, self._initial, strict=True))
         self._sizes = strategy if made_up else strategy.plain()
         if made_up:  # only the sizes of made-up updates matter, so they are not encoded
@@ -205,7 +213,8 @@ class World:
             for worker in self.workers.values():
                 self.agenda.at(0.0, worker.number, self._start, worker, 0)
             self.pace.run(progress)
-            self.ended = self.agenda.now
+            if self.ended is None:
+                self.ended = self.agenda.now
             return end_run(self)
 
     # A worker's iterations.
@@ -238,8 +247,21 @@ class World:
         self._end_if_all_done()
 
     def _end_if_all_done(self) -> None:
-        """End the run when all awaited workers are done and no bucket is moving between servers."""
-        self.agenda.over = self.finished > 0 and self.awaited == 0 and not self.view_maker.moving
+        """End the run when all awaited workers are done, or it was stopped, and no bucket moves between servers."""
+        done = self.ended is not None or (self.finished > 0 and self.awaited == 0)
+        self.agenda.over = done and not self.view_maker.moving
+
+    def stop(self, reason: str) -> None:
+        """End the run now; what workers compute is not waited for. `reason`: a key of the scenario's stop."""
+        if self.ended is not None:
+            return
+        self.ended = self.last_answer = self.agenda.now
+        self.stopped_by = reason
+        for worker in self.workers.values():
+            worker.done = worker.alive and not worker.joining
+        if not any(worker.done for worker in self.workers.values()):
+            raise RunError(f"no worker is left at {self.agenda.now:g} s: all have crashed, left or been declared dead")
+        self._end_if_all_done()
 
     def train(self, worker: SimulatedWorker) -> None:
         """Compute one update, and hand it over bucket by bucket, last layers first."""
@@ -318,9 +340,10 @@ class World:
         self.iterations_done += 1
         if self._of_means:
             worker.model.whole()
-        if self.iterations_done >= self.curve.due:
-            look(self, worker)
+        reached = look(self, worker) if self.iterations_done >= self.curve.due else ""
         self.go_on(worker, following)
+        if reached or self.iterations_done >= self._most:
+            self.stop(reached or "updates")
         if self.transfer.waiting:
             self.transfer.serve(worker)
 
@@ -385,7 +408,7 @@ class World:
             self.held_events.append(event)
             return
         self._coordinator.tell(event, self.agenda.now)
-        if not self.awaited:
+        if not self.awaited or self.ended is not None:
             self._end_if_all_done()
 
     # The end.

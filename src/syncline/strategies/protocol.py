@@ -39,6 +39,8 @@ class Job:
     """Gives the bytes that a bucket's update and its parameters take on the wire; None: use the sizes of the codecs."""
     remote: bool = False
     """Whether messages come from other processes: they may be lost, and their payloads are checked before use."""
+    own_workers: int = 0
+    """Workers with a lower number are the run's own, which check their updates themselves."""
 
 
 class Strategy:
@@ -125,6 +127,10 @@ class Strategy:
 
     def check(self, workers: int) -> None:
         """Raise `UsageError` if the settings cannot work with this many workers. Called before anything runs."""
+
+    def costs(self, workers: int) -> tuple[str, ...]:
+        """What the parts need besides the parameters, one line each, for `--dry-run`."""
+        return ()
 
     # Settings.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from syncline.errors import UsageError
 from syncline.strategies.protocol import Strategy
 from syncline.strategies.table import DEFAULT, read_strategy, strategy_class
+from syncline.units import MOST_SEED, whole
 
 RUN_DEFAULTS = {"strategy": DEFAULT, "seed": "0", "on_nan": "stop"}
 """The settings that every run has, whatever its strategy."""
@@ -76,8 +77,10 @@ def _is_setting(cls: type[Strategy], key: str, word: str, *, must: bool) -> bool
 
 
 def _check_run(found: Settled) -> None:
-    if not found["seed"][0].isdecimal():
-        raise UsageError("seed", f"{found['seed'][0]!r} is not a seed; use an integer that is 0 or larger")
+    seed = found["seed"][0]
+    if not (seed.isascii() and seed.isdecimal() and len(seed) < 20):
+        raise UsageError("seed", f"{seed!r} is not a seed; use an integer from 0 to {MOST_SEED}")
+    whole(int(seed), "seed", 0, MOST_SEED)
     if found["on_nan"][0] not in ON_NAN:
         raise UsageError("on_nan", f"{found['on_nan'][0]!r} is not one of {', '.join(ON_NAN)}")
 
@@ -96,11 +99,16 @@ def contradiction(wishes: Mapping[str, str], words: Mapping[str, str], stronger:
     return next((key for key, wish in wishes.items() if key not in settled and wish != words.get(key)), None)
 
 
-def setting_word(value: object) -> str:
-    """A value of an experiment file as text; a list has one value for each server."""
+def setting_word(key: str, value: object) -> str:
+    """The value of a setting as text; a list has one value for each server, without spaces."""
     if isinstance(value, bool):
         return str(value).lower()
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if not isinstance(value, list):
+        return str(value)
+    for word in map(str, value):
+        if len(word.split()) != 1:
+            raise UsageError(key, f"{word!r} is not one value; a list has one value for each server, without spaces")
+    return " ".join(map(str, value))
 
 
 def strategy_in(words: Mapping[str, str]) -> Strategy:

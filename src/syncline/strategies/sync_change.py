@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from syncline.errors import UsageError
-from syncline.spec import one_of, parse, write
+from syncline.spec import one_of, parse, sendable, write
 from syncline.strategies.protocol import Strategy
 from syncline.sync import Release
 
@@ -31,13 +31,7 @@ def _word(model: object) -> str:
     """The text of a model, from which other processes can rebuild it."""
     if isinstance(model, str):
         return str(write(parse("sync", model)))
-    word = str(write(model))
-    if parse("sync", word) != model:
-        raise UsageError(
-            "sync",
-            f"{model!r} cannot be sent to other processes: its text {word!r} gives another model; make it a dataclass",
-        )
-    return word
+    return sendable("sync", model)
 
 
 def check_change(sync: Sequence[str], release: str, strategy: Strategy, workers: int, servers: int) -> None:
@@ -54,11 +48,6 @@ def check_change(sync: Sequence[str], release: str, strategy: Strategy, workers:
         alike.with_servers(count).changed(settings, workers)
     except UsageError as error:
         raise UsageError("sync" if error.option == "mode" else error.option, error.problem) from None
-
-
-def names_own_class(word: str) -> bool:
-    """Whether this text names a class outside of Syncline; parsing it would import that class."""
-    return "." in word.partition(":")[0]
 
 
 def written(sync: Sequence[str]) -> str:

@@ -34,8 +34,10 @@ def strategy_class(kind: str, option: str = "strategy") -> type[Strategy]:
 
 def read_strategy(text: str, option: str = "strategy") -> dict[str, str]:
     """The settings in a text, including `strategy`: `name`, `name:value,...` or `name:key=value,...`."""
-    kind, _, rest = text.strip().partition(":")
+    kind, colon, rest = text.strip().partition(":")
     keys = strategy_class(kind, option).settings()
+    if colon and not rest.strip():
+        raise UsageError(option, f"{text!r}: there is no value after the colon; leave the colon out")
     positional, named = arguments(rest, option, text)
     if len(positional) > len(keys):
         raise UsageError(

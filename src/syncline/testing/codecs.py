@@ -14,7 +14,8 @@ from syncline.codecs import Bytes, Chance, Codec, Memory, is_exact, is_sparse, i
 from syncline.draw import Draw
 from syncline.errors import PeerError
 from syncline.layout import Payload, Values
-from syncline.spec import parse, write
+from syncline.spec import write
+from syncline.testing.common import MANY, check_flags, check_value, own_randomness
 
 SIZES = (1, 7, 300, 2048, 5000)
 """Numbers of values in a bucket, including less than 8 and some that are no multiple of a block."""
@@ -31,21 +32,39 @@ LARGEST = np.finfo(np.float32).max
 def check_codec(codec: Codec, *, mutations: int = 2000) -> None:
     """Raise AssertionError, with the reason, if the codec breaks one of these rules.
 
-    The updates are of many kinds and sizes.
+    The updates are of many kinds and sizes, up to 262,144 values.
 
     1. sent + new residual = update + old residual, also for the largest numbers: exactly if it is `sparse`, otherwise
        up to rounding.
     2. If it is `stochastic` and keeps no residual, the mean over draws is the update.
     3. A payload has as many bytes as `size` says, or at most that many if it is not `exact`.
     4. Encoding does not change the update, and decoding does not change the payload.
-    5. The same input gives the same bytes, also with a state that was saved and loaded.
+    5. The same input gives the same bytes, also with a state that was saved and loaded, and with another bucket in
+       between. Nothing is kept between calls, and no shared random generator is used.
     6. The receiver notices NaN and infinity. They never stay in the state. Finite values never become NaN or infinity.
     7. Corrupted payloads (`mutations` of them) give a PeerError or values, and no other error.
-    8. The codec is a value: it has the methods, compares and hashes, and can be written as text and read back.
+    8. `exact`, `plain`, `sparse` and `stochastic` are True or False, and `size` returns a whole number.
+    9. The codec is a value: it has the methods, compares and hashes, and can be written as text and read back.
     """
-    _check_value(codec)
-    for values in SIZES:
-        check_bucket(codec, values, mutations=mutations // len(SIZES))
+    what = check_value("codec", codec, Codec)
+    check_flags(codec, "exact", "plain", "sparse", "stochastic")
+    with own_randomness(what):
+        for values in SIZES:
+            check_bucket(codec, values, mutations=mutations // len(SIZES))
+        _check_large(codec, f"{what}, {MANY:,} values")
+
+
+def _check_large(codec: Codec, what: str) -> None:
+    """The checks in which the number of values matters, on one bucket of many."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for kind, updates in _updates(MANY):
+            if kind in ("normal", "of all sizes", "one"):
+                _check_sums(codec, updates, f"{what}, {kind}")
+        _check_pure(codec, MANY, what)
+        _check_apart(codec, MANY, what)
+        with np.errstate(all="ignore"):
+            _check_mutations(codec, MANY, 40, what)
 
 
 def check_bucket(codec: Codec, values: int, *, mutations: int = 400) -> None:
@@ -56,6 +75,7 @@ def check_bucket(codec: Codec, values: int, *, mutations: int = 400) -> None:
         for kind, updates in _updates(values):
             _check_sums(codec, updates, f"{what}, {kind}")
         _check_pure(codec, values, what)
+        _check_apart(codec, values, what)
         _check_checkpoint(codec, values, what)
         if is_stochastic(codec) and not codec.memory(values):
             _check_unbiased(codec, values, what)
@@ -65,13 +85,6 @@ def check_bucket(codec: Codec, values: int, *, mutations: int = 400) -> None:
             _check_not_finite(codec, values, what)
             _check_mutations(codec, values, mutations, what)
             _check_overflow(codec, values, what)
-
-
-def _check_value(codec: Codec) -> None:
-    assert isinstance(codec, Codec), f"{codec!r} does not have all methods of Codec"
-    assert type(codec).__hash__ is not None, f"{codec!r} must be hashable: use dataclass(frozen=True)"
-    text = write(codec)
-    assert parse("codec", text) == codec, f"{text!r} does not read back as {codec!r}; is it a frozen dataclass?"
 
 
 def _updates(values: int) -> Iterator[tuple[str, list[Values]]]:
@@ -130,7 +143,8 @@ def _check_sums(codec: Codec, updates: list[Values], what: str) -> None:
 
 
 def _check_size(codec: Codec, payload: Payload, values: int, what: str) -> None:
-    size = codec.size(values)
+    size: object = codec.size(values)
+    assert isinstance(size, int), f"{what}: `size` must return a whole number, not {size!r}"
     if is_exact(codec):
         assert payload.nbytes == size, f"{what}: a payload has {payload.nbytes} bytes, but `size` says {size}"
     assert payload.nbytes <= size, f"{what}: a payload has {payload.nbytes} bytes, but `size` says at most {size}"
@@ -163,6 +177,21 @@ def _check_pure(codec: Codec, values: int, what: str) -> None:
         one, two = (_encode(codec, update, each, step, fill) for each, fill in zip(memories, (0, 255), strict=True))
         assert np.array_equal(one, two), f"{what}: encoding the same update twice gave different bytes"
         _check_same(*memories, f"{what}: encoding the same update twice gave different memories")
+
+
+def _check_apart(codec: Codec, values: int, what: str) -> None:
+    """Two buckets of the same codec, in turn: each gives the bytes that it gives alone, and these stay as they are."""
+    draw = Draw(SEED)
+    updates = [[draw.normals(values, "apart", n, step).astype(np.float32) for step in range(STEPS)] for n in range(2)]
+    alone, memory = [], codec.memory(values)
+    for step, update in enumerate(updates[0]):
+        alone.append(_encode(codec, update, memory, step).copy())
+    memories = [codec.memory(values) for _ in updates]
+    for step in range(STEPS):
+        one, _ = (_encode(codec, each[step], kept, step) for each, kept in zip(updates, memories, strict=True))
+        problem = "with another bucket in between, an update gave other bytes; a codec must keep nothing between calls"
+        assert np.array_equal(one, alone[step]), f"{what}: {problem}"
+    _check_same(memory, memories[0], f"{what}: with another bucket in between, the memories differ")
 
 
 def _check_checkpoint(codec: Codec, values: int, what: str) -> None:

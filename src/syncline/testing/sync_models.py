@@ -7,8 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from syncline.draw import Draw
-from syncline.spec import parse, write
-from syncline.sync import Release, SyncModel, applies_at_close
+from syncline.errors import UsageError
+from syncline.spec import write
+from syncline.sync import Release, SyncModel, applies_at_close, asks_again
+from syncline.testing.asked_model import strict
+from syncline.testing.common import MANY, check_flags, check_value, own_randomness
 from syncline.testing.random_schedule import RandomSchedule
 
 WORKERS = 4
@@ -18,37 +21,45 @@ ITERATIONS = 12
 def check_sync_model(model: SyncModel, *, bound: int | None = None, schedules: int = 60) -> None:
     """Raise AssertionError, with the reason, if the model breaks one of these rules.
 
-    The schedules are random, with lazy and soft release, with and without a crash.
+    The schedules are random, with lazy and soft release, with and without a crash. Most models are small; one has
+    262,144 values.
 
     1. Every worker is answered once per push, and finishes.
     2. Every accepted update is applied exactly once.
     3. With `bound`: a worker is answered for iteration i only if i < V + bound.
-    4. The same schedule gives the same answers.
-    5. The model is a value: it has the methods, compares and hashes, and can be written as text and read back.
+    4. The same schedule gives the same answers: asked twice, or with another run in between. Nothing is kept between
+       calls, and no shared random generator is used.
+    5. `may_answer` and `may_close` return True or False, `first_bound` and `next_bound` whole numbers of at least 0.
+    6. It does not change the state that it is asked about, and uses nothing of it that `State` does not name.
+    7. The model is a value: it has the methods, compares and hashes, and can be written as text and read back.
     """
-    _check_value(model)
-    for schedule, crash_at in _schedules(model, schedules):
-        schedule.run(crash_at)
-        what = f"{write(model)}, {schedule.release} release, schedule {schedule.draw.seed}"
-        _check_progress(schedule, what)
-        _check_exactly_once(schedule, what)
-        if bound is not None:
-            _check_bound(schedule, bound, what)
-    _check_pure(model)
+    text = check_value("sync", model, SyncModel)
+    check_flags(model, "at_close")
+    try:
+        asks_again(model)
+    except UsageError as error:
+        raise AssertionError(error.problem) from error
+    with own_randomness(text):
+        _check_pure(model)
+        for schedule, crash_at in _schedules(model, schedules):
+            schedule.run(crash_at)
+            _check(schedule, bound, f"{text}, {schedule.release} release, schedule {schedule.draw.seed}")
+        large = RandomSchedule(strict(model), Release.LAZY, WORKERS, ITERATIONS, Draw(0), MANY)
+        large.run()
+        _check(large, bound, f"{text}, {MANY:,} values")
 
 
 def _schedules(model: SyncModel, schedules: int) -> Iterator[tuple[RandomSchedule, int | None]]:
     for seed in range(schedules):
         for release in Release:
-            yield RandomSchedule(model, release, WORKERS, ITERATIONS, Draw(seed)), (seed if seed % 2 else None)
+            yield RandomSchedule(strict(model), release, WORKERS, ITERATIONS, Draw(seed)), (seed if seed % 2 else None)
 
 
-def _check_value(model: SyncModel) -> None:
-    assert isinstance(model, SyncModel), f"{model!r} does not have all methods of SyncModel"
-    assert isinstance(getattr(model, "at_close", False), bool), f"{model!r}.at_close must be True or False"
-    assert type(model).__hash__ is not None, f"{model!r} must be hashable: use dataclass(frozen=True)"
-    text = write(model)
-    assert parse("sync", text) == model, f"{text!r} does not read back as {model!r}; is it a frozen dataclass?"
+def _check(schedule: RandomSchedule, bound: int | None, what: str) -> None:
+    _check_progress(schedule, what)
+    _check_exactly_once(schedule, what)
+    if bound is not None:
+        _check_bound(schedule, bound, what)
 
 
 def _check_progress(schedule: RandomSchedule, what: str) -> None:
@@ -76,7 +87,15 @@ def _check_bound(schedule: RandomSchedule, bound: int, what: str) -> None:
 
 
 def _check_pure(model: SyncModel) -> None:
-    first, second = (RandomSchedule(model, Release.LAZY, WORKERS, ITERATIONS, Draw(7)) for _ in range(2))
-    first.run()
-    second.run()
-    assert first.answered == second.answered, f"{write(model)}: running the same schedule twice gave different answers"
+    """Run one schedule three times: alone, alone again, and with another run of the same model in between."""
+    alone, again, mixed, other = (
+        RandomSchedule(strict(model), Release.LAZY, WORKERS, ITERATIONS, Draw(seed)) for seed in (7, 7, 7, 8)
+    )
+    alone.run()
+    again.run()
+    while mixed.step():
+        other.step()
+    hint = "it must keep nothing between calls and take randomness only from draw"
+    for found, when in ((again, "twice"), (mixed, "with another run in between")):
+        problem = f"{write(model)}: running the same schedule {when} gave different answers; {hint}"
+        assert alone.answered == found.answered, problem

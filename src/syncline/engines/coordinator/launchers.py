@@ -1,4 +1,4 @@
-"""The launchers of a run: what the coordinator tells them, and the process groups that the run's own launcher started.
+"""The launchers of a run: what the coordinator tells them, and the sessions that the run's own launcher started.
 
 The run's own launcher has the role "launcher". A launcher that joined from elsewhere has the role "agent".
 """
@@ -8,25 +8,30 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from contextlib import suppress
 
 from syncline.engines.coordinator.participant import Participant
+from syncline.engines.guard import kill_session
+from syncline.engines.net import tokens
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import Hello, Notice, Seen
 from syncline.engines.net.frames import Frame
 from syncline.engines.process import outlive_parent
 
+GUARD_SECONDS = 5.0
+"""Seconds that the guard of a stopped launcher has before the coordinator acts."""
+
 
 class Launchers:
-    """The run's own launcher, which starts `expected` workers, and the launchers that have joined."""
+    """The run's own launcher, and the launchers that have joined."""
 
-    def __init__(self, out: Callable[[Connection, Frame], None], expected: int) -> None:
+    def __init__(self, out: Callable[[Connection, Frame], None]) -> None:
         self._out = out
-        self._expected = expected
         self.launcher: Connection | None = None
         self.all: dict[Connection, Hello] = {}
-        self.groups: set[int] = set()
-        """The process groups that the run's own launcher has started."""
+        self.paused = False
+        """The user has stopped the run's own launcher (Ctrl-Z), which is no reason to end the run."""
+        self.sessions: set[int] = set()
+        """The processes that the run's own launcher has started; each leads a session."""
 
     def enter(self, wire: Connection, hello: Hello) -> None:
         self.all[wire] = hello
@@ -40,27 +45,36 @@ class Launchers:
 
     def tell(self, peer: Participant, what: str, usage: bool = False) -> None:
         """Let all launchers print what has happened to a worker or server."""
-        ours = peer.id.number < self._expected
-        for agent in self.all:
-            mine = ours == (agent is self.launcher)
+        for agent, hello in self.all.items():
+            mine = peer.own if agent is self.launcher else tokens.same(hello.token, peer.hello.token)
             who = (peer.id.role, peer.id.number, peer.incarnation)
             self._out(agent, Seen(*who, what, usage and mine, of=peer.hello.pid))
 
+    def tell_all(self, message: Frame) -> None:
+        for agent in self.all:
+            self._out(agent, message)
+
     def notice(self, text: str) -> None:
         """Let all launchers print this line."""
-        for agent in self.all:
-            self._out(agent, Notice(text))
+        self.tell_all(Notice(text))
 
     def tell_name(self, peer: Participant) -> None:
         """Tell the launcher of a worker or server that joins which number it got."""
         joined = Seen(peer.id.role, peer.id.number, peer.incarnation, "joined", pid=peer.hello.pid)
         for agent, hello in self.all.items():
-            if agent is not self.launcher and hello.host == peer.hello.host:
+            if agent is not self.launcher and tokens.same(hello.token, peer.hello.token):
                 self._out(agent, joined)
 
-    def kill_groups(self) -> None:
-        """Kill the process groups that the launcher has started, because the launcher itself is gone."""
-        for group in self.groups:
-            with suppress(OSError):
-                if os.getpgid(group) == group:
-                    os.killpg(group, signal.SIGKILL)
+    def end_stopped(self, seconds: Callable[[Hello], float], patience: float) -> None:
+        """Kill the run's own launcher if it stays stopped and its guard has not done so; its end ends the run.
+
+        `seconds`: for how long a process has been stopped.
+        """
+        hello = None if self.launcher is None or self.paused else self.all.get(self.launcher)
+        if hello is not None and seconds(hello) > patience + GUARD_SECONDS:
+            os.kill(hello.pid, signal.SIGKILL)
+
+    def kill_sessions(self) -> None:
+        """Kill the sessions that the launcher has started, because the launcher itself is gone."""
+        for leader in self.sessions - {os.getpid()}:
+            kill_session(leader)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from syncline.engines.coordinator.roster import RosterEntry
 from syncline.engines.net.connection import Connection
-from syncline.engines.net.control import Frozen
+from syncline.engines.net.control import Frozen, Hello
 from syncline.engines.net.tcp_liveness import TcpLiveness
-from syncline.engines.process_state import Stopped, host
+from syncline.engines.process_state import Stopped, host, state_of
 
 
 class Liveness:
@@ -24,10 +24,18 @@ class Liveness:
         """Is this entry the process `pid` of this host?"""
         return (entry.hello.host, entry.hello.pid) == (self._host, pid)
 
+    def is_stopped(self, hello: Hello) -> bool:
+        """Is this process of this host stopped now?"""
+        return hello.host == self._host and state_of(hello.pid) in ("T", "t")
+
+    def stopped_seconds(self, hello: Hello, now: float) -> float:
+        """For how many seconds this process of this host has been stopped."""
+        return self._stopped.seconds(hello.pid, now) if hello.host == self._host else 0.0
+
     def stopped(self, entries: Mapping[int, RosterEntry], now: float) -> Iterator[tuple[int, RosterEntry]]:
         """The processes of this host that have been stopped for too long."""
         for number, entry in list(entries.items()):
-            if entry.hello.host == self._host and self._stopped.seconds(entry.hello.pid, now) > self.patience:
+            if self.stopped_seconds(entry.hello, now) > self.patience:
                 yield number, entry
 
     def reported(self, entries: Mapping[int, RosterEntry], frozen: Frozen) -> Iterator[tuple[int, RosterEntry]]:

@@ -26,8 +26,18 @@ class Participant:
     wire: Connection
     incarnation: int = 0
     trained: TrainedModel | None = None
+    own: bool = False
+    """The run's own launcher started this process: it has shown the token that only that process has."""
+    entered: bool = False
+    """The run's own launcher started this worker, or it is or was a member. Until then it is only told what it needs to
+    join."""
+    named: bool = False
+    """Others have been told the number of this server."""
     left: float | None = None
     """When the worker left, if it has; it may still read the final parameters."""
+
+    def __post_init__(self) -> None:
+        self.entered |= self.own
 
     @property
     def place(self) -> NodeAddress:

@@ -8,7 +8,8 @@
    when it has been stopped (SIGSTOP) for longer than the patience. A worker that computes for a long time does not. A
    worker that the launcher restarts keeps its number (returning_workers.py).
 3. The death or stop of a server ends the run, unless the run no longer needs that server. So does the death of the
-   launcher; the coordinator then kills everything that the launcher has started.
+   launcher; the coordinator then kills everything that the launcher has started. A launcher that stays stopped is
+   killed, by its guard or by the coordinator.
 4. When the coordinator is told to stop, it waits for the workers that have joined and for those that still read the
    final parameters. Then it stops the servers.
 5. A server that joins gets a number, and a part of every model (trained_model.py). A server that is asked to leave may
@@ -27,6 +28,7 @@ from time import monotonic
 
 from msgspec.structs import replace
 
+from syncline.engines.coordinator.agent_watch import AgentWatch
 from syncline.engines.coordinator.all_gather import AllGather
 from syncline.engines.coordinator.bucket_size import fitting
 from syncline.engines.coordinator.launchers import Launchers
@@ -38,6 +40,8 @@ from syncline.engines.coordinator.server_departures import ServerDepartures
 from syncline.engines.coordinator.sync_changes import SyncChanges
 from syncline.engines.coordinator.trained_model import OVER, WorkerMessage
 from syncline.engines.coordinator.trained_models import TrainedModels
+from syncline.engines.coordinator.waiting import WaitingWorkers
+from syncline.engines.net import tokens
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (
     Abort,
@@ -47,6 +51,7 @@ from syncline.engines.net.control import (
     EpochBegun,
     Figures,
     Frozen,
+    Heartbeat,
     Hello,
     Pulse,
     Reached,
@@ -57,6 +62,7 @@ from syncline.engines.net.control import (
     Started,
     Stop,
     TermsTaken,
+    Waiting,
     Welcome,
     Withdraw,
 )
@@ -64,13 +70,17 @@ from syncline.engines.net.event_loop import BACKLOG, EventLoop
 from syncline.engines.net.frames import DECLARATION, FIRST_HEADER, Frame
 from syncline.engines.net.refusals import RefusalLog
 from syncline.engines.net.wiring import RUN, Wiring, listen
-from syncline.engines.process import run
-from syncline.engines.process_state import patience
+from syncline.engines.process import also_look_in, run
+from syncline.engines.process_state import host, patience
 from syncline.errors import PeerError
 from syncline.messages import Report, Settled
+from syncline.strategies.allowed_parts import AllowedParts
 
 TICK = 0.5
 """Seconds between two checks for processes that are stopped and hosts that do not answer."""
+
+NOTICE_SECONDS = 10.0
+"""Seconds after which the user is told for whom the end of the run waits."""
 
 GRACE = 5.0
 """Seconds in which the servers must exit."""
@@ -91,10 +101,11 @@ class CoordinatorProcess:
         self._roster = Roster(workers, servers, wiring)
         self._servers, self._workers, self._peers = self._roster.servers, self._roster.workers, self._roster.peers
         self._models = TrainedModels(self, self._servers)
-        self._launchers = Launchers(self.out, workers)
+        self._launchers = Launchers(self.out)
         self.tell = self._launchers.tell
         self.departures = ServerDepartures(self._servers, self._models.all, servers, self.out, self.tell)
-        self._sync_changes = SyncChanges(self._models.all, self.out, self._launchers.notice)
+        allowed = AllowedParts(wiring.allow_parts)
+        self._sync_changes = SyncChanges(self._models.all, self.out, self._launchers.notice, allowed)
         self._operators: set[Connection] = set()
         self._stopping = False
         self._aborted: str | None = None
@@ -102,9 +113,12 @@ class CoordinatorProcess:
         self._until = inf
         """When the coordinator stops waiting for the servers to exit."""
         self._all_gather = AllGather(self.out)
+        self._waiting = WaitingWorkers()
         self._epochs: dict[int, int] = {}
         """The latest epoch that any worker has begun, by the number of the sampler."""
-        self._liveness = Liveness(patience(os.environ))
+        limit = patience(os.environ)
+        self._liveness = Liveness(limit)
+        self._agents = AgentWatch(host(), self._launchers.all, limit, self.out, self._launchers.notice)
         self.returning = ReturningWorkers(int(os.environ.get("SYNCLINE_RESTARTS", "0")) > 0, workers)
         self._never: set[int] = set()
         """The workers that will not take part when a model begins."""
@@ -140,7 +154,8 @@ class CoordinatorProcess:
         if wire is self._launchers.launcher:
             self._from_launcher(message)
         elif wire in self._launchers.all:
-            self._from_agent(message)
+            self._agents.heard(wire, message, monotonic())
+            self._from_agent(self._launchers.all[wire], message)
         elif wire in self._operators:
             self._from_operator(wire, message)
         elif wire not in self._peers:
@@ -155,13 +170,15 @@ class CoordinatorProcess:
 
     def closed(self, wire: Connection, reason: str) -> None:
         self._liveness.forget(wire)
+        self._waiting.forget(wire)
+        self._agents.forget(wire)
         self._operators.discard(wire)
         peer = self._peers.pop(wire, None)
         if self._launchers.all.pop(wire, None) is not None:
             if wire is self._launchers.launcher:
                 self.abort("the launcher is gone")
                 self.over = True
-                self._launchers.kill_groups()
+                self._launchers.kill_sessions()
         elif peer is None:
             if reason:
                 self._refusals.sent_away(reason)
@@ -174,24 +191,27 @@ class CoordinatorProcess:
     def _from_launcher(self, message: Frame) -> None:
         if isinstance(message, Stop):
             self._stopping = True
+            self._loop.call_later(NOTICE_SECONDS, self._launcher_waits)
             self._stop_if_idle()
         elif isinstance(message, Abort):
             self.abort(message.reason)
+        elif isinstance(message, Heartbeat):
+            self._launchers.paused = message.pausing
         elif isinstance(message, Started):
-            self._launchers.groups.add(message.pid)
+            self._launchers.sessions.add(message.pid)
         elif isinstance(message, Seen):
             self._process_ended(message)
         else:
             raise PeerError(f"it sent {type(message).__name__}, which a launcher may not send")
 
-    def _from_agent(self, message: Frame) -> None:
-        if isinstance(message, Started):
+    def _from_agent(self, agent: Hello, message: Frame) -> None:
+        if isinstance(message, Started | Heartbeat):
             return  # a launcher that joined ends its processes itself
         if not isinstance(message, Frozen):
             raise PeerError(f"it sent {type(message).__name__}, which a launcher that joined may not send")
-        for _, entry in self._liveness.reported(self._workers, message):
+        for _, entry in self._liveness.reported(_of(agent, self._workers), message):
             self._frozen(entry)
-        for number, _ in self._liveness.reported(self._servers, message):
+        for number, _ in self._liveness.reported(_of(agent, self._servers), message):
             self._server_frozen(number)
 
     def _from_operator(self, wire: Connection, message: Frame) -> None:
@@ -207,9 +227,9 @@ class CoordinatorProcess:
         elif isinstance(message, Withdraw):
             if not self._stopping and not self._models.over:  # else it will be stopped anyway
                 self.departures.withdraw(peer.id.number)
-        elif isinstance(message, Figures):
+        elif isinstance(message, Figures) and message.server == peer.id.number:
             self._launchers.tell_launcher(message)
-        elif isinstance(message, Abort):
+        elif isinstance(message, Abort) and self.departures.needs(peer.id.number):
             self.abort(message.reason)
         else:
             raise PeerError(f"it sent {type(message).__name__}, which a server may not send")
@@ -228,7 +248,9 @@ class CoordinatorProcess:
             self._meet()
         elif isinstance(message, ChangeRequest):
             self._sync_changes.ask(peer.wire, message, peer)
-        elif isinstance(message, EpochBegun):
+        elif isinstance(message, Waiting):
+            self._waiting.heard(peer.wire, message.seconds, monotonic())
+        elif isinstance(message, EpochBegun) and peer.entered:
             self._epochs[message.sampler] = max(message.epoch, self._epochs.get(message.sampler, 0))
         elif isinstance(message, Pulse):
             launcher = self._launchers.launcher
@@ -328,8 +350,39 @@ class CoordinatorProcess:
             self._loop.lose(wire, "its host no longer acknowledges data")
         for number in self.returning.overdue(now):
             self._will_not_return(number)
+        self._launchers.end_stopped(lambda hello: self._liveness.stopped_seconds(hello, now), self._liveness.patience)
+        self._watch_hosts(now)
         self.departures.settled()
         self._meet()
+        if self._waiting and self._aborted is None:
+            line = self._waiting.line(self._awaited(), now)
+            if line is not None:
+                self._launchers.notice(line)
+
+    def _watch_hosts(self, now: float) -> None:
+        """Everything on a host whose launcher is stopped counts as stopped."""
+        stopped, gone = self._agents.look(now)
+        for entry in [each for each in self._workers.values() if each.hello.host in stopped]:
+            self._frozen(entry)
+        for number in [each for each, entry in self._servers.items() if entry.hello.host in stopped]:
+            self._server_frozen(number)
+        for wire in gone:
+            self._loop.lose(wire, "its host no longer acknowledges data")
+
+    def _launcher_waits(self) -> None:
+        """The launcher has asked for the end of the run, and other workers still take part in it."""
+        launcher = self._launchers.launcher
+        if launcher is not None and not self._servers_told:
+            self._waiting.heard(launcher, NOTICE_SECONDS, monotonic())
+
+    def _awaited(self) -> list[str]:
+        """The processes for which the run waits."""
+        needed = self._roster.participants()
+        if not self._models.begun:
+            needed |= set(range(self.expected)) - self._never
+        if self._stopping:
+            needed |= self._roster.readers(monotonic())
+        return self._waiting.awaited(needed, self._roster, self._liveness.is_stopped)
 
     def _frozen(self, entry: RosterEntry) -> None:
         """A worker has been stopped for too long: remove it as a member. It learns of that when it continues."""
@@ -347,7 +400,7 @@ class CoordinatorProcess:
 
     def _process_ended(self, seen: Seen) -> None:
         """A process that the launcher started has ended, even if another process still holds its connections."""
-        self._launchers.groups.discard(seen.pid)
+        self._launchers.sessions.discard(seen.pid)
         self.returning.word(seen.number, seen.again)
         entry = self._workers.get(seen.number)
         if entry is not None and self._liveness.is_here(entry, seen.pid):
@@ -388,7 +441,7 @@ class CoordinatorProcess:
             self.over = not self._servers
         elif entry.released or not self.departures.needs(peer.id.number):
             self.departures.gone(entry, peer, what)
-        elif not self._models.over or self._roster.has_readers(monotonic()):
+        elif not self._models.over or self._roster.readers(monotonic()):
             self.abort(f"{peer.id} is gone: {what}")
         elif not entry.peers:
             self.tell(peer, f"{what}, after the training had ended")
@@ -401,7 +454,7 @@ class CoordinatorProcess:
             return
         if self._servers_told:
             self.over |= monotonic() > self._until
-        elif not any(trained.members for trained in self._models.all.values()) and not self._roster.has_readers(
+        elif not any(trained.members for trained in self._models.all.values()) and not self._roster.readers(
             monotonic()
         ):
             self._servers_told = True
@@ -411,9 +464,9 @@ class CoordinatorProcess:
             self.over = not self._servers
 
     def ended(self) -> None:
-        """A model has ended. If it was the last, tell the launcher: a server that exits is then no failure."""
+        """A model has ended. If it was the last, tell all launchers: a server that exits is then no failure."""
         if self._models.over:
-            self._launchers.tell_launcher(Ended())
+            self._launchers.tell_all(Ended())
 
     def abort(self, reason: str) -> None:
         self._aborted = self._aborted or reason
@@ -421,6 +474,13 @@ class CoordinatorProcess:
             self.out(wire, Abort(reason))
 
 
+def _of(agent: Hello, entries: Mapping[int, RosterEntry]) -> dict[int, RosterEntry]:
+    """The processes that this launcher has brought to the run."""
+    return {number: entry for number, entry in entries.items() if tokens.same(entry.hello.token, agent.token)}
+
+
 def main() -> int:
     workers, servers, layers = sys.argv[1:]
-    return run(CoordinatorProcess(int(workers), int(servers), json.loads(layers), Wiring.read(os.environ)).run)
+    wiring = Wiring.read(os.environ)
+    also_look_in(wiring.folder)
+    return run(CoordinatorProcess(int(workers), int(servers), json.loads(layers), wiring).run)

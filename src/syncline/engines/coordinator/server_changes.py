@@ -87,6 +87,7 @@ class ServerChanges:
         number = peer.id.number
         if self._node is None or self.holds(number) or number in self._arriving:
             raise PeerError("it sent Seated a second time")
+        peer.named = True
         others = {each for each in (*self._servers.values(), *self._workers.values()) if each is not peer}
         self._arriving[number] = others
         for each in others:

@@ -8,8 +8,9 @@
 4. Servers and workers that join later receive the current settings. A server that joins during a change is told like
    the others.
 5. If a server cannot load the new model (a user-defined class that is not installed there), all servers change back.
-6. Only processes that the launcher started, and processes of this user on this host, may name user-defined classes:
-   the servers import what such a name refers to.
+6. Only workers that the launcher started, and operators of this user on this host, may name any user-defined class:
+   the servers import what such a name refers to. Others may name the classes that the launcher allows
+   (`--allow-parts`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import ChangeReply, ChangeRequest, InForce, NewTerms, TermsTaken
 from syncline.engines.net.frames import Frame
 from syncline.errors import PeerError, RunError, SynclineError, UsageError
-from syncline.strategies.sync_change import check_change, names_own_class, written
+from syncline.strategies.allowed_parts import AllowedParts
+from syncline.strategies.sync_change import check_change, written
 
 TOO_EARLY = "training has not started yet; ask again when it has"
 
@@ -59,7 +61,7 @@ class _Change:
     @property
     def trusted(self) -> bool:
         """May the request name a user-defined class?"""
-        return self.wire.is_near if self.worker is None else bool(self.worker.hello.run)
+        return self.wire.is_near if self.worker is None else self.worker.own
 
 
 class SyncChanges:
@@ -70,8 +72,10 @@ class SyncChanges:
         models: Mapping[str, TrainedModel],
         out: Callable[[Connection, Frame], None],
         notice: Callable[[str], None],
+        allowed: AllowedParts,
     ) -> None:
-        """`notice`: let the launchers print a line."""
+        """`notice`: let the launchers print a line. `allowed`: the parts that anybody may name."""
+        self._allowed = allowed
         self._models = models
         self._out = out
         self._notice = notice
@@ -197,8 +201,8 @@ class SyncChanges:
         sync, release = change.request.sync, change.request.release
         if not sync and not release:
             raise UsageError("sync", "there is nothing to change; give a sync model, a release, or both")
-        if not change.trusted and any(map(names_own_class, sync)):
-            raise UsageError("sync", "only this user on this host may name a user-defined class; use a built-in model")
+        if not change.trusted:
+            self._allowed.check({"sync": " ".join(sync)})
         check_change(sync, release, trained.strategy, trained.most_workers, len(trained.changes.holding))
         if len(set(sync)) > 1 and trained.changes.unsettled:
             raise UsageError("sync", "a server is joining or leaving; give one model for all, or try again later")

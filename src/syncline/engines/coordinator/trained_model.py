@@ -1,7 +1,8 @@
 """One model of a run as the coordinator sees it: its workers and servers, how it begins and ends, and its views.
 
 1. A model begins when every server has a connection for it, and every expected worker has declared it or is known not
-   to take part.
+   to take part. The workers that the run was started with decide its shape and settings; a joiner that comes before
+   that and does not fit is refused alone.
 2. The coordinator describes the model to the servers first. Once all of them know it, the coordinator tells the workers
    where the servers are.
 3. All workers start together: none starts before all have the initial parameters, which are the leader's. If the leader
@@ -15,7 +16,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from secrets import token_hex
 from time import monotonic
 
 from msgspec.structs import replace
@@ -25,6 +25,7 @@ from syncline.effects import Deliver, Event, Fail, Lost, Received, Reject, Send,
 from syncline.engines.coordinator.joining import check_joiner, check_restarts
 from syncline.engines.coordinator.participant import Participant, RunContext
 from syncline.engines.coordinator.server_changes import ServerChanges
+from syncline.engines.net import tokens
 from syncline.engines.net.control import (
     Begin,
     Declare,
@@ -38,8 +39,9 @@ from syncline.engines.net.control import (
     Seated,
     layout_of,
 )
+from syncline.engines.net.frames import DECLARATION
 from syncline.errors import PeerError, SynclineError, UsageError
-from syncline.layout import VALUE_BYTES
+from syncline.layout import VALUE_BYTES, Layout
 from syncline.messages import (
     COORDINATOR,
     JoinRequest,
@@ -64,9 +66,6 @@ MOST_BUCKETS = 1 << 20
 WorkerMessage = Seated | JoinRequest | LeaveNotice | Listening | Report
 """The messages of a worker about one model."""
 
-FAR = 1 << 62
-"""Larger than any round's number."""
-
 
 class TrainedModel:
     """One model: its servers, its workers, and the node that makes its views."""
@@ -86,6 +85,8 @@ class TrainedModel:
         self._listening: dict[int, NodeAddress] = {}
         """The addresses of the workers, if workers connect to each other."""
         self._begun: Begin | None = None
+        self._secret = ""
+        """What only the servers of this model know; the workers' passes are derived from it."""
         self._wishes: dict[str, str] = {}
         """The settings that the leader's program asks for."""
         self._unready: set[Participant] = set()
@@ -99,6 +100,11 @@ class TrainedModel:
     @property
     def begun(self) -> bool:
         return self._begun is not None
+
+    @property
+    def unconfirmed(self) -> bool:
+        """Have only workers that joined declared this model?"""
+        return self._begun is None and not any(peer.own for peer in self.workers.values())
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -140,18 +146,16 @@ class TrainedModel:
             self._handle(Received(peer.id, message))
             self._run.departures.settled()
         else:
-            self._report(peer, message)
-
-    def _report(self, peer: Participant, message: Report) -> None:
-        if not 0 <= message.largest < FAR:
-            raise PeerError(f"it reported round {message.largest}, which is not possible")
-        self._handle(Received(peer.id, message))
+            self._handle(Received(peer.id, message))
 
     def _introduce_workers(self) -> None:
         """Send all workers the addresses of the others, once all that start together have sent theirs."""
         if self._standing and self._listening.keys() >= {peer.id.number for peer in self._standing}:
             for peer in self._standing:
-                self._run.out(peer.wire, Peers(self._listening))
+                passes = {
+                    other.id.number: tokens.peer_pass(self._pass(other), peer.id.number) for other in self._standing
+                }
+                self._run.out(peer.wire, Peers(self._listening, passes))
 
     def from_worker(self, peer: Participant, message: WorkerMessage) -> None:
         if isinstance(message, Seated):
@@ -162,7 +166,7 @@ class TrainedModel:
             self._introduce_workers()
             return
         if isinstance(message, Report):
-            self._report(peer, message)
+            self._handle(Received(peer.id, message))
             return
         if message.incarnation != peer.incarnation:
             raise PeerError(f"it sent {type(message).__name__} with the wrong incarnation, {message.incarnation}")
@@ -170,6 +174,9 @@ class TrainedModel:
             self.refuse(peer, OVER, usage=False)
             return
         self._handle(Received(peer.id, message))
+        if not peer.entered and self.is_member(peer):
+            peer.entered = True
+            peer.wire.trust(DECLARATION)
         if isinstance(message, LeaveNotice):
             peer.left = monotonic()
 
@@ -211,10 +218,12 @@ class TrainedModel:
             self.refuse(peer, OVER, usage=False)
             return
         layout = layout_of(declare.tables)
-        first = self._begun or next(iter(self._declared.values()), None)
-        difference = None if first is None else layout.difference(layout_of(first.tables))
-        if difference is not None:
-            self.refuse(peer, f"worker {peer.id.number} trains another model: {difference}")
+        first: Begin | Declare | None = self._begun
+        if first is None and peer.own:
+            first = next((self._declared[number] for number in self._declared if self.workers[number].own), None)
+        problem = None if first is None else self._other_model(peer, layout, first)
+        if problem is not None:
+            self.refuse(peer, problem)
             return
         self.workers[peer.id.number] = peer
         self._declared[peer.id.number] = declare
@@ -230,10 +239,18 @@ class TrainedModel:
                 return
             view = self._view()
             places, epochs = self.changes.places(view), self._run.epochs()
-            again = replace(begun, view=view, servers=places, leader=-1, epochs=epochs)
+            again = replace(begun, view=view, servers=places, leader=-1, epochs=epochs, word=self._pass(peer))
             self._told.append((peer, again))
             self._tell_if_ready()
             self.changes.mention(peer)
+
+    def _pass(self, peer: Participant) -> str:
+        return tokens.server_pass(self._secret, peer.id.number, peer.incarnation)
+
+    def _other_model(self, peer: Participant, layout: Layout, first: Begin | Declare) -> str | None:
+        """Why this worker's model is another one than the run's; None if it is the same."""
+        difference = layout.difference(layout_of(first.tables))
+        return None if difference is None else f"worker {peer.id.number} trains another model: {difference}"
 
     def _view(self) -> View:
         assert self._node is not None
@@ -262,9 +279,10 @@ class TrainedModel:
                 self.refuse(peer, str(error))
 
     def _begin(self, ready: list[Participant]) -> None:
+        """Begin with these workers, in ascending order; the first one is the leader."""
         run, leader = self._run, ready[0]
         declared = self._declared[leader.id.number]
-        layers = {**run.layers, "the program": declared.wishes if leader.hello.run else {}}
+        layers = {**run.layers, "the program": declared.wishes if leader.own else {}}
         layout = layout_of(declared.tables)
         layers[FITTED] = run.fitting(layout.size // max(len(self._first()), 1), layers.values())
         found = settle(layers, run.count, run.expected)
@@ -274,25 +292,47 @@ class TrainedModel:
             check_restarts(self.strategy)
         origins = {key: origin for key, (_, origin) in found.items()}
         self._wishes = dict(declared.wishes)
-        for peer in ready:
+        for peer in (each for each in ready if each.own):
             self._check_wishes(peer, {**words, **self._wishes})
+        misfits = self._misfits(ready, declared, {**words, **self._wishes})
+        ready = [peer for peer in ready if peer not in misfits]
         job = Job(layout, Draw(int(words["seed"])))
         members = tuple(Member(peer.id.number, peer.incarnation, 0) for peer in ready)
         view = View(0, members, self._topology(job))
         places = self.changes.places(view)
-        self._begun = Begin(declared.tables, words, view, places, leader.id.number, self.name, origins)
-        secret = replace(self._begun, word=token_hex(16))
+        who = (leader.id.number, self.name, origins)
+        self._begun = Begin(declared.tables, words, view, places, *who, own_workers=run.expected)
+        self._secret = tokens.new_token()
+        secret = replace(self._begun, word=self._secret)
         self._node = self.strategy.coordinator(job, view)
         self._driver = Driver(COORDINATOR, self._node, self)
         self.changes.begin(secret, self._node, self._handle, lambda: not self._standing and not self.ended)
         self._standing = set(ready)
-        self._told = [(peer, self._begun) for peer in ready]
+        self._told = [(peer, replace(self._begun, word=self._pass(peer))) for peer in ready]
         self._unready = {self.servers[number] for number, held in enumerate(view.holders) if held}
         for server in self._unready:
             run.out(server.wire, secret)
         for number in self.servers:
             self.changes.invite(number)
         self._tell_if_ready()
+        for peer, problem in misfits.items():
+            self.refuse(peer, problem)
+
+    def _misfits(self, ready: list[Participant], declared: Declare, words: Mapping[str, str]) -> dict[Participant, str]:
+        """The joiners that train another model, or ask for other settings, than the workers of the run; and why."""
+        found: dict[Participant, str] = {}
+        for peer in ready[1:]:
+            if peer.own:
+                continue
+            layout = layout_of(self._declared[peer.id.number].tables)
+            problem = self._other_model(peer, layout, declared)
+            try:
+                self._check_wishes(peer, words)
+            except UsageError as error:
+                problem = problem or str(error)
+            if problem is not None:
+                found[peer] = problem
+        return found
 
     def _check_wishes(self, peer: Participant, words: Mapping[str, str]) -> None:
         """Raise `UsageError` if a worker's program asks for other settings than the leader's; it may ask for none."""

@@ -8,9 +8,13 @@ from syncline.engines.coordinator.participant import Participant, RunContext
 from syncline.engines.coordinator.roster import RosterEntry
 from syncline.engines.coordinator.trained_model import OVER, TrainedModel
 from syncline.engines.net.control import Another, Declare
+from syncline.engines.net.frames import FIRST_HEADER
 from syncline.errors import PeerError
 
 MOST_MODELS = 64
+
+MOST_UNCONFIRMED = 8
+"""How many models may exist that only workers that join have declared: they may come before the run's own workers."""
 
 
 class TrainedModels:
@@ -24,7 +28,7 @@ class TrainedModels:
     @property
     def over(self) -> bool:
         """Has the training of every model ended?"""
-        return bool(self.all) and all(trained.ended for trained in self.all.values())
+        return self.begun and all(trained.ended for trained in self.all.values() if not trained.unconfirmed)
 
     @property
     def begun(self) -> bool:
@@ -51,8 +55,12 @@ class TrainedModels:
         if trained is None:
             if len(self.all) == MOST_MODELS:
                 raise PeerError(f"it declared one model more than the limit of {MOST_MODELS}")
+            if not peer.own and sum(each.unconfirmed for each in self.all.values()) >= MOST_UNCONFIRMED:
+                raise PeerError(f"it declared {declare.model!r}, which none of the run's own workers has declared")
             trained = self.all[declare.model] = TrainedModel(declare.model, self._run)
         peer.trained = trained
+        if not peer.entered:
+            peer.wire.trust(FIRST_HEADER)  # it has declared, and until it is a member it sends nothing large
         if stopping:
             trained.refuse(peer, OVER, usage=False)
             return

@@ -1,4 +1,4 @@
-"""One process that the launcher starts. It has its own process group, and is killed together with that group."""
+"""One process that the launcher starts. It leads its own session, and is killed together with that session."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO
 
+from syncline.engines.failure_report import VARIABLE, FailureReport
+from syncline.engines.guard import kill_session
 from syncline.engines.launch.interrupts import delay_interrupts
 from syncline.engines.launch.lines import Lines
+from syncline.engines.launch.process_log import ProcessLog
 from syncline.engines.process import end_with_parent
 
 PASSED_ON = "SYNCLINE_PATIENCE"
@@ -28,7 +30,13 @@ class Child:
     stream: IO[bytes]
     """The output of the process, which the launcher passes on."""
     lines: Lines = field(default_factory=Lines)
-    log: BinaryIO | None = None
+    reports: IO[bytes] | None = None
+    """A pipe to which a worker writes why its program failed."""
+    said: bytes = b""
+    """What has come through that pipe."""
+    failure: FailureReport | None = None
+    """Why its program failed, if it has said so."""
+    log: ProcessLog | None = None
     """A file with the same output."""
     code: int | None = None
     numbered: bool = False
@@ -37,6 +45,8 @@ class Child:
     """How many times this worker was started before, and died."""
     frozen: bool = False
     """It was stopped for so long that the run continued without it."""
+    stopped: float = 0.0
+    """For how many seconds it has been stopped (SIGSTOP), when the launcher last looked."""
     lost: tuple[float, str] | None = None
     """When the coordinator lost it, and the coordinator's reason. The launcher reports that reason only if the end of
     the process gives no better one."""
@@ -55,15 +65,24 @@ class Child:
         self.code = self.process.wait()
 
     def signal(self, number: int) -> None:
-        """Send a signal to it and to its process group, unless it was reaped."""
-        if self.code is None:
-            with suppress(ProcessLookupError):  # it was killed before it had a process group
-                os.killpg(self.pid, number)
+        """Send a signal to it and to its process group, unless it was reaped; SIGKILL goes to its whole session."""
+        if self.code is not None:
+            return
+        if number == signal.SIGKILL:
+            kill_session(self.pid)
+            return
+        with suppress(ProcessLookupError):  # it was killed before it had a process group
+            os.killpg(self.pid, number)
 
     def close(self) -> None:
-        for stream in (self.process.stdout, self.process.stderr, self.log):
+        for stream in (self.process.stdout, self.process.stderr, self.reports, self.log):
             if stream is not None:
                 stream.close()
+
+    @property
+    def reason(self) -> str:
+        """Why its program failed, in one line; "" if it has not said so, or was only told that the run is over."""
+        return self.failure.line if self.failure is not None and self.failure.own else ""
 
     @property
     def end(self) -> str:
@@ -81,18 +100,27 @@ def inherited(*layers: Mapping[str, str]) -> dict[str, str]:
 
 
 def spawn(
-    name: str, command: list[str], environment: Mapping[str, str], everyone: list[Child], *, answers: bool = False
+    name: str,
+    command: list[str],
+    environment: Mapping[str, str],
+    everyone: list[Child],
+    *,
+    answers: bool = False,
+    reports: bool = False,
 ) -> Child:
     """Start a process and add it to `everyone`.
 
-    With `answers=True` the launcher reads its stdout, and shows only its stderr. Interrupts are delayed meanwhile, so
-    that every process that is started is also in the list and can be ended.
+    With `answers=True` the launcher reads its stdout, and shows only its stderr. With `reports=True` it gets a pipe for
+    a report of its failure. Interrupts are delayed meanwhile, so that every process that is started is also in the list
+    and can be ended.
     """
     parent = os.getpid()
     with delay_interrupts() as mask:
+        source, sink = os.pipe() if reports else (-1, -1)
         process = subprocess.Popen(
             command,
-            env=environment,
+            env={**environment, VARIABLE: str(sink)} if reports else environment,
+            pass_fds=(sink,) if reports else (),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE if answers else subprocess.STDOUT,
@@ -103,6 +131,10 @@ def spawn(
         assert stream is not None
         child = Child(name, process, stream)
         everyone.append(child)
+        if reports:
+            os.close(sink)
+            child.reports = os.fdopen(source, "rb", buffering=0)
+            os.set_blocking(source, False)
     os.set_blocking(stream.fileno(), False)
     return child
 
@@ -111,8 +143,3 @@ def _prepare(parent: int, mask: Iterable[int]) -> None:
     """Runs in the new process, before its program is loaded."""
     end_with_parent(parent)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def log_file(directory: str, name: str) -> BinaryIO | None:
-    """The log file for the output of a process; None without a log directory."""
-    return (Path(directory) / f"{name}.log").open("wb", buffering=0) if directory else None

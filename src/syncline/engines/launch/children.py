@@ -5,35 +5,62 @@ from __future__ import annotations
 import selectors
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from functools import partial
 
-from syncline.engines.launch.child import Child, log_file, spawn
+from syncline.engines.failure_report import END, read_report
+from syncline.engines.launch.child import Child, spawn
 from syncline.engines.launch.interrupts import delay_interrupts
+from syncline.engines.launch.process_log import ProcessLog
 
 
 class Children:
-    """The processes, in the order in which they were started; `line` is called with each line of their output."""
+    """The processes, in the order in which they were started.
 
-    def __init__(self, line: Callable[[Child, str], None], log_dir: str = "") -> None:
+    `line` is called with each line of their output, `lost` with a sentence if a log cannot be written, and `failed`
+    when the program of a worker has said why it failed.
+    """
+
+    def __init__(
+        self,
+        line: Callable[[Child, str], None],
+        log_dir: str = "",
+        lost: Callable[[str], None] = lambda _: None,
+        failed: Callable[[Child], None] = lambda _: None,
+    ) -> None:
         self._line = line
+        self._failed = failed
         self._log_dir = log_dir
+        self._lost = lost
         self._selector = selectors.DefaultSelector()
         self._everyone: list[Child] = []
 
-    def start(self, name: str, command: list[str], environment: Mapping[str, str], *, answers: bool = False) -> Child:
-        """Start a process; with `answers=True` the launcher reads its stdout, and shows only its stderr."""
-        child = spawn(name, command, environment, self._everyone, answers=answers)
-        child.log = log_file(self._log_dir, name)
-        self._selector.register(child.stream, selectors.EVENT_READ, child)
+    def start(
+        self,
+        name: str,
+        command: list[str],
+        environment: Mapping[str, str],
+        *,
+        answers: bool = False,
+        reports: bool = False,
+    ) -> Child:
+        """Start a process; `answers` and `reports` as for `spawn`."""
+        child = spawn(name, command, environment, self._everyone, answers=answers, reports=reports)
+        if self._log_dir:
+            child.log = ProcessLog(self._log_dir, name, self._lost)
+        self._watch(child)
         return child
+
+    def _watch(self, child: Child) -> None:
+        self._selector.register(child.stream, selectors.EVENT_READ, child)
+        if child.reports is not None:
+            self._selector.register(child.reports, selectors.EVENT_READ, partial(self._report, child))
 
     def replace(self, former: Child, command: list[str], environment: Mapping[str, str]) -> Child:
         """Start a process in place of one that has ended; its output follows the output of the former."""
-        while former.stream in self._selector.get_map() and self._output(former):
-            pass  # the rest of its output comes first
-        child = spawn(former.name, command, environment, self._everyone)
+        self._drain(former)
+        child = spawn(former.name, command, environment, self._everyone, reports=former.reports is not None)
         child.log, former.log = former.log, None
-        self._selector.register(child.stream, selectors.EVENT_READ, child)
+        self._watch(child)
         return child
 
     def watch(self, fd: int, action: Callable[[], None]) -> None:
@@ -52,11 +79,16 @@ class Children:
             else:
                 each()
 
+    def running(self) -> list[Child]:
+        """The processes that have not ended."""
+        return [child for child in self._everyone if child.code is None]
+
     def ended(self) -> Iterator[Child]:
         """The processes that have ended since the last call."""
         for child in self._everyone:
             if child.code is None and child.has_ended():
                 child.reap()
+                self._report(child)
                 yield child
 
     def _output(self, child: Child) -> bool:
@@ -67,14 +99,34 @@ class Children:
         if not data:
             self._selector.unregister(child.stream)
         if child.log is not None:
-            with suppress(OSError):  # do not stop the run because the disk is full
-                child.log.write(data)
+            child.log.write(data)
         for text in child.lines.feed(data) if data else child.lines.end():
             self._line(child, text)
         return bool(data)
 
+    def _drain(self, child: Child) -> None:
+        """Pass on everything that a process has written so far."""
+        while child.stream in self._selector.get_map() and self._output(child):
+            pass
+
+    def _report(self, child: Child) -> None:
+        """Read why the program of a worker failed, after the output that came before."""
+        if child.reports is None or child.reports not in self._selector.get_map():
+            return
+        data: bytes | None = child.reports.read(1 << 16)  # None: nothing yet
+        child.said += data or b""
+        if data is None or (data and not data.endswith(END)):
+            return
+        self._selector.unregister(child.reports)
+        child.failure = read_report(child.said)
+        if child.failure is not None:
+            self._drain(child)
+            if child.log is not None:
+                child.log.write(child.failure.whole.encode())
+            self._failed(child)
+
     def stop(self) -> None:
-        """Kill every remaining process and its process group; interrupts are delayed meanwhile."""
+        """Kill every remaining process and its session; interrupts are delayed meanwhile."""
         with delay_interrupts():
             for child in self._everyone:
                 child.signal(signal.SIGKILL)
@@ -82,8 +134,7 @@ class Children:
                 child.code = child.process.wait()
             try:
                 for child in self._everyone:
-                    while child.stream in self._selector.get_map() and self._output(child):
-                        pass  # the rest of its output
+                    self._drain(child)
             finally:
                 for child in self._everyone:
                     child.close()

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
+from time import monotonic
 
 from syncline.engines.net.connection import Connection
-from syncline.engines.net.control import Abort, ChangeRequest, Frozen, Hello, Seen, Started, Stop
+from syncline.engines.net.control import Abort, ChangeRequest, Frozen, Heartbeat, Hello, Seen, Started, Stop
 from syncline.engines.net.frames import Frame
+from syncline.engines.net.heartbeats import Heartbeats, Silence
+from syncline.engines.net.tcp_liveness import unacknowledged
 from syncline.engines.net.wiring import Wiring, connect_coordinator
 from syncline.errors import PeerError, RunError
 
@@ -15,17 +19,19 @@ from syncline.errors import PeerError, RunError
 class CoordinatorLink:
     """Sends messages to the coordinator and receives its messages."""
 
-    def __init__(self, wire: Connection, wiring: Wiring) -> None:
+    def __init__(self, wire: Connection, wiring: Wiring, patience: float = inf) -> None:
+        """`patience`: seconds for which the coordinator may be stopped, if it runs on another host."""
         self._wire = wire
         self.wiring = wiring
         """The wiring with which the connection was made."""
         self.gone = False
+        self._beats = Heartbeats(patience, unacknowledged)
         wire.trust()
 
     def fileno(self) -> int:
         return self._wire.fileno()
 
-    def tell(self, message: Abort | Seen | Started | Frozen | Stop | ChangeRequest) -> None:
+    def tell(self, message: Abort | Seen | Started | Frozen | Stop | ChangeRequest | Heartbeat) -> None:
         """Send a message; a lost connection is noticed in `receive`."""
         if not self.gone:
             with suppress(OSError):
@@ -39,22 +45,37 @@ class CoordinatorLink:
             while not self.gone and len(found) > before:  # the last call finds nothing more, or the end of the stream
                 before = len(found)
                 for message, _ in self._wire.receive(_no_payload):
+                    self._beats.heard(self._wire, monotonic())
                     found.append(message)  # one by one, to keep those that came before the end of the stream
         except (EOFError, OSError, PeerError):
             self.gone = True
         return found
 
+    def beat(self, now: float) -> str:
+        """Send a heartbeat if it is due; return why the run cannot be reached any more, or ""."""
+        if self.gone:
+            return ""
+        if self._beats.due(now):
+            self.tell(Heartbeat())
+        verdict, seconds = self._beats.verdict(self._wire, now), f"{self._beats.silence(self._wire, now):.0f} s"
+        match verdict:
+            case Silence.STOPPED:
+                return f"the coordinator at {self.wiring.coordinator} is stopped: it has sent nothing for {seconds}"
+            case Silence.GONE:
+                return f"cut off from the run at {self.wiring.coordinator}: nothing has come from it for {seconds}"
+        return ""
+
     def close(self) -> None:
         self._wire.close()
 
 
-def reach(places: tuple[str, ...], wiring: Wiring, hello: Hello) -> CoordinatorLink:
+def reach(places: tuple[str, ...], wiring: Wiring, hello: Hello, patience: float = inf) -> CoordinatorLink:
     """Connect to the coordinator at the first of these addresses where it answers."""
     problems = []
     for place in places:
         here = replace(wiring, coordinator=place)
         try:
-            return CoordinatorLink(connect_coordinator(here, hello), here)
+            return CoordinatorLink(connect_coordinator(here, hello), here, patience)
         except RunError as error:
             problems.append(str(error))
     raise RunError("; ".join(problems))

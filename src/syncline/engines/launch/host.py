@@ -1,14 +1,15 @@
 """Coordinator and servers for workers that another launcher (torchrun) has started.
 
-    python -m syncline.engines.launch.host WORKERS SERVERS
+    python -m syncline.engines.launch.host WORKERS SERVERS FIRST
 
-This process runs on the host of the first worker. It prints one line that says how workers find the run. It ends the
-run when it reads anything, or the end of file, from stdin.
+This process runs on the host of the first worker, whose process id is FIRST. It prints one line that says how workers
+find the run. It ends the run when the first worker has ended, or when it reads anything or the end of file from stdin.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import select
 import signal
 import sys
@@ -19,17 +20,17 @@ from syncline.engines.process import run
 
 
 def main() -> int:
-    workers, servers = map(int, sys.argv[1:])
+    workers, servers, first = map(int, sys.argv[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt ends the workers, and their end ends this process
-    return run(lambda: _host(checked(Plan((), workers, servers))))
+    return run(lambda: _host(checked(Plan((), workers, servers)), os.pidfd_open(first)))
 
 
-def _host(plan: Plan) -> int:
+def _host(plan: Plan, first: int) -> int:
     launcher = Launcher(plan)
     try:
         launcher.open()
         print(json.dumps(launcher.wiring.environment()), flush=True)
-        launcher.serve(lambda: not select.select([sys.stdin], [], [], 0)[0])
+        launcher.serve(lambda: not select.select([sys.stdin, first], [], [], 0)[0])
     finally:
         launcher.stop()
     return 0

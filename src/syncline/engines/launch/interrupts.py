@@ -1,7 +1,8 @@
-"""Handle the signals that ask a run to end: delay them during critical sections, and raise only once."""
+"""Handle the signals that ask a run to end or to pause: delay them in critical sections, and raise only once."""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,24 @@ def delay_interrupts() -> Iterator[Iterable[int]]:
         yield before
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def pausing(pause: Callable[[], None], resume: Callable[[], None]) -> Iterator[None]:
+    """In the `with` block: call `pause` before Ctrl-Z (SIGTSTP) stops this process, and `resume` when it continues."""
+
+    def stop(*_: object) -> None:
+        pause()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        resume()
+
+    before = signal.getsignal(signal.SIGTSTP)
+    if before is signal.SIG_DFL:
+        signal.signal(signal.SIGTSTP, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTSTP, before)
 
 
 class InterruptHandler:

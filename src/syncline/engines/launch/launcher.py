@@ -1,14 +1,16 @@
 """The launcher starts a coordinator, servers and workers, reports how each ends, and leaves no process behind.
 
-1. The kernel kills every child when the launcher dies, for whatever reason. When a child ends, the launcher (or the
-   coordinator, if the launcher was killed) kills the processes that it has started, unless they have left its session.
+1. The kernel kills every child when the launcher dies, for whatever reason. When a child ends, the launcher kills the
+   processes that it has started, unless they have left its session. If the launcher itself was killed, its guard and
+   the coordinator both do so (guard.py). If the guard dies or is stopped, the launcher starts another.
 2. If a signal kills a worker, the launcher prints one line and the run continues. The run ends if a worker fails (exit
    code above 0), if a worker is refused because its settings are invalid, or if a server is lost (outcome.py). A worker
    that joined another run does not end that run when it fails. While restarts are left (restarts.py), the launcher
    restarts a worker that dies or fails, as the next incarnation of the same worker.
 3. The run succeeded if a worker ended with exit code 0, none failed, and no server was lost while it was needed.
 4. A worker that is stopped (SIGSTOP) for longer than SYNCLINE_PATIENCE counts as dead: the launcher does not wait for
-   it at the end.
+   it at the end. A coordinator that is stopped for so long is killed. Without a coordinator, a worker or server that is
+   stopped for so long ends the run.
 5. To end a process, the coordinator tells it, then the launcher sends SIGTERM, then SIGKILL, each after a grace period.
 6. Servers that joined another run stay until it ends. They leave early if this launcher is interrupted or one of its
    workers fails: the launcher sends SIGTERM and waits until other servers have taken over their parameters. A second
@@ -20,6 +22,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import select
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -29,15 +32,18 @@ from time import monotonic
 from syncline.engines.launch.child import Child, inherited
 from syncline.engines.launch.children import Children
 from syncline.engines.launch.coordinator_link import CoordinatorLink, reach
+from syncline.engines.launch.guard_link import GuardLink
 from syncline.engines.launch.outcome import RunOutcome, coordinator_died
 from syncline.engines.launch.plan import Plan
 from syncline.engines.launch.restarts import Restarts
-from syncline.engines.net import addresses, keys
+from syncline.engines.launch.told import first_time
+from syncline.engines.net import addresses, keys, tokens
 from syncline.engines.net.control import (
     Abort,
     Ended,
     Figures,
     Frozen,
+    Heartbeat,
     Hello,
     Notice,
     Pulse,
@@ -49,7 +55,7 @@ from syncline.engines.net.control import (
 )
 from syncline.engines.net.frames import Frame
 from syncline.engines.net.wiring import CONNECT_SECONDS, Wiring
-from syncline.engines.process import here, lean, say, share_of_cores
+from syncline.engines.process import folders, here, lean, say, share_of_cores
 from syncline.engines.process_state import Stopped, host, patience, state_of
 from syncline.errors import RunError, SynclineError, UsageError
 
@@ -58,6 +64,9 @@ GRACE = 5.0
 
 LAST_GRACE = 2.0
 """Seconds that a process has to end after SIGTERM."""
+
+LOOK_SECONDS = 0.5
+"""Seconds between two checks whether a process is stopped."""
 
 HOLD = 1.0
 """Seconds that the launcher waits for the process of a lost worker to end, since its exit code explains the loss."""
@@ -77,13 +86,16 @@ class Launcher:
         self._line = line or (lambda name, text: say(f"[{name}] {text}"))
         self._beat = beat
         self._patience = patience(os.environ)
-        self._children = Children(self._say, plan.log_dir)
+        self._children = Children(self._say, plan.log_dir, self._output_lost, self._show_failure)
+        self._guard = GuardLink(os.getpid(), self._patience, lambda pid: self._tell(Started(pid)))
         self._link: CoordinatorLink | None = None
         self.coordinator: Child | None = None
         self.servers: list[Child] = []
         self.workers: list[Child] = []
         self.figures: list[Figures] = []
         self.address = ""
+        self.incomplete = False
+        """True if a log or a trace is not complete."""
         self.failure: SynclineError | None = None
         """Why the run failed; None while it runs, or if it succeeded."""
         self._outcome = RunOutcome(plan.joins)
@@ -105,28 +117,33 @@ class Launcher:
         self.open()
         self._for_workers = {"PYTHONUNBUFFERED": "1", **self._threads()}
         for number in range(self._plan.workers):
-            wiring = replace(self.wiring, worker="" if self._plan.joins else str(number), folder=here())
+            wiring = replace(self._wiring_of("worker", number), folder=self._searched())
             child = self._spawn(f"w{number}", list(self._plan.command), wiring=wiring, unless=self._for_workers)
             self.workers.append(child)
 
     def open(self) -> None:
         """Start all processes but the workers, or connect to the run that they join."""
         plan = self._plan
-        self.wiring = replace(plan.wiring, run="" if plan.joins else secrets.token_hex(16))
+        self.wiring = replace(plan.wiring, run="" if plan.joins else secrets.token_hex(16), token=tokens.new_token())
+        self._guard.start()
         if not plan.joins:
             self._start_coordinator()
         self._connect()
+        self._tell(Started(self._guard.pid))
         for number in range(plan.server_count):
             command = [sys.executable, "-m", "syncline.engines.server", *([] if plan.joins else [str(number)])]
-            self.servers.append(self._spawn(f"server{number}", command, lean()))
+            self.servers.append(self._spawn(f"server{number}", command, lean(), self._wiring_of("server", number)))
 
     def _start_coordinator(self) -> None:
         plan = self._plan
         words = [str(plan.workers), str(plan.server_count), json.dumps(plan.layers)]
         command = [sys.executable, "-m", "syncline.engines.coordinator", *words]
         self.coordinator = self._spawn("coordinator", command, {**lean(), **self._for_coordinator()})
-        assert self.coordinator.process.stdout is not None
-        said = self.coordinator.process.stdout.readline().decode().split()
+        stdout = self.coordinator.process.stdout
+        assert stdout is not None
+        while not select.select([stdout], [], [], 0.1)[0]:
+            self._watch()
+        said = stdout.readline().decode().split()
         if len(said) != 2:
             raise RunError("the coordinator did not start")
         self.wiring = replace(self.wiring, coordinator=said[0])
@@ -138,8 +155,9 @@ class Launcher:
     def _connect(self) -> None:
         """Connect to the coordinator, as the launcher of its run or as the agent of processes that join it."""
         role = "agent" if self._plan.joins else "launcher"
-        hello = Hello(self.wiring.run, role, pid=os.getpid(), host=host())
-        link = reach(self._plan.places or (self.wiring.coordinator,), self.wiring, hello)
+        token = self.wiring.token if self._plan.joins else self.wiring.of(role, -1).token
+        hello = Hello(self.wiring.run, role, pid=os.getpid(), host=host(), token=token)
+        link = reach(self._plan.places or (self.wiring.coordinator,), self.wiring, hello, self._patience)
         self._link, self.wiring = link, link.wiring
         self._children.watch(link.fileno(), self._receive)
         until = monotonic() + CONNECT_SECONDS
@@ -154,6 +172,10 @@ class Launcher:
                     f"{self.wiring.coordinator} accepts connections but does not answer as a coordinator; "
                     "check the address and port"
                 )
+
+    def _wiring_of(self, role: str, number: int) -> Wiring:
+        """The wiring of a process; those that join another run share this launcher's token, and get numbers there."""
+        return self.wiring if self._plan.joins else self.wiring.of(role, number)
 
     def _spawn(
         self,
@@ -170,15 +192,21 @@ class Launcher:
         if former is not None:
             child = self._children.replace(former, command, environment)
         else:
-            child = self._children.start(name, command, environment, answers=name == "coordinator")
+            kind = {"answers": name == "coordinator", "reports": name.startswith("w")}
+            child = self._children.start(name, command, environment, **kind)
+        self._guard.add(child.pid, wait=name == "coordinator")
         if not self._plan.joins:
             self._tell(Started(child.pid))
         return child
 
+    def _searched(self) -> str:
+        """Where workers look for a user's own modules; the program may lie in another folder."""
+        return folders(here(), self._plan.wiring.folder)
+
     def _threads(self) -> dict[str, str]:
         """Divide the cores among the workers, unless the user has set the number of threads."""
         share = share_of_cores(self._plan.workers, {**os.environ, **self._plan.environment})
-        for variable, threads in share.items():
+        for variable, threads in share.items() if first_time("threads", os.environ) else ():
             self._line("syncline", f"{variable}={threads} for each worker; set {variable} to choose another number")
         return share
 
@@ -244,25 +272,49 @@ class Launcher:
         """Return False if this worker has ended, or has been stopped for longer than SYNCLINE_PATIENCE."""
         if worker.code is not None:
             return False
-        stopped = self._stopped.seconds(worker.pid, monotonic()) > self._patience
-        worker.frozen |= stopped
-        return not stopped
+        worker.frozen |= worker.stopped > self._patience
+        return worker.stopped <= self._patience
 
     def _turn(self, seconds: float) -> None:
         self._children.turn(seconds)
         for child in self._children.ended():
             self._ended(child)
         self._report_lost()
-        if self._plan.joins and monotonic() > self._look:
-            self._look = monotonic() + 0.5
-            self._report_stopped()
+        self._watch()
 
-    def _report_stopped(self) -> None:
-        """Tell the coordinator, which runs on another host, which workers and servers are stopped."""
-        for child in (*self.workers, *self.servers):
-            seconds = self._stopped.seconds(child.pid, monotonic())
-            if seconds:
-                self._tell(Frozen(host(), child.pid, seconds))
+    def _watch(self) -> None:
+        """Look at intervals which processes are stopped, and act on it."""
+        now = monotonic()
+        if now < self._look:
+            return
+        self._look = now + LOOK_SECONDS
+        self._guard.check()
+        if self._plan.joins and self._link is not None and self._outcome.over is None:
+            cut = self._link.beat(now)
+            if cut:
+                self._outcome.found(cut)
+        for child in self._children.running():
+            child.stopped = self._stopped.seconds(child.pid, now)
+            if child.stopped:
+                self._watch_stopped(child)
+
+    def _watch_stopped(self, child: Child) -> None:
+        """A process is stopped: the coordinator must know, and somebody must act if it is the coordinator or dead."""
+        late, limit = child.stopped > self._patience, f"{self._patience:g} s"
+        if self._plan.joins:
+            self._tell(Frozen(host(), child.pid, child.stopped))
+        if child is self.coordinator and late:
+            child.frozen = True
+            self._note(f"the coordinator was stopped for more than {limit}; it counts as dead")
+            child.signal(signal.SIGKILL)
+        elif late and self._outcome.over is None and self._is_headless():
+            self._fail(f"{child.name} has been stopped for more than {limit}, and the coordinator is dead")
+
+    def _is_headless(self) -> bool:
+        """Return True if the coordinator has died before the training ended."""
+        if self._plan.joins:
+            return self._gone() and not self._outcome.done
+        return coordinator_died(self.coordinator) is not None
 
     def _receive(self) -> None:
         link = self._link
@@ -280,6 +332,7 @@ class Launcher:
                 self._outcome.heard(reason)
             case Figures():
                 self.figures.append(message)
+                self.incomplete |= message.trace_lost
             case Seen():
                 self._handle_seen(message)
             case Pulse() if self._beat is not None:
@@ -315,7 +368,7 @@ class Launcher:
         elif child.code is None and state_of(child.pid) in ("T", "t"):
             child.frozen = True
             self._note(what)
-        elif not child.code:
+        elif not child.code and child.failure is None:
             child.lost = monotonic(), what
 
     def _rename(self, seen: Seen) -> None:
@@ -330,6 +383,8 @@ class Launcher:
 
     def _report_lost(self) -> None:
         for child in self.workers:
+            if child.failure is not None:
+                child.lost = None  # its report says more
             if child.lost is not None and (child.code == 0 or monotonic() > child.lost[0] + HOLD):
                 self._note(child.lost[1])
                 child.lost = None
@@ -339,8 +394,20 @@ class Launcher:
         if child in self.workers or not self._no_worker_connected():
             self._line(child.name, text)
 
+    def _show_failure(self, child: Child) -> None:
+        """Show why the program of a worker failed, unless another one has failed for the same reason."""
+        report = child.failure
+        assert report is not None
+        told = {each.failure.line for each in self.workers if each.failure is not None and each is not child}
+        if report.line in told or (not report.own and report.line.endswith(self._outcome.over or "\n")):
+            return
+        text = report.whole if self._plan.traceback or not report.brief else report.whole and report.line
+        for line in text.splitlines():
+            self._line(child.name, line)
+
     def _ended(self, child: Child) -> None:
         """Handle the end of a process: report it, and decide whether it ends the run."""
+        self._guard.remove(child.pid)
         worker = child in self.workers
         again = worker and self._starts_again(child)
         if worker and not self._plan.joins:
@@ -353,15 +420,23 @@ class Launcher:
         self._receive()
         child.lost = None
         outcome, fatal = self._outcome, self._outcome.is_fatal(child, worker)
-        cause = f"{child.end} after {self._seconds()}"
+        cause = f"{child.end} after {self._seconds()}{child.reason and ': ' + child.reason}"
         if outcome.over is not None:
-            if fatal and child.code < 0 and not outcome.known:  # the coordinator knows that it is lost, but not why
-                self._fail(cause)
+            if fatal and not outcome.known:
+                self._explain(child, cause)
         elif fatal and not self._plan.joins:
             self._fail(coordinator_died(self.coordinator) or cause)
         else:
             self._note(child.end)
             outcome.failed = outcome.failed or (cause if fatal else None)
+
+    def _explain(self, child: Child, cause: str) -> None:
+        """The coordinator has ended the run because of lost workers, and does not know why they are lost."""
+        assert child.code
+        if child.code < 0:
+            self._fail(cause)
+        elif child.reason:
+            self._fail(f"{self._outcome.over}: {cause}")
 
     def _starts_again(self, child: Child) -> bool:
         """Return True if this worker, which has ended, is to be restarted."""
@@ -372,10 +447,9 @@ class Launcher:
 
     def _restart(self, child: Child) -> None:
         """Restart a worker under its number, unless it died before the run that it joins assigned one."""
-        index, wiring = self.workers.index(child), replace(self.wiring, folder=here())
-        if not self._plan.joins:
-            wiring = replace(wiring, worker=str(index))
-        elif child.numbered:
+        index = self.workers.index(child)
+        wiring = replace(self._wiring_of("worker", index), folder=self._searched())
+        if child.numbered:
             wiring = replace(wiring, run=self._run, worker=child.name.removeprefix("w"))
         self._note(self._restarts.note(child))
         command = list(self._plan.command)
@@ -394,7 +468,11 @@ class Launcher:
     def _note(self, text: str) -> None:
         self._line("syncline", f"{self._seconds()}: {text}")
 
-    def _tell(self, message: Abort | Seen | Started | Frozen | Stop) -> None:
+    def _output_lost(self, text: str) -> None:
+        self.incomplete = True
+        self._note(text)
+
+    def _tell(self, message: Abort | Seen | Started | Frozen | Stop | Heartbeat) -> None:
         if self._link is not None:
             self._link.tell(message)
 
@@ -428,6 +506,15 @@ class Launcher:
         if self._plan.joins:
             self._withdraw_servers()
 
+    def pause(self) -> None:
+        """The user is about to stop this launcher (Ctrl-Z); the run continues for as long as it is stopped."""
+        self._guard.pause()
+        self._tell(Heartbeat(pausing=True))
+
+    def resume(self) -> None:
+        self._guard.resume()
+        self._tell(Heartbeat())
+
     def hurry(self) -> None:
         """Stop waiting for processes to end."""
         self._hurry = True
@@ -435,5 +522,6 @@ class Launcher:
     def stop(self) -> None:
         """Kill every remaining process and the processes that it has started."""
         self._children.stop()
+        self._guard.close()
         if self._link is not None:
             self._link.close()

@@ -61,11 +61,24 @@ class RunOutcome:
             return UsageError(f"{refused.role} {refused.number}", refused.what)
         if reason is None and workers and not any(worker.code == 0 for worker in workers):
             reason = coordinator_died(coordinator) or "no worker ended with exit code 0"
-        return None if reason is None else RunError(reason)
+        return None if reason is None else _error(reason, workers)
+
+
+def _error(reason: str, workers: Sequence[Child]) -> SynclineError:
+    """The error of a run that ended for this reason; it names all workers that failed for it."""
+    alike = [each for each in workers if each.reason and reason.endswith(each.reason)]
+    others = [each.name for each in alike if f"{each.name} ended" not in reason]
+    if others:
+        reason += f" ({', '.join(others)}: the same)"
+    if any(each.failure is not None and each.failure.usage for each in alike):
+        what, _, problem = reason.partition(": ")
+        return UsageError(what, problem)
+    return RunError(reason)
 
 
 def coordinator_died(coordinator: Child | None) -> str | None:
     """The reason to report if the coordinator has died; None if it has not."""
     if coordinator is None or not coordinator.code:
         return None
-    return f"the {coordinator.end}; without it no process can join or leave the run"
+    end = "coordinator was stopped for too long" if coordinator.frozen else coordinator.end
+    return f"the {end}; without it no process can join or leave the run"

@@ -13,8 +13,12 @@ from syncline.engines.net.wiring import Wiring, context_for
 from syncline.errors import UsageError
 from syncline.strategies.protocol import Strategy
 from syncline.strategies.settings import settle, strategy_of
+from syncline.units import whole
 
 LANES = ("shm", "tcp")
+
+MOST_PROCESSES = 1024
+"""The most workers, and the most servers, that one command starts."""
 
 COMMAND_LINE = "command line"
 
@@ -38,6 +42,8 @@ class Plan:
     file: str = "file"
     """The name of that file."""
     log_dir: str = ""
+    traceback: bool = False
+    """Show the whole traceback also of an error that Syncline has raised."""
     places: tuple[str, ...] = ()
     """The addresses at which the run to join may listen: all addresses of its host."""
     restarts: int = 0
@@ -81,14 +87,12 @@ class Plan:
 def checked(plan: Plan, listen: str | None = None, join: str | None = None, *, dry: bool = False) -> Plan:
     """The plan with its addresses and keys, or a `UsageError` that names the option; with `dry=True` no key is made."""
     least = 1 if join is None else 0
-    if plan.workers < least:
-        raise UsageError("--workers", f"must be at least {least}, not {plan.workers}")
-    if plan.servers is not None and plan.servers < least:
-        raise UsageError("--servers", f"must be at least {least}, not {plan.servers}")
+    whole(plan.workers, "--workers", least, MOST_PROCESSES)
+    if plan.servers is not None:
+        whole(plan.servers, "--servers", least, MOST_PROCESSES)
     if not plan.workers and not plan.servers:
         raise UsageError("--workers", "is 0, and --servers is 0 too; start at least one worker or server")
-    if plan.restarts < 0:
-        raise UsageError("--restarts", f"must be at least 0, not {plan.restarts}")
+    whole(plan.restarts, "--restarts")
     if plan.wiring.lane and plan.wiring.lane not in LANES:
         raise UsageError("--lane", f"must be one of {', '.join(LANES)}, not {plan.wiring.lane!r}")
     if listen is not None and join is not None:

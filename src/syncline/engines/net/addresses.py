@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import os
 import re
 import secrets
 import socket
@@ -33,8 +34,9 @@ process computes."""
 KEEPALIVE_INTERVAL = 2
 """Seconds between two probes; some may get lost on a poor network."""
 
-KEEPALIVE_COUNT = 5
-"""Probes without an answer before the connection is closed.
+KEEPALIVE_COUNT = 13
+"""Probes without an answer before the connection is closed: 31 s after the last traffic, so that a short cut of the
+network does not end idle connections.
 
 TCP_USER_TIMEOUT, which limits how long sent data may stay unacknowledged, is not used: Linux also counts the time
 during which the peer's receive buffer is full, so a peer that computes would count as dead. The connection to the
@@ -224,6 +226,20 @@ def peer_credentials(connection: socket.socket) -> Credentials:
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
     pid, uid, _ = struct.unpack("iII", raw)
     return Credentials(pid, uid)
+
+
+def was_closed(connection: socket.socket, seconds: float) -> bool:
+    """Wait until the peer sends something, and return False; True if it closes the connection instead."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as raw:  # beneath TLS, which cannot look ahead
+        raw.settimeout(seconds)
+        try:
+            return not raw.recv(1, socket.MSG_PEEK)
+        except TimeoutError:
+            return False
+        except OSError:
+            return True
+        finally:
+            raw.setblocking(False)
 
 
 def tune(connection: socket.socket) -> None:

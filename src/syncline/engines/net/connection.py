@@ -64,6 +64,11 @@ class Connection:
         """Is the peer on this host? Accepted peers on this host belong to the same user (event_loop.py)."""
         return self.sock.family == socket.AF_UNIX
 
+    @property
+    def peer(self) -> str:
+        """The address of the peer's host; empty on this host."""
+        return "" if self.is_near else str(self.sock.getpeername()[0])
+
     def fileno(self) -> int:
         return self.sock.fileno()
 

@@ -8,9 +8,10 @@ import msgspec
 
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Layout
-from syncline.messages import View
+from syncline.messages import Count, Iteration, Number, Seconds, View
+from syncline.nodes.staleness import MOST_VALUES as MOST_STALENESS
 
-PROTOCOL = 5
+PROTOCOL = 6
 """The protocol version; it changes whenever an older version would misread a frame."""
 
 MOST_SAMPLERS = 64
@@ -19,17 +20,14 @@ MOST_SAMPLERS = 64
 MOST_VALUES = 1 << 40
 """The largest model, in values (4 TiB)."""
 
-Number = Annotated[int, msgspec.Meta(ge=-1, lt=1 << 16)]
-"""The number of a worker or server; -1: not known yet."""
-
-Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-"""Limited so that a sum of several still fits into a frame."""
-
 Word = Annotated[str, msgspec.Meta(max_length=256)]
 """A name, an address or an identifier."""
 
 Text = Annotated[str, msgspec.Meta(max_length=1024)]
 """The text form of a part, as on the command line."""
+
+Wish = Annotated[str, msgspec.Meta(max_length=1 << 16)]
+"""The text of a setting that a program asks for; a codec that chooses by table can be long."""
 
 Length = Annotated[int, msgspec.Meta(ge=0, le=MOST_VALUES)]
 """One dimension of a table's shape."""
@@ -47,7 +45,7 @@ class Hello(Control, frozen=True, tag="hello"):
     role: Word
     number: Number = -1
     incarnation: Count = 0
-    protocol: int = PROTOCOL
+    protocol: Count = PROTOCOL
     pid: Count = 0
     host: Word = ""
     unix: Word = ""
@@ -59,7 +57,9 @@ class Hello(Control, frozen=True, tag="hello"):
     again: bool = False
     """To the coordinator: one more connection of the same process. A connection is for one model at most."""
     word: Word = ""
-    """Server to server: the secret that only the servers of this model know."""
+    """Server to server: the secret that only the servers of this model know. Worker to server or worker: its pass."""
+    token: Word = ""
+    """To the coordinator: the token of this process (tokens.py)."""
 
 
 class Refused(Control, frozen=True, tag="refused"):
@@ -73,9 +73,9 @@ class Welcome(Control, frozen=True, tag="welcome"):
     """Coordinator to a worker or a joining server: your number, and how many workers start the run."""
 
     run: str
-    worker: int
-    incarnation: int
-    workers: int
+    worker: Number
+    incarnation: Count
+    workers: Count
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ class Declare(Control, frozen=True, tag="declare"):
     """Worker to coordinator: the tables that my program trains, and the settings that it asks for."""
 
     tables: tuple[Declared, ...]
-    wishes: dict[str, str] = {}
+    wishes: Annotated[dict[Word, Wish], msgspec.Meta(max_length=64)] = {}
     model: Word = "model"
     """The name of the model. Each model of a run has its own layout, members and progress."""
 
@@ -111,14 +111,16 @@ class Begin(Control, frozen=True, tag="begin"):
     view: View
     servers: tuple[NodeAddress, ...]
     """By server number; an empty address if no server has this number."""
-    leader: int
+    leader: Number
     """The worker whose parameters all start with; -1: the servers already have parameters."""
     model: str = "model"
     origins: dict[str, str] = {}
     """Where each setting came from."""
     word: str = ""
-    """For servers only: the secret by which they recognise each other."""
-    epochs: tuple[int, ...] = ()
+    """For servers: the secret by which they recognise each other. For a worker: its pass for the servers."""
+    own_workers: Count = 0
+    """Workers with a lower number were started with the run."""
+    epochs: tuple[Count, ...] = ()
     """For joining workers: for each sampler, the latest epoch that any worker has begun."""
 
 
@@ -129,9 +131,11 @@ class Listening(Control, frozen=True, tag="listening"):
 
 
 class Peers(Control, frozen=True, tag="peers"):
-    """Coordinator to workers: the address of every worker of this model, by number."""
+    """Coordinator to workers: the address of every worker of this model, by number, and the passes for them."""
 
-    addresses: dict[int, NodeAddress]
+    addresses: dict[Number, NodeAddress]
+    passes: dict[Number, Word] = {}
+    """What the receiver shows to each of the others."""
 
 
 class Another(Control, frozen=True, tag="another"):
@@ -191,15 +195,15 @@ class Gathered(Control, frozen=True, tag="shared"):
 
 
 class Ended(Control, frozen=True, tag="ended"):
-    """Coordinator to workers and launcher: the last member has left, so the parameters are final."""
+    """Coordinator to workers and launchers: the last member has left, so the parameters are final."""
 
 
 class Seen(Control, frozen=True, tag="seen"):
     """Coordinator to launchers: what happened to a process. Launcher to coordinator: a worker's process has ended."""
 
     role: str
-    number: int
-    incarnation: int
+    number: Number
+    incarnation: Count
     what: str
     usage: bool = False
     """A setting that it asked for is invalid."""
@@ -212,7 +216,7 @@ class Seen(Control, frozen=True, tag="seen"):
 
 
 class Started(Control, frozen=True, tag="started"):
-    """Launcher to coordinator: I have started a process group, which must end when I do."""
+    """Launcher to coordinator: I have started a process, whose session must end when I do."""
 
     pid: Count
 
@@ -222,7 +226,14 @@ class Frozen(Control, frozen=True, tag="frozen"):
 
     host: Word
     pid: Count
-    seconds: float
+    seconds: Seconds
+
+
+class Heartbeat(Control, frozen=True, tag="beat"):
+    """Between the coordinator and a launcher: I am not stopped. At intervals, if the launcher has joined."""
+
+    pausing: bool = False
+    """The user stops this launcher now (Ctrl-Z): do not expect anything until the next message."""
 
 
 class Abort(Control, frozen=True, tag="abort"):
@@ -235,17 +246,21 @@ class Figures(Control, frozen=True, tag="figures"):
     """Server to coordinator to launcher, at the end: the server's counters."""
 
     server: Number
-    updates: int
-    dropped_updates: int
-    delayed_pulls: int
-    train_progress: int
+    updates: Count
+    dropped_updates: Count
+    delayed_pulls: Count
+    train_progress: Iteration
     bytes_pushed: Count
     bytes_pulled: Count
-    model: str = "model"
+    model: Word = "model"
     left: bool = False
     """The server left during the run, so its progress is not the run's."""
     pushes_skipped: Count = 0
     fetches_skipped: Count = 0
+    trace_lost: bool = False
+    """The server could not write all of its trace (`--trace`)."""
+    staleness: Annotated[dict[Count, Count], msgspec.Meta(max_length=MOST_STALENESS)] = {}
+    """How many applied updates had each staleness, counted per bucket."""
 
 
 class Pulse(Control, frozen=True, tag="pulse"):
@@ -253,17 +268,23 @@ class Pulse(Control, frozen=True, tag="pulse"):
 
     iteration: Count
     """How many iterations the worker has finished."""
-    computed: float = 0.0
+    computed: Seconds = 0.0
     """Seconds spent computing so far."""
-    waited: float = 0.0
+    waited: Seconds = 0.0
     """Seconds spent waiting for other processes so far."""
-    staleness: int = 0
+    staleness: Iteration = 0
     """How many iterations this worker is ahead of the slowest."""
     loss: float | None = None
     accuracy: float | None = None
     model: Word = "model"
     worker: Number = -1
     """The worker's number; the coordinator fills it in."""
+
+
+class Waiting(Control, frozen=True, tag="waiting"):
+    """Worker to coordinator: I have waited for this many seconds in a call that waits for others; 0: no longer."""
+
+    seconds: Count
 
 
 class EpochBegun(Control, frozen=True, tag="epoch"):
@@ -280,14 +301,14 @@ class Stop(Control, frozen=True, tag="stop"):
 class Reach(Control, frozen=True, tag="reach"):
     """Coordinator to workers and servers: a server wants to join; connect to it. It gets its part once all have."""
 
-    server: Count
+    server: Number
     place: NodeAddress
 
 
 class Reached(Control, frozen=True, tag="reached"):
     """The answer to `Reach`: I have connected to the server, or why I could not."""
 
-    server: Count
+    server: Number
     problem: Annotated[str, msgspec.Meta(max_length=1024)] = ""
 
 
@@ -374,9 +395,11 @@ ControlMessage = (
     | Seen
     | Started
     | Frozen
+    | Heartbeat
     | Abort
     | Figures
     | Pulse
+    | Waiting
     | EpochBegun
     | Stop
     | Reach

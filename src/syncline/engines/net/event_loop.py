@@ -5,36 +5,56 @@
 3. An accepted connection is unauthenticated until the owner calls `known`.
 4. Timers fire in `turn`, in the order of their times.
 5. A caller can poll the loop like a file (`fileno`): it is readable when there is something to do.
+6. Work that may block, such as a connect to a peer that does not accept, runs aside in a thread; what follows from it
+   runs in `turn`.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import resource
+import secrets
 import select
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
+from ipaddress import IPv6Network
 from itertools import count
+from threading import Lock, Thread
 from time import monotonic
 from typing import Protocol
 
 from syncline.engines.net.addresses import peer_credentials, tune
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.frames import HEADER, Frame
+from syncline.engines.process import os_problem, say
 from syncline.errors import PeerError
 
 HELLO_SECONDS = 5.0
 """Seconds in which an accepted peer must identify itself; after that the loop closes its connection."""
 
-MOST_UNAUTHENTICATED = 128
-"""How many unauthenticated connections may be open; if there are more, the loop closes the oldest."""
+MOST_UNAUTHENTICATED = 512
+"""How many unauthenticated connections may be open, or half of the process's descriptors if that is less.
+
+If there are more, the loop closes one of the host that has the most of them, chosen at random. A host that opens many
+displaces only its own. If others share its address, each of theirs is closed only with a small probability.
+"""
 
 BACKLOG = 64 << 20
 """The loop stops reading from a peer for which more than this many bytes wait to be sent."""
 
 _ACCEPTS_PER_TURN = 16
+
+
+def source_of(address: object) -> str:
+    """The host that a connection comes from; for IPv6 its network, since a host has many addresses there."""
+    if not isinstance(address, tuple):
+        return ""  # a Unix socket
+    host = str(address[0]).partition("%")[0]
+    return str(IPv6Network(f"{host}/64", strict=False)) if ":" in host else host
 
 
 class LoopOwner(Protocol):
@@ -69,10 +89,17 @@ class EventLoop:
         self._epoll = select.epoll()
         self._wires: dict[int, Connection] = {}
         self._listeners: dict[int, tuple[socket.socket, ssl.SSLContext | None]] = {}
-        self._unauthenticated: dict[Connection, float] = {}
+        self._unauthenticated: dict[Connection, tuple[float, str]] = {}
+        """When each of them is closed, and which host it comes from."""
         self._handshaking: dict[Connection, ssl.SSLSocket] = {}
         self._interest: dict[int, int] = {}
         self._actions: dict[int, Callable[[], None]] = {}
+        self._follows: deque[Callable[[], None]] = deque()
+        self._bell = -1
+        """Rings when work that ran aside is done; -1: there was none so far."""
+        self._aside = Lock()
+        self._said_limit = False
+        """Was the user told that this process can open no more files?"""
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         """A spare file descriptor, to accept and close a connection when the process has no descriptors left."""
 
@@ -82,14 +109,14 @@ class EventLoop:
         self._listeners[sock.fileno()] = (sock, context)
         self._epoll.register(sock.fileno(), select.EPOLLIN)
 
-    def add(self, wire: Connection, *, unauthenticated: bool = False) -> None:
-        """Watch a connection; `unauthenticated`: its peer must still identify itself."""
+    def add(self, wire: Connection, *, unauthenticated: bool = False, source: str = "") -> None:
+        """Watch a connection; `unauthenticated`: its peer, at the host `source`, must still identify itself."""
         fd = wire.fileno()
         self._wires[fd] = wire
         self._interest[fd] = select.EPOLLIN
         self._epoll.register(fd, select.EPOLLIN)
         if unauthenticated:
-            self._unauthenticated[wire] = monotonic() + HELLO_SECONDS
+            self._unauthenticated[wire] = (monotonic() + HELLO_SECONDS, source)
         if wire.waiting:
             self.write(wire)
 
@@ -105,6 +132,26 @@ class EventLoop:
     def call_later(self, seconds: float, action: Callable[[], None]) -> None:
         """Call `action` after this many seconds, in `turn`."""
         heappush(self._timers, (monotonic() + seconds, next(self._timers_set), action))
+
+    def aside(self, work: Callable[[], Callable[[], None]]) -> None:
+        """Run `work` in a thread, and the function that it returns in `turn`. `work` must not use the loop."""
+        if self._bell < 0:
+            self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            self.watch(self._bell, self._follow)
+
+        def run() -> None:
+            follow = work()
+            with self._aside:
+                if self._bell >= 0:
+                    self._follows.append(follow)
+                    os.eventfd_write(self._bell, 1)
+
+        Thread(target=run, name="syncline-aside", daemon=True).start()
+
+    def _follow(self) -> None:
+        os.eventfd_read(self._bell)
+        while self._follows:
+            self._follows.popleft()()
 
     @property
     def _backlog(self) -> float:
@@ -164,6 +211,10 @@ class EventLoop:
             sock.close()
         self._listeners.clear()
         self._epoll.close()
+        with self._aside:
+            if self._bell >= 0:
+                os.close(self._bell)
+                self._bell = -1
         os.close(self._spare)
 
     def turn(self, timeout: float) -> None:
@@ -237,26 +288,37 @@ class EventLoop:
         """Accept the waiting connections, up to a limit, so that the other connections do not wait for long."""
         for _ in range(_ACCEPTS_PER_TURN):
             try:
-                peer, _ = sock.accept()
+                peer, address = sock.accept()
             except BlockingIOError:
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
-                    self._refuse_without_descriptor(sock)
+                    self._refuse_without_descriptor(sock, error)
                 return  # the peer closed before we accepted
-            self._accept(peer, context)
+            self._accept(peer, context, source_of(address))
 
-    def _accept(self, peer: socket.socket, context: ssl.SSLContext | None) -> None:
+    def _accept(self, peer: socket.socket, context: ssl.SSLContext | None, source: str) -> None:
         try:
-            self._add_accepted(peer, context)
+            self._add_accepted(peer, context, source)
         except OSError:
             peer.close()  # the peer closed meanwhile
-        if len(self._unauthenticated) > MOST_UNAUTHENTICATED:
-            oldest = next(iter(self._unauthenticated))
-            self.lose(oldest, f"more than {MOST_UNAUTHENTICATED} connections had not identified themselves")
+        most = min(MOST_UNAUTHENTICATED, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        if len(self._unauthenticated) > most:
+            self._displace(most)
 
-    def _refuse_without_descriptor(self, sock: socket.socket) -> None:
+    def _displace(self, most: int) -> None:
+        """Close an unauthenticated connection of the host that has the most of them, but not the newest."""
+        waiting: dict[str, list[Connection]] = {}
+        for wire, (_, source) in self._unauthenticated.items():
+            waiting.setdefault(source, []).append(wire)
+        crowd = max(waiting.values(), key=len)
+        self.lose(secrets.choice(crowd[:-1] or crowd), f"more than {most} connections had not identified themselves")
+
+    def _refuse_without_descriptor(self, sock: socket.socket, error: OSError) -> None:
         """No descriptors are left: accept with the spare one and close, or epoll would report the peer for ever."""
+        if not self._said_limit:
+            self._said_limit = True
+            say(f"syncline: a connection was refused: {os_problem(error)}")
         os.close(self._spare)
         try:
             sock.accept()[0].close()
@@ -265,20 +327,20 @@ class EventLoop:
         finally:
             self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
-    def _add_accepted(self, peer: socket.socket, context: ssl.SSLContext | None) -> None:
+    def _add_accepted(self, peer: socket.socket, context: ssl.SSLContext | None, source: str) -> None:
         peer.setblocking(False)
         if peer.family == socket.AF_UNIX and peer_credentials(peer).uid != os.getuid():
             peer.close()
             return
         tune(peer)
         if context is None:
-            self.add(Connection(peer), unauthenticated=True)
+            self.add(Connection(peer), unauthenticated=True, source=source)
             return
         peer.getpeername()  # fails if the peer has closed; `wrap_socket` would fail too, and leak the socket
         tls = context.wrap_socket(peer, server_side=True, do_handshake_on_connect=False)
         wire = Connection(tls)
         self._handshaking[wire] = tls
-        self.add(wire, unauthenticated=True)
+        self.add(wire, unauthenticated=True, source=source)
 
     def _handshake(self, wire: Connection) -> None:
         try:
@@ -297,5 +359,5 @@ class EventLoop:
 
     def _close_silent(self) -> None:
         now = monotonic()
-        for wire in [wire for wire, until in self._unauthenticated.items() if now > until]:
+        for wire in [wire for wire, (until, _) in self._unauthenticated.items() if now > until]:
             self.lose(wire, f"it did not identify itself within {HELLO_SECONDS:g} s")

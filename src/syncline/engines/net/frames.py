@@ -6,18 +6,33 @@
     payload   raw bytes, read directly to their destination
 
 The first frame of an unauthenticated peer must be small. No memory is allocated because of an announced header length.
+Texts that are meant to be printed arrive with escapes in place of characters that are not printable.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from struct import Struct
 from typing import Union
 
 import msgspec
+from msgspec.structs import replace
 
-from syncline.engines.net.control import Control, ControlMessage
-from syncline.errors import PeerError
+from syncline.engines.net.control import (
+    Abort,
+    ChangeReply,
+    Control,
+    ControlMessage,
+    Figures,
+    Notice,
+    Pulse,
+    Reached,
+    Refused,
+    Seen,
+    TermsTaken,
+)
+from syncline.errors import PeerError, printable
 from syncline.messages import MESSAGES, Message
 
 PREFIX = Struct("<II")
@@ -36,6 +51,19 @@ HEADER = 32 << 20
 
 Frame = Message | Control
 
+_PRINTED: Mapping[type[Frame], str] = {
+    Refused: "reason",
+    Abort: "reason",
+    Seen: "what",
+    Notice: "text",
+    ChangeReply: "problem",
+    Reached: "problem",
+    TermsTaken: "problem",
+    Pulse: "model",
+    Figures: "model",
+}
+"""The fields that the receiver prints, or puts into the message of an error."""
+
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -48,9 +76,13 @@ def pack(message: Frame, payload_bytes: int = 0) -> bytes:
 def unpack(header: bytes | bytearray | memoryview, further: tuple[type[Message], ...] = ()) -> Frame:
     """Decode the message in a header; `further`: message types of the strategy that are accepted too."""
     try:
-        return _decoder(further).decode(header)
+        message = _decoder(further).decode(header)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise PeerError(f"it sent a frame that is not a valid message: {error}") from None
+    field = _PRINTED.get(type(message))
+    if field is not None and not getattr(message, field).isprintable():
+        return replace(message, **{field: printable(getattr(message, field))})
+    return message
 
 
 @cache

@@ -147,11 +147,15 @@ def _context(path: Path, protocol: int) -> ssl.SSLContext:
 
 
 def _check(path: Path) -> None:
-    """Raise UsageError unless this is a readable file with one certificate that other users cannot read or change."""
+    """Raise UsageError unless this is a file of ours with one certificate that other users cannot read or change."""
     try:
-        mode = path.stat().st_mode
+        found = path.stat()
+        mode = found.st_mode
         if not S_ISREG(mode):
             raise UsageError(OPTION, f"{path} is not a file")
+        if found.st_uid != os.geteuid():
+            whose = f"{path} belongs to another user (user id {found.st_uid}), who can read and change it"
+            raise UsageError(OPTION, f"{whose}; make a copy that belongs to you")
         if mode & 0o077:
             others = f"{path} is accessible to other users (mode {S_IMODE(mode):04o})"
             raise UsageError(OPTION, f"{others}; run: chmod 600 {path}")

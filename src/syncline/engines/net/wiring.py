@@ -9,6 +9,10 @@ SYNCLINE_KEY_FILE      the key file; required for connections between hosts
 SYNCLINE_TRACE         the directory for traces; empty: no traces
 SYNCLINE_FOLDER        for workers: the working directory of the command, in which modules are searched as well
 SYNCLINE_INSECURE      not empty: connections between hosts need no key file
+SYNCLINE_FAILURES      for workers: the pipe for the report of a failure (failure_report.py)
+SYNCLINE_TOKEN         a secret that proves which process this is (tokens.py); for the coordinator, the run's secret
+SYNCLINE_ALLOW_PARTS   the modules from which texts that come from elsewhere may name parts, with commas between them;
+                       *: all, for processes that the run's own launcher has started
 SYNCLINE_PORT          for the coordinator only: the port at SYNCLINE_LISTEN; 0: chosen by the system
 SYNCLINE_RESTARTS      for the coordinator only: how many times the launcher starts workers again
 
@@ -19,20 +23,26 @@ SYNCLINE_PATIENCE      seconds for which a process may be stopped before it coun
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from time import sleep
 
-from syncline.engines.net import addresses, keys
+from syncline.engines.net import addresses, keys, tokens
 from syncline.engines.net.addresses import Address
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import Hello
 from syncline.engines.net.event_loop import EventLoop
 from syncline.errors import RunError, UsageError
+from syncline.strategies.allowed_parts import EVERY_PART
 
 RUN = "syncline-run"
 """The prefix of the name of a coordinator's Unix socket, by which runs on a host can be found."""
+
+JOIN_PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4, 0.4)
+"""Seconds before each attempt of a process to join a run."""
 
 CONNECT_SECONDS = 5.0
 """The timeout for connecting to a peer, in seconds."""
@@ -51,6 +61,8 @@ class Wiring:
     trace: str = ""
     insecure: str = ""
     folder: str = ""
+    token: str = ""
+    allow_parts: str = ""
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Wiring:
@@ -59,6 +71,11 @@ class Wiring:
     def environment(self) -> dict[str, str]:
         """The fields as environment variables, for a child process."""
         return {_variable(each.name): getattr(self, each.name) for each in fields(self) if getattr(self, each.name)}
+
+    def of(self, role: str, number: int) -> Wiring:
+        """The wiring of a process that the launcher of a run starts; `token` is the run's secret here."""
+        token = tokens.derived(self.token, role, number)
+        return replace(self, token=token, allow_parts=EVERY_PART, worker=str(number) if role == "worker" else "")
 
 
 def _variable(name: str) -> str:
@@ -100,10 +117,35 @@ def connect_to(where: str, wiring: Wiring) -> Connection:
 
 
 def connect_coordinator(wiring: Wiring, hello: Hello) -> Connection:
-    """Connect to the coordinator and send `hello`."""
+    """Connect to the coordinator and send `hello`.
+
+    A process that joins tries again if the connection is closed without an answer: strangers can displace it.
+    """
+    joins = not hello.run
+    problem: OSError = ConnectionResetError()
+    for pause in JOIN_PAUSES if joins else (0.0,):
+        sleep(pause)
+        try:
+            wire = _greet_coordinator(wiring, hello)
+            if not joins or not addresses.was_closed(wire.sock, CONNECT_SECONDS):
+                return wire
+            wire.close()
+        except OSError as error:
+            problem = error
+            if not isinstance(error, ssl.SSLEOFError | ConnectionResetError | BrokenPipeError):
+                break  # it would not be different the next time
+    raise RunError(f"cannot reach the coordinator at {wiring.coordinator}: {keys.explain(problem)}") from None
+
+
+def _greet_coordinator(wiring: Wiring, hello: Hello) -> Connection:
+    wire = connect_to(wiring.coordinator, wiring)
     try:
-        wire = connect_to(wiring.coordinator, wiring)
+        if wire.is_near and addresses.peer_credentials(wire.sock).uid != os.geteuid():
+            raise RunError(
+                f"{wiring.coordinator} belongs to another user of this host; it is not this run's coordinator"
+            )
         wire.send(hello)
-    except OSError as error:
-        raise RunError(f"cannot reach the coordinator at {wiring.coordinator}: {keys.explain(error)}") from None
+    except BaseException:
+        wire.close()
+        raise
     return wire

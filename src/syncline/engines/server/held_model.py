@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import isfinite
+from functools import partial
 from time import monotonic
 from typing import Protocol
 
@@ -34,12 +34,18 @@ from syncline.messages import COORDINATOR, PAYLOAD, Handover, Moved, NodeId, Pul
 from syncline.nodes.bucket_map import bucket_map_of
 from syncline.nodes.driver import Driver
 from syncline.nodes.protocol import Keeper
-from syncline.rules import LARGEST
+from syncline.nodes.staleness import condensed
 from syncline.strategies.protocol import Job
 from syncline.strategies.settings import strategy_in
 
 FAR = 1 << 20
 """A pull may be at most this many iterations ahead of what the shard has closed."""
+
+MOST_GUESTS = 128
+"""How many workers may be connected that have never been in a view: they join, or left before this server joined."""
+
+MOST_EARLY_WRITERS = 8
+"""How many of them may send payloads, which costs memory for each. Only a view that is on its way here allows it."""
 
 MOST_EARLY = 1 << 10
 """How many requests for buckets that are not known here yet may wait, in addition to one per bucket."""
@@ -60,6 +66,8 @@ class WorkerPeer:
     """Those of them that wait for the initial parameters."""
     reads: list[Read] = field(default_factory=list)
     """Reads that wait for a bucket or for a view."""
+    wrote: bool = False
+    """It has sent a payload, so that memory was allocated for it."""
 
     @property
     def who(self) -> tuple[int, int]:
@@ -85,10 +93,13 @@ class HeldModel:
         trace: MessageTrace,
         out: Out,
         lose: Callable[[Connection, str], None],
-        call: Callable[[HeldModel, int], Connection],
+        call: Callable[[HeldModel, int, Callable[[str], None]], None],
         later: Callable[[float, Callable[[], None]], None],
     ) -> None:
-        """`call`: connect to another server, or raise `RunError`. `later`: call a function after this many seconds."""
+        """`call`: connect to another server (`givers` has it then), and call a function with the problem, or "".
+
+        `later`: call a function after this many seconds.
+        """
         self.id = id
         self.name = begin.model
         self.coordinator = coordinator
@@ -121,6 +132,8 @@ class HeldModel:
         self._leader = next((each for each in begin.view.members if each.worker == begin.leader), None)
         self._views: list[View] = []
         self._members = {(each.worker, each.incarnation) for each in begin.view.members}
+        self._ever = set(self._members)
+        """All members of the views so far."""
         self._named = set(self._members)
         """The members whose first iteration is known."""
         self._pushed = 0
@@ -136,7 +149,8 @@ class HeldModel:
     def _open(self) -> None:
         """The initial parameters are complete: make the node, and handle the requests that have waited."""
         begin = self._begin
-        job = Job(self.layout, Draw(int(begin.settings["seed"])), remote=True)
+        draw = Draw(int(begin.settings["seed"]))
+        job = Job(self.layout, draw, remote=True, own_workers=begin.own_workers)
         self._keeper = self._strategy.keeper(self.id.number, job, begin.view, self._pieces)
         self._driver = Driver(self.id, self._keeper, self, [self._meter, *([self._trace] if self._trace.on else [])])
         for bucket, memory in self._remembered.items():
@@ -167,6 +181,7 @@ class HeldModel:
             return
         self._view = view
         self._members = {(each.worker, each.incarnation) for each in view.members}
+        self._ever |= self._members
         self._named = {(each.worker, each.incarnation) for each in view.members if each.first is not None}
         givers = self._inbox.adopt(view)
         self._handle(Received(COORDINATOR, view))
@@ -177,8 +192,15 @@ class HeldModel:
                 self._forget_moved(peer)
         self._owed = {who: answers for who, answers in self._owed.items() if self._has_member(who)}
         for number in givers:
-            self._out(self.givers.get(number) or self._call(self, number), Take(self._inbox.view))
+            self._call(self, number, partial(self._take_from, number))
         self._catch_up()
+
+    def _take_from(self, number: int, problem: str) -> None:
+        """Ask a server for the buckets that it must hand over, now that it is connected; `problem`: why it is not."""
+        if problem:
+            self._out(self.coordinator, Abort(f"{self.id}: {problem}"))
+        else:
+            self._out(self.givers[number], Take(self._inbox.view))
 
     def change(self, change: Change) -> None:
         """Change the sync model. The coordinator asks for that only after all have the initial parameters."""
@@ -228,9 +250,24 @@ class HeldModel:
 
     def enter(self, peer: WorkerPeer) -> None:
         """A worker has connected: send it the answers that were kept for it."""
+        if peer.who not in self._ever and len(self._guests()) >= MOST_GUESTS:
+            raise PeerError(f"{MOST_GUESTS} workers are connected that have never been members")
+        for other in [each for each in self.workers.values() if each.id == peer.id]:
+            if other.incarnation < peer.incarnation:
+                self._lose(other.wire, f"its incarnation {peer.incarnation} has connected")
         self.workers[peer.who] = peer
         for message, payload in self._owed.pop(peer.who, ()):
             self._answer(peer, message, payload)
+
+    def _guests(self) -> list[WorkerPeer]:
+        """The connected workers that have never been in a view."""
+        return [each for each in self.workers.values() if each.who not in self._ever]
+
+    def _check_guest(self, peer: WorkerPeer, message: Push | Seed) -> None:
+        """Raise `PeerError` if this worker, which has never been in a view, may not send a payload."""
+        early = isinstance(message, Push) and message.view > self._view.view
+        if not early or sum(each.wrote for each in self._guests()) >= MOST_EARLY_WRITERS:
+            raise PeerError(f"it sent {type(message).__name__} with a payload before it was a member")
 
     def _catch_up(self) -> None:
         """Handle the requests that have waited; close the connection of a worker whose request is invalid."""
@@ -252,7 +289,10 @@ class HeldModel:
         if peer.shared or not isinstance(message, Push | Seed):
             raise PeerError(f"it sent {type(message).__name__} with a payload")
         bucket = message.bucket
+        if not peer.wrote and peer.who not in self._ever:
+            self._check_guest(peer, message)
         self._check(peer, message, True)
+        peer.wrote = True
         written = message.size if isinstance(message, Push) else 0
         if size != (written or bucket.size * VALUE_BYTES):
             raise PeerError(f"it sent {type(message).__name__} of {bucket} with a payload of {size:,} bytes")
@@ -290,11 +330,7 @@ class HeldModel:
             raise PeerError("it sent too many requests for buckets that are not known yet")
 
     def _check_push(self, push: Push) -> None:
-        if push.progress < 0:
-            raise PeerError(f"it sent a push for iteration {push.progress}")
-        if push.lr is not None and not (isfinite(push.lr) and 0 <= push.lr <= LARGEST):
-            raise PeerError(f"it sent a push with the learning rate {push.lr}")
-        if not 0 <= push.size <= push.bucket.size * VALUE_BYTES:
+        if push.size > push.bucket.size * VALUE_BYTES:
             raise PeerError(f"it sent a push of {push.bucket} in {push.size:,} bytes")
         if push.skipped is not Skipped.NOTHING and not push.empty:
             raise PeerError(f"it sent a push of {push.bucket} that is marked as skipped and has an update")
@@ -447,4 +483,6 @@ class HeldModel:
             not keeper.params(),
             counts.pushes_skipped,
             counts.fetches_skipped,
+            self._trace.lost,
+            condensed(counts.staleness),
         )

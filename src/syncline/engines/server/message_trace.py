@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 from urllib.parse import quote
 
 from syncline.effects import Change, Effect, Event, Received, Send
+from syncline.engines.process import say
 from syncline.layout import Payload
 from syncline.messages import COORDINATOR, Message, NodeId, Push
 
@@ -19,33 +21,58 @@ class MessageTrace:
 
     def __init__(self, directory: str, node: NodeId, model: str) -> None:
         self._file: TextIO | None = None
+        self.lost = False
+        """True if a full disk, for example, has ended the trace before the run."""
         self.on = bool(directory)
         if directory:
             name = f"{node}.csv" if model == "model" else f"{node}.{quote(model, safe='')}.csv"
-            self._file = (Path(directory) / name).open("w", buffering=1 << 20)
-            self._file.write(HEADER)
+            self._path = Path(directory) / name
+            try:
+                self._file = self._path.open("w", buffering=1 << 20)
+            except OSError as error:
+                self._lose(error)
+            self._write(HEADER)
 
     def handled(self, me: NodeId, event: Event, effects: Sequence[Effect], now: float) -> None:
         if type(event) is Received:
             self._line(now, event.source, me, event.message, _bytes(event.payload))
-        elif type(event) is Change and self._file is not None:
-            self._file.write(f"{now!r},{COORDINATOR},{me},change,-1,0,,,,\n")
+        elif type(event) is Change:
+            self._write(f"{now!r},{COORDINATOR},{me},change,-1,0,,,,\n")
         for effect in effects:
             if type(effect) is Send:
                 self._line(now, me, effect.to, effect.message, _bytes(effect.payload))
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        try:
+            if self._file is not None:
+                self._file.close()
+        except OSError as error:
+            self._lose(error)
+
+    def _write(self, line: str) -> None:
+        try:
+            if self._file is not None:
+                self._file.write(line)
+        except OSError as error:
+            self._lose(error)
+
+    def _lose(self, error: OSError) -> None:
+        """The trace cannot be written: say so once, and go on without it."""
+        self.lost, file, self._file = True, self._file, None
+        say(f"--trace: cannot write {str(self._path)!r}: {error.strerror}; the rest of this trace is missing")
+        with suppress(OSError):  # what could not be written is not written now, either
+            if file is not None:
+                file.close()
 
     def _line(self, now: float, source: NodeId, to: NodeId, message: Message, size: int) -> None:
-        assert self._file is not None
+        if self._file is None:
+            return
         bucket = getattr(message, "bucket", None)
         start, stop = ("", "") if bucket is None else (bucket.start, bucket.stop)
         version = message.read if type(message) is Push else getattr(message, "version", "")
         kind = message.__struct_config__.tag
         progress, v = getattr(message, "progress", -1), getattr(message, "v", "")
-        self._file.write(f"{now!r},{source},{to},{kind},{progress},{size},{start},{stop},{version},{v}\n")
+        self._write(f"{now!r},{source},{to},{kind},{progress},{size},{start},{stop},{version},{v}\n")
 
 
 def _bytes(payload: Payload | None) -> int:

@@ -6,22 +6,26 @@
    model (`Begin`). For every further model it asks the server for one more connection (`Another`). A connection is for
    one model (held_model.py).
 2. If the coordinator dies, the server continues until a membership must change; then it tells its workers that the
-   run has failed.
+   run has failed. The server exits with code 1 unless the coordinator has told it to stop.
 3. A server without a number joins a run that is already training. It listens at its address on the route to the
    coordinator, gets a number, connects to the other servers, and receives its part from them.
 4. On SIGTERM a server asks the coordinator to leave. It exits when it holds nothing any more and no member is connected
    to it. If no other server can take over, the run prints a message and the server stays.
+5. A server that the run's own launcher started believes the coordinator. A server that joins loads only shipped parts,
+   and those that its launcher allows (`--allow-parts`).
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import ssl
 import sys
+from collections.abc import Callable
 from dataclasses import replace
-from hmac import compare_digest
+from functools import partial
 
-from syncline.engines.net import addresses
+from syncline.engines.net import addresses, tokens
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (
     PROTOCOL,
@@ -46,13 +50,14 @@ from syncline.engines.net.lanes import call_node
 from syncline.engines.net.refusals import RefusalLog
 from syncline.engines.net.shared_memory import LaneMemory, map_segment
 from syncline.engines.net.wiring import Wiring, connect_coordinator, listen
-from syncline.engines.process import run, say
+from syncline.engines.process import also_look_in, run, say
 from syncline.engines.process_state import host
 from syncline.engines.server.held_model import HeldModel, WorkerPeer
 from syncline.engines.server.message_trace import MessageTrace
 from syncline.engines.server.new_terms import take_terms
 from syncline.errors import PeerError, RunError, SynclineError
 from syncline.messages import View, server_id, worker_id
+from syncline.strategies.allowed_parts import AllowedParts
 
 
 class ServerProcess:
@@ -67,12 +72,17 @@ class ServerProcess:
         self._released = False
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._wiring = wiring
+        self._allowed = AllowedParts(wiring.allow_parts)
         self._loop = EventLoop(self)
         self._refusals = RefusalLog("server" if self._joins else str(self.id))
         self._coordinator: dict[Connection, HeldModel | None] = {}
         """The connections to the coordinator, each with its model."""
         self._models: dict[str, HeldModel] = {}
         self._peers: dict[Connection, tuple[HeldModel, WorkerPeer]] = {}
+        self._lost: list[tuple[HeldModel, WorkerPeer]] = []
+        """Members whose connection has ended, until a view without them comes."""
+        self._agreed = False
+        """Was this server told to stop, or may it leave?"""
         self._takers: dict[Connection, tuple[HeldModel, int]] = {}
         """Connections of servers that ask this one for handovers."""
         self._givers: dict[Connection, tuple[HeldModel, int]] = {}
@@ -90,7 +100,7 @@ class ServerProcess:
         while not self.over:
             self._loop.turn(60.0)
         self._loop.close()
-        return 0
+        return 0 if self._agreed else 1
 
     def _connect(self, again: bool) -> None:
         """Open a connection to the coordinator."""
@@ -103,6 +113,7 @@ class ServerProcess:
             unix=self._unix,
             tcp=self._tcp,
             again=again,
+            token=self._wiring.token,
         )
         wire = connect_coordinator(self._wiring, hello)
         wire.trust()
@@ -156,6 +167,7 @@ class ServerProcess:
     def _from_coordinator(self, wire: Connection, message: Frame) -> None:
         held = self._coordinator[wire]
         if isinstance(message, Begin) and held is None:
+            self._allowed.check(message.settings)
             trace = MessageTrace(self._wiring.trace, self.id, message.model)
             held = HeldModel(
                 self.id, message, wire, trace, self._out, self._loop.lose, self._call, self._loop.call_later
@@ -163,13 +175,14 @@ class ServerProcess:
             self._coordinator[wire] = self._models[message.model] = held
             if message.leader < 0:
                 self._call_all(held)
-            self._out(wire, Seated())
+            else:
+                self._out(wire, Seated())
         elif isinstance(message, View) and held is not None:
             self._see(held, message)
         elif isinstance(message, Reach) and held is not None:
             self._reach(held, message)
         elif isinstance(message, NewTerms):
-            self._out(wire, TermsTaken(message.number, take_terms(held, message)))
+            self._out(wire, TermsTaken(message.number, take_terms(held, message, self._allowed)))
         elif isinstance(message, Another):
             self._connect(again=True)
         elif isinstance(message, Stop):
@@ -186,10 +199,7 @@ class ServerProcess:
             raise PeerError(f"it sent {type(message).__name__}, which the coordinator may not send now")
 
     def _see(self, held: HeldModel, view: View) -> None:
-        try:
-            held.see(view)
-        except RunError as error:  # a server that must hand over buckets to this one cannot be reached
-            self._out(held.coordinator, Abort(f"{self.id}: {error}"))
+        held.see(view)
         if self._released:
             self._go_if_free()
 
@@ -208,9 +218,9 @@ class ServerProcess:
         size, shared = held.layout.size, bool(wire.fds)
         memory = map_segment(wire.fds[0], size) if shared else LaneMemory(size)
         peer = WorkerPeer(worker_id(message.number), message.incarnation, wire, memory, shared)
+        held.enter(peer)
         self._loop.known(wire, FIRST_HEADER)
         self._peers[wire] = (held, peer)
-        held.enter(peer)
 
     def _why_not(self, hello: Hello) -> str | None:
         if hello.protocol != PROTOCOL:
@@ -221,10 +231,12 @@ class ServerProcess:
         if held is None:
             return f"this server has no model {hello.model!r}" if self._models else "training has not started yet"
         if hello.role == "server":
-            if not compare_digest(hello.word.encode(), held.word.encode()):
+            if not tokens.same(hello.word, held.word):
                 return f"server {hello.number} did not send the secret of this model's servers"
             return None
-        if (hello.number, hello.incarnation) in held.workers or hello.number < 0:
+        if not tokens.same(hello.word, tokens.server_pass(held.word, hello.number, hello.incarnation)):
+            return f"worker {hello.number} did not show the pass that the coordinator gave to it"
+        if (hello.number, hello.incarnation) in held.workers:
             return f"worker {hello.number} is already connected"
         return None
 
@@ -242,9 +254,31 @@ class ServerProcess:
 
     # Other servers, joining and leaving.
 
-    def _call(self, held: HeldModel, number: int) -> Connection:
-        """Open a connection to another server."""
-        wire, tls = call_node(f"server {number}", held.places[number], self._wiring)
+    def _call(self, held: HeldModel, number: int, done: Callable[[str], None]) -> None:
+        """Connect to another server, aside; then call `done` with the problem, or ""."""
+        if number in held.givers:
+            done("")
+            return
+        place, wiring = held.places[number], self._wiring
+
+        def work() -> Callable[[], None]:
+            try:
+                wire, tls = call_node(f"server {number}", place, wiring)
+            except SynclineError as error:
+                problem = str(error)[:1000]
+                return lambda: done(problem)
+            return lambda: self._called(held, number, wire, tls, done)
+
+        self._loop.aside(work)
+
+    def _called(
+        self, held: HeldModel, number: int, wire: Connection, tls: ssl.SSLSocket | None, done: Callable[[str], None]
+    ) -> None:
+        """A connection to another server is there; the TLS handshake, if any, is still to come."""
+        if number in held.givers:
+            wire.close()  # two calls went out at the same time
+            done("")
+            return
         wire.trust(HANDOVER)
         self._givers[wire] = (held, number)
         held.givers[number] = wire
@@ -253,23 +287,31 @@ class ServerProcess:
         )
         self._out(wire, hello)
         self._loop.call(wire, tls)
-        return wire
+        done("")
 
     def _call_all(self, held: HeldModel) -> None:
-        """Connect to all servers: a joining server can get a part only if it reaches those that have one."""
-        for number, place in list(held.places.items()):
-            if place.host and number != self.number:
-                self._call(held, number)
+        """Connect to all servers, then tell the coordinator: a joining server gets a part only if it reaches all.
+
+        If it does not, this process ends.
+        """
+        missing = {number for number, place in held.places.items() if place.host and number != self.number}
+
+        def called(number: int, problem: str) -> None:
+            if problem:
+                raise RunError(problem)
+            missing.discard(number)
+            if not missing:
+                self._out(held.coordinator, Seated())
+
+        for number in list(missing):
+            self._call(held, number, partial(called, number))
+        if not missing:
+            self._out(held.coordinator, Seated())
 
     def _reach(self, held: HeldModel, reach: Reach) -> None:
         """Connect to another server that joins, and tell the coordinator whether that worked."""
         held.places[reach.server] = reach.place
-        problem = ""
-        try:
-            self._call(held, reach.server)
-        except SynclineError as error:
-            problem = str(error)[:1000]
-        self._out(held.coordinator, Reached(reach.server, problem))
+        self._call(held, reach.server, lambda problem: self._out(held.coordinator, Reached(reach.server, problem)))
 
     def _from_giver(self, held: HeldModel, number: int, message: Frame, payload: memoryview | None) -> None:
         if isinstance(message, Refused):
@@ -304,14 +346,25 @@ class ServerProcess:
         if reason:
             say(f"{self.id}: dropped {peer.id}: {reason}")
         held.workers.pop(peer.who, None)
-        if held.coordinator.fileno() < 0 and not self.over and held.is_member(peer):
-            self._orphaned(f"{peer.id} is gone")
+        self._lost = [each for each in (*self._lost, (held, peer)) if each[0].is_member(each[1])]
+        if held.coordinator.fileno() < 0 and not self.over:
+            self._end_if_member_lost()
 
     def _coordinator_lost(self, wire: Connection) -> None:
         """The coordinator is gone. Continue until a membership must change, but exit if no worker is connected."""
         self._coordinator.pop(wire)
         if not any(held.is_open and held.workers for held in self._models.values()):
+            if self._joins:  # of the run's own servers the launcher says enough
+                say("the coordinator is gone, and no worker is connected to this server")
             self.over = True
+        else:
+            self._end_if_member_lost()
+
+    def _end_if_member_lost(self) -> None:
+        """Without a coordinator: tell the workers that the run has failed if a member is gone."""
+        gone = [peer for held, peer in self._lost if held.is_member(peer) and held.coordinator.fileno() < 0]
+        if gone:
+            self._orphaned(f"{gone[0].id} is gone")
 
     def _orphaned(self, what: str) -> None:
         reason = f"{what}, so the membership must change, but the coordinator is dead"
@@ -324,8 +377,10 @@ class ServerProcess:
             figures = held.finish()
             if figures is not None:
                 self._out(wire, figures)
-        self.over = True
+        self.over = self._agreed = True
 
 
 def main() -> int:
-    return run(ServerProcess(int(sys.argv[1]) if len(sys.argv) > 1 else -1, Wiring.read(os.environ)).run)
+    wiring = Wiring.read(os.environ)
+    also_look_in(wiring.folder)
+    return run(ServerProcess(int(sys.argv[1]) if len(sys.argv) > 1 else -1, wiring).run)

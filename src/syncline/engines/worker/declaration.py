@@ -12,7 +12,7 @@ from syncline.engines.net.frames import DECLARATION, PREFIX, pack
 from syncline.errors import UsageError
 from syncline.layout import Layout, Values
 from syncline.placement import placement_of
-from syncline.spec import parse, write
+from syncline.spec import sendable
 from syncline.strategies.settings import known_settings
 from syncline.strategies.table import DEFAULT, read_strategy
 
@@ -79,17 +79,20 @@ def _values(name: str, array: npt.ArrayLike) -> Values:
 
 
 def _word(key: str, wish: object) -> str:
-    if key == "placement" and not isinstance(wish, str):
-        return _placement(wish)
-    if isinstance(wish, bool) or not isinstance(wish, str | int | np.integer):
-        raise UsageError(key, f"{wish!r} is not text; write it as on the command line, e.g. sync='ssp:3' or seed=7")
-    return str(wish)
+    """The text of a wish; the coordinator, which is another process, parses it."""
+    if isinstance(wish, str | int | np.integer) and not isinstance(wish, bool):
+        return str(wish)
+    if key in _PART_SETTINGS:
+        return sendable(_PART_SETTINGS[key], placement_of(wish) if key == "placement" else wish, key)
+    raise UsageError(key, f"{wish!r} is not text; write it as on the command line, e.g. mode='changes' or seed=7")
 
 
-def _placement(wish: object) -> str:
-    """The text of a placement; the coordinator, which is another process, parses it."""
-    part = placement_of(wish)
-    word = write(part)
-    if parse("placement", word) != part:
-        raise UsageError("placement", f"{wish!r} cannot be sent: {word!r} does not describe it; make it a dataclass")
-    return word
+_PART_SETTINGS = {
+    "sync": "sync",
+    "rule": "rule",
+    "gate": "gate",
+    "codec": "codec",
+    "reply_codec": "codec",
+    "placement": "placement",
+}
+"""The settings whose value may be a part, and its kind."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
 
 import numpy as np
@@ -12,6 +14,7 @@ from msgspec.structs import replace
 from syncline.codecs import Bytes
 from syncline.draw import Draw
 from syncline.effects import Deliver, Depart, Enter, Event, Fail, Fetch, Received, Reject, Send, SetTimer, Timer
+from syncline.engines.net import tokens
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (
     Abort,
@@ -53,6 +56,7 @@ from syncline.nodes.bucket_map import bucket_map_of
 from syncline.nodes.driver import Driver
 from syncline.nodes.phase import Phase
 from syncline.nodes.protocol import Trainer
+from syncline.strategies.allowed_parts import AllowedParts
 from syncline.strategies.protocol import Job
 from syncline.strategies.settings import strategy_in
 
@@ -62,15 +66,12 @@ WELCOME_SECONDS = 5.0
 START_SECONDS = 3600.0
 """Seconds that a worker waits for the others at the start."""
 
-MOST = 1 << 62
-"""Larger than any iteration."""
-
 
 class WorkerLink:
     """Connections to the coordinator, to servers and to other workers, the worker's memory, and its node."""
 
     def __init__(self, wiring: Wiring) -> None:
-        self._wiring = wiring
+        self._wiring = wiring if wiring.token else dataclasses.replace(wiring, token=tokens.new_token())
         self._said: Gathered | None = None
         self._traffic = Traffic(self, self._awaits)
         self._servers = ServerLanes(wiring, self._traffic)
@@ -111,7 +112,8 @@ class WorkerLink:
 
     def connect(self, known: Welcome | None = None) -> Welcome:
         """Connect to the coordinator, and return its answer. `known`: its answer on the first connection."""
-        hello = Hello(self._wiring.run, "worker", int(self._wiring.worker or -1), pid=os.getpid(), host=host())
+        number, token = int(self._wiring.worker or -1), self._wiring.token
+        hello = Hello(self._wiring.run, "worker", number, pid=os.getpid(), host=host(), token=token)
         if known is not None:
             hello = replace(hello, run=known.run, number=known.worker, incarnation=known.incarnation, again=True)
         self._traffic.add(COORDINATOR, connect_coordinator(self._wiring, hello))
@@ -126,11 +128,11 @@ class WorkerLink:
         made.connect(self.welcome)
         return made
 
-    def share(self, kind: str, data: bytes) -> list[bytes]:
-        """All-gather: send a value, and return the values of all workers."""
+    def share(self, kind: str, data: bytes, notice: str = "") -> list[bytes]:
+        """All-gather: send a value, and return the values of all workers; `notice`: a line to print after a while."""
         self._said = None
         self._traffic.send(COORDINATOR, Share(kind, data))
-        self.wait(lambda: self._said is not None)
+        self._traffic.wait(lambda: self._said is not None, notice=notice)
         assert self._said is not None
         return list(self._said.data)
 
@@ -146,8 +148,7 @@ class WorkerLink:
     def begin(self, declare: Declare) -> Begin:
         """Declare the model, and wait until all workers have declared it."""
         self._traffic.send(COORDINATOR, declare)
-        notice = "waiting until the other workers declare their tables"
-        self._traffic.wait(lambda: self._begun is not None, START_SECONDS, notice)
+        self._traffic.wait(lambda: self._begun is not None, START_SECONDS)
         begin = self._begun
         assert begin is not None
         try:
@@ -162,6 +163,7 @@ class WorkerLink:
         layout, view = layout_of(declare.tables), begin.view
         if begin.tables != declare.tables or len(view.holders) != len(begin.servers):
             raise PeerError("it sent Begin with a model or servers that do not match the declaration")
+        AllowedParts(self._wiring.allow_parts).check(begin.settings, declare.wishes)
         try:
             self.strategy = strategy_in(begin.settings)
             job = Job(layout, Draw(int(begin.settings["seed"])), remote=True)
@@ -171,7 +173,16 @@ class WorkerLink:
             raise PeerError("it sent Begin with servers that do not hold the whole model")
         me, incarnation = self.welcome.worker, self.welcome.incarnation
         self.me = worker_id(me)
-        hello = Hello(self.welcome.run, "worker", me, incarnation, pid=os.getpid(), host=host(), model=declare.model)
+        hello = Hello(
+            self.welcome.run,
+            "worker",
+            me,
+            incarnation,
+            pid=os.getpid(),
+            host=host(),
+            model=declare.model,
+            word=begin.word,
+        )
         self._note_members(view)
         self._leader = begin.leader
         places = {number: each for number, each in enumerate(begin.servers) if view.holders[number]}
@@ -216,6 +227,7 @@ class WorkerLink:
         if leader != self.me:
             if leader not in self._traffic:
                 self._peers.call(leader)
+                self._traffic.wait(lambda: leader in self._traffic, START_SECONDS)
             self._reads.read_from(leader, self.node.buckets)
             self.wait(lambda: not self._reads)
         self.following = self.node.progress
@@ -400,8 +412,7 @@ class WorkerLink:
         elif isinstance(message, View):
             self._adopt(message)
         elif isinstance(message, Reach):
-            problem = self._servers.reach(message.server, message.place)
-            self._traffic.send(COORDINATOR, Reached(message.server, problem))
+            self._servers.reach(message.server, message.place, partial(self._reached, message.server))
         elif isinstance(message, Gone) and self.node is not None:
             self.handle(Received(COORDINATOR, message))
         elif isinstance(message, Welcome) and self.welcome is None:
@@ -409,7 +420,7 @@ class WorkerLink:
         elif isinstance(message, Begin) and self._begun is None:
             self._begun = message
         elif isinstance(message, Peers) and self._peers is not None:
-            self._peers.learn(message.addresses)
+            self._peers.learn(message.addresses, message.passes)
         elif isinstance(message, Go):
             self._go = True
         elif isinstance(message, Ended):
@@ -422,6 +433,11 @@ class WorkerLink:
             self.changed |= message.settings
         else:
             raise PeerError(f"it sent {type(message).__name__}, which the coordinator may not send now")
+
+    def _reached(self, server: int, problem: str) -> None:
+        """Tell the coordinator whether this worker could connect to a server that joins."""
+        if COORDINATOR in self._traffic:
+            self._traffic.send(COORDINATOR, Reached(server, problem))
 
     # Members and connections.
 
@@ -442,8 +458,6 @@ class WorkerLink:
         self._let_go()
 
     def _note_members(self, view: View) -> None:
-        if not all(0 <= (member.first or 0) < MOST for member in view.members):
-            raise PeerError("it sent a view in which a member's first iteration is out of range")
         self.members = tuple(member.worker for member in view.members)
 
     def _waits_for(self, id: NodeId) -> bool:
@@ -471,6 +485,8 @@ class WorkerLink:
         if id == COORDINATOR:
             if self._needs_coordinator():
                 raise self._failed(RunError(NO_COORDINATOR.format(f" ({reason})")))
+            if self._peers is not None and self._is_active:
+                self._peers.check_lost()
         elif id.role == "worker":
             self._peer_lost(id, reason)
         else:

@@ -4,16 +4,20 @@
    with the higher number connects to the other.
 2. The view determines the neighbours. Messages to a neighbour that is not connected yet wait. The connection to a
    former neighbour stays open until the other worker closes it, so that everything it has sent is read.
-3. A neighbour whose connection has ended is probably dead; the next view shows it. If no such view comes in time, this
-   worker fails.
+3. A neighbour whose connection has ended is probably dead; the next view shows it. If no such view comes in time, or
+   the coordinator is gone too, this worker fails.
 4. After an invalid frame the worker closes the connection of its sender; nothing else happens.
 """
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Mapping
-from hmac import compare_digest
+from functools import partial
 
+from msgspec.structs import replace
+
+from syncline.engines.net import tokens
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import PROTOCOL, Hello, NodeAddress
 from syncline.engines.net.frames import DECLARATION, Frame
@@ -24,9 +28,9 @@ from syncline.engines.process_state import host
 from syncline.engines.worker.traffic import Traffic
 from syncline.errors import PeerError, RunError, SynclineError
 from syncline.layout import Payload
-from syncline.messages import Message, NodeId, worker_id
+from syncline.messages import COORDINATOR, Message, NodeId, worker_id
 
-LOST_SECONDS = 30.0
+LOST_SECONDS = 45.0
 """Seconds that a worker waits for a view without a neighbour whose connection has ended."""
 
 
@@ -34,23 +38,27 @@ class PeerLanes:
     """Connections to other workers of one model."""
 
     def __init__(self, hello: Hello, wiring: Wiring, traffic: Traffic, messages: tuple[type[Message], ...]) -> None:
-        """`hello`: what this worker sends first when it connects to a peer."""
+        """`hello`: what this worker sends first when it connects, but to a peer with another pass."""
         self._hello = hello
+        self._passes: Mapping[int, str] = {}
         self._wiring = wiring
         self._traffic = traffic
         self._messages = messages
         self._addresses: Mapping[int, NodeAddress] | None = None
         self._wanted: frozenset[NodeId] = frozenset()
         self._owed: dict[NodeId, list[tuple[Frame, Payload | None]]] = {}
+        self._calling: set[NodeId] = set()
+        self._lost: dict[NodeId, str] = {}
+        """Neighbours whose connection has ended, and why."""
 
     def listen(self) -> NodeAddress:
         """Accept connections of other workers; return the addresses."""
         unix, tcp = listen(self._traffic.loop, self._wiring)
         return NodeAddress(host(), unix, tcp)
 
-    def learn(self, addresses: Mapping[int, NodeAddress]) -> None:
-        """The coordinator has sent the addresses of all workers."""
-        self._addresses = addresses
+    def learn(self, addresses: Mapping[int, NodeAddress], passes: Mapping[int, str]) -> None:
+        """The coordinator has sent the addresses of all workers, and the passes to show to them."""
+        self._addresses, self._passes = addresses, passes
 
     @property
     def ready(self) -> bool:
@@ -71,23 +79,49 @@ class PeerLanes:
                 self.call(peer)
 
     def call(self, peer: NodeId) -> None:
-        """Open a connection to another worker."""
+        """Open a connection to another worker, aside."""
+        if peer in self._calling:
+            return
         assert self._addresses is not None
         address = self._addresses.get(peer.number)
         if address is None:
             raise RunError(f"the coordinator has not sent the address of {peer}")
-        wire, tls = call_node(str(peer), address, self._wiring, tcp=self._wiring.lane == "tcp")
-        self._traffic.call(peer, wire, tls, self._hello, self._messages)
+        self._calling.add(peer)
+
+        def work() -> Callable[[], None]:
+            try:
+                wire, tls = call_node(str(peer), address, self._wiring, tcp=self._wiring.lane == "tcp")
+            except SynclineError as error:
+                return partial(self._not_called, peer, error)
+            return partial(self._called, peer, wire, tls)
+
+        self._traffic.loop.aside(work)
+
+    def _called(self, peer: NodeId, wire: Connection, tls: ssl.SSLSocket | None) -> None:
+        self._calling.discard(peer)
+        hello = replace(self._hello, word=self._passes.get(peer.number, ""))
+        self._traffic.call(peer, wire, tls, hello, self._messages)
         self._pay(peer)
+
+    def _not_called(self, peer: NodeId, error: SynclineError) -> None:
+        self._calling.discard(peer)
+        raise self._traffic.fail(error)
 
     def greet(self, wire: Connection, message: Frame) -> NodeId:
         """Another worker has connected: check its hello, and return who it is."""
         if not isinstance(message, Hello) or message.role != "worker" or message.protocol != PROTOCOL:
             raise PeerError("its first frame was not Hello of a worker")
-        same = compare_digest(message.run.encode(), self._hello.run.encode())
+        proved = tokens.same(message.word, tokens.peer_pass(self._hello.word, message.number))
         peer = worker_id(message.number)
-        if not same or message.model != self._hello.model or peer in self._traffic or message.number < 0:
-            raise PeerError(f"worker {message.number} is not of this run and model, or is already connected")
+        if (
+            not proved
+            or message.run != self._hello.run
+            or message.model != self._hello.model
+            or peer in self._traffic
+            or message.number < 0
+        ):
+            problem = "did not show its pass, is not of this run and model, or is already connected"
+            raise PeerError(f"worker {message.number} {problem}")
         self._traffic.known(peer, wire, self._messages, DECLARATION)
         self._pay(peer)
         return peer
@@ -109,13 +143,15 @@ class PeerLanes:
         self.lost(peer, str(error))
 
     def lost(self, peer: NodeId, reason: str) -> None:
-        """A connection has ended: fail if no view without that peer comes in time."""
-        if peer in self._wanted:
-            self._traffic.loop.call_later(LOST_SECONDS, self._give_up(peer, reason))
+        """A connection has ended: fail if no view without that peer comes in time, or can come."""
+        self._lost[peer] = reason
+        if COORDINATOR not in self._traffic:
+            self.check_lost()
+        elif peer in self._wanted:
+            self._traffic.loop.call_later(LOST_SECONDS, self.check_lost)
 
-    def _give_up(self, peer: NodeId, reason: str) -> Callable[[], None]:
-        def check() -> None:
+    def check_lost(self) -> None:
+        """Fail if a neighbour is gone and no view without it has come."""
+        for peer, reason in self._lost.items():
             if peer in self._wanted and peer not in self._traffic:
                 raise self._traffic.fail(RunError(f"{peer} is gone: {reason}"))
-
-        return check

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from syncline.engines.net.control import Hello, NodeAddress
 from syncline.engines.net.frames import Frame
@@ -47,6 +47,7 @@ class ServerLanes:
             self._traffic.add(server_id(number), lane.wire, messages)
         self._segment = new_segment(values) if any(lane.shared for lane in lanes.values()) else None
         memory = LaneMemory(values, self._segment)
+        self._sharing |= {server_id(number) for number, lane in lanes.items() if lane.shared}
         for number, lane in lanes.items():
             try:
                 self._greet(number, lane)
@@ -54,22 +55,31 @@ class ServerLanes:
                 raise self._traffic.fail(error) from None
         return memory
 
-    def reach(self, number: int, place: NodeAddress) -> str:
-        """Connect to a server that joins; return the problem, or ""."""
-        try:
-            if server_id(number) in self._traffic:
-                raise PeerError(f"it named server {number} as new, which is already connected")
-            lane = open_lane(number, place, self._wiring, share=self._segment is not None)
-            self._traffic.add(server_id(number), lane.wire, self._messages)
-            self._greet(number, lane)
-        except (RunError, UsageError, OSError) as error:
-            return str(error)[:1000]
-        return ""
+    def reach(self, number: int, place: NodeAddress, done: Callable[[str], None]) -> None:
+        """Connect to a server that joins, aside; then call `done` with the problem, or ""."""
+        if server_id(number) in self._traffic:
+            raise PeerError(f"it named server {number} as new, which is already connected")
+
+        def work() -> Callable[[], None]:
+            try:
+                lane = open_lane(number, place, self._wiring, share=self._segment is not None)
+                self._greet(number, lane)  # at once: a server closes connections that do not identify themselves
+            except (RunError, UsageError, OSError) as error:
+                problem = str(error)[:1000]
+                return lambda: done(problem)
+            return lambda: self._reached(number, lane, done)
+
+        self._traffic.loop.aside(work)
+
+    def _reached(self, number: int, lane: Lane, done: Callable[[str], None]) -> None:
+        self._traffic.add(server_id(number), lane.wire, self._messages)
+        if lane.shared:
+            self._sharing.add(server_id(number))
+        done("")
 
     def _greet(self, number: int, lane: Lane) -> None:
         try:
             if lane.shared and self._segment is not None:
-                self._sharing.add(server_id(number))
                 lane.wire.send_with(self._hello, self._segment)
             else:
                 lane.wire.send(self._hello)

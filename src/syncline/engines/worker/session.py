@@ -21,20 +21,21 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import monotonic
 from types import TracebackType
 from typing import Self
 
 import numpy.typing as npt
 
+from syncline.engines.failure_report import report_of, send_report
 from syncline.engines.net.control import MOST_SAMPLERS, EpochBegun, Pulse
 from syncline.engines.net.wiring import Wiring
-from syncline.engines.process import also_look_in
+from syncline.engines.process import also_look_in, say
 from syncline.engines.worker.link import WorkerLink
 from syncline.engines.worker.replica import Replica
 from syncline.engines.worker.solo_link import SoloLink
-from syncline.errors import RunError, UsageError
+from syncline.errors import RunError, SynclineError, UsageError
 from syncline.layout import Values
 from syncline.strategies.mode import Mode
 from syncline.strategies.sync_change import check_change, words_of
@@ -56,20 +57,29 @@ class NumpySession:
         self._wiring = Wiring()
         self._replicas: list[Replica] = []
         self._closed = False
+        self._pid = -1
         self._pulsed = 0.0
 
     def start(self, wiring: Wiring) -> Self:
         """Connect to the run; without a coordinator, start a run with one worker."""
         self._wiring = wiring
         also_look_in(wiring.folder)
-        if wiring.coordinator:
-            self._link = WorkerLink(wiring)
-            welcome = self._link.connect()
-            self.rank, self.size, self.incarnation = welcome.worker, welcome.workers, welcome.incarnation
         self._pid = os.getpid()
-        self._next_hook, sys.excepthook = sys.excepthook, self._at_exception
+        self._next_hook, sys.excepthook = _hook_of_the_program(), self._at_exception
+        if wiring.coordinator:
+            self._connect(wiring)
         atexit.register(self._at_exit)
         return self
+
+    def _connect(self, wiring: Wiring) -> None:
+        self._link = WorkerLink(wiring)
+        try:
+            welcome = self._link.connect()
+        except SynclineError:
+            self._closed = True  # but the hook stays, to report the error
+            self._link.close()
+            raise
+        self.rank, self.size, self.incarnation = welcome.worker, welcome.workers, welcome.incarnation
 
     def __enter__(self) -> Self:
         return self
@@ -81,6 +91,11 @@ class NumpySession:
             self.close()
         else:
             self._cut()
+
+    @property
+    def is_open(self) -> bool:
+        """Has this session begun in this process (not in the one that it was forked from), and not ended?"""
+        return self._pid == os.getpid() and not self._closed
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -119,10 +134,11 @@ class NumpySession:
         if replica.link is not self._link:
             replica.cut()
 
-    def tables(self, arrays: Mapping[str, npt.ArrayLike], **wishes: str | int) -> dict[str, Values]:
+    def tables(self, arrays: Mapping[str, npt.ArrayLike], **wishes: object) -> dict[str, Values]:
         """Declare the tables, as float32; the arrays returned are the lane's own memory.
 
         `wishes`: settings, which the command line overrides: `sync="ssp:3"`, `mode="changes"`, `rule="sgd:0.1"`.
+        A part may be given as an object too: `sync=Ssp(3)`.
         """
         self._check_open()
         if not self._replicas:
@@ -201,10 +217,13 @@ class NumpySession:
 
     # Collective operations.
 
-    def share(self, kind: str, data: bytes = b"") -> list[bytes]:
-        """All-gather: send a value, and return the values of all workers in the same call, in worker order."""
+    def share(self, kind: str, data: bytes = b"", notice: str = "") -> list[bytes]:
+        """All-gather: send a value, and return the values of all workers in the same call, in worker order.
+
+        `notice`: a line to print if the others take long.
+        """
         self._check_open()
-        return [data] if self._link is None else self._link.share(kind, data)
+        return [data] if self._link is None else self._link.share(kind, data, notice)
 
     def barrier(self) -> None:
         """Wait until every worker has called this."""
@@ -253,25 +272,40 @@ class NumpySession:
             raise UsageError("session", "is closed; it cannot be used any more")
 
     def _at_exit(self) -> None:
-        """The program ended without closing the session: close it, or only disconnect if an exception ended it."""
+        """The program ended without closing the session: leave, or only disconnect if an exception ended it.
+
+        Do not wait for the others as `close` does: the program may end with an error code, which the launcher must see.
+        If the run does not agree to the end, the exit code is 1. Only `os._exit` can set it here.
+        """
         if os.getpid() != self._pid:
             return  # a forked copy of the program, which is not a worker
-        if getattr(sys, "last_value", None) is None:
-            self.close()
-        else:
+        if getattr(sys, "last_value", None) is not None:
             self._cut()
+            return
+        error = next((each.link.error for each in self._replicas if each.link.error is not None), None)
+        try:
+            self.leave()
+        except SynclineError as failed:
+            error = failed
+        if error is not None:
+            say(f"syncline: worker {self.rank} ended without session.close(), and the run did not agree: {error}")
+            sys.stdout.flush()
+            os._exit(1)
 
     def _at_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """Disconnect when an exception ends the program: while another thread runs, `_at_exit` is not called."""
         if os.getpid() == self._pid and not hasattr(sys, "ps1"):  # at a prompt the program continues
             self._cut()
-        if self._next_hook is sys.__excepthook__ and self._is_of_others(error):
+        shown, own = self._next_hook is not sys.__excepthook__, not self._is_of_others(error)
+        if not shown and not own:
             error.__traceback__ = trace = None
-        self._next_hook(kind, error, trace)
+        if not send_report(report_of(error, trace, shown=shown, own=own)) or shown:
+            self._next_hook(kind, error, trace)
 
     def _is_of_others(self, error: BaseException) -> bool:
         """Did the run fail in another process? Then this program's traceback does not help."""
-        return type(error) is RunError and any(error is replica.link.error for replica in self._replicas)
+        links = [self._link, *(replica.link for replica in self._replicas)]
+        return type(error) is RunError and any(link is not None and error is link.error for link in links)
 
     def _cut(self) -> None:
         self._closed = True
@@ -282,3 +316,9 @@ class NumpySession:
             replica.cut()
         if self._link is not None:
             self._link.close()
+
+
+def _hook_of_the_program() -> Callable[[type[BaseException], BaseException, TracebackType | None], object]:
+    """The current hook for exceptions, or the one before it, if it is that of a session that is over."""
+    owner = getattr(sys.excepthook, "__self__", None)
+    return owner._next_hook if isinstance(owner, NumpySession) and owner._closed else sys.excepthook

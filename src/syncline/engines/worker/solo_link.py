@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, sleep
 
 from syncline.draw import Draw
-from syncline.effects import Change, Deliver, Depart, Event, Fail, Fetch, Received, Reject, Send, SetTimer
+from syncline.effects import Change, Deliver, Depart, Event, Fail, Fetch, Received, Reject, Send, SetTimer, Timer
 from syncline.engines.net.control import Begin, Declare, layout_of
 from syncline.engines.net.shared_memory import LaneMemory
 from syncline.errors import PeerError, SynclineError
@@ -36,6 +36,8 @@ class SoloLink:
         self._remembered: dict[str, Values] = {}
         self._flying: deque[tuple[NodeId, Event]] = deque()
         """Messages in flight."""
+        self._timers: list[tuple[float, NodeId, Timer]] = []
+        """(when it expires, whose it is, the event) of each timer."""
         self.changed: dict[str, str] = {}
         """The settings that have changed since the run began."""
 
@@ -127,7 +129,7 @@ class SoloLink:
             self.following = deliver.next
 
     def set_timer(self, me: NodeId, timer: SetTimer) -> None:
-        """Do nothing: no message is lost here, so no retry is needed, and no timer fires."""
+        self._timers.append((monotonic() + timer.seconds, me, Timer(timer.key)))
 
     def reject(self, me: NodeId, reject: Reject) -> None:
         raise PeerError(reject.reason)
@@ -140,7 +142,13 @@ class SoloLink:
         return [] if self.following is not None else [each for each in self.buckets if not self.node.is_given(each)]
 
     def wait(self, done: Callable[[], bool]) -> None:
-        assert done(), "in a run with one worker everything has happened already"
+        """Wait for timers: in a run with one worker everything else has happened already."""
+        while not done() and self._timers:
+            first = min(self._timers, key=lambda each: each[0])
+            self._timers.remove(first)
+            sleep(max(first[0] - monotonic(), 0.0))
+            self._perform(*first[1:])
+        assert done(), "in a run with one worker nothing is left to wait for"
 
     def leave(self) -> None:
         self.handle(Depart())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from math import inf
+from math import ceil, inf
 from time import monotonic
 
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.connections import ConnectionReader, Connections
+from syncline.engines.net.control import Waiting
 from syncline.engines.net.event_loop import EventLoop
 from syncline.engines.net.frames import Frame
 from syncline.engines.net.tcp_liveness import TcpLiveness
@@ -18,7 +19,7 @@ from syncline.errors import RunError, SynclineError
 from syncline.messages import COORDINATOR, Message, NodeId
 
 NOTICE_SECONDS = 10.0
-"""Seconds after which a worker that waits at the start prints what it waits for."""
+"""Seconds after which a worker that waits tells the coordinator, which tells the user for whom the run waits."""
 
 LOOK_SECONDS = 1.0
 """Seconds between two checks for hosts that have died."""
@@ -40,6 +41,8 @@ class Traffic:
         self.error: SynclineError | None = None
         """Why this worker cannot continue."""
         self._awaits = awaits
+        self._waiting = False
+        """Does the coordinator know that this worker waits?"""
         self._wires = Connections(reader)
         self.turn = BackgroundThread(self._wires, self._busy, self.fail)
         """The lock for the connections and the node."""
@@ -88,24 +91,41 @@ class Traffic:
                 self.turn.wake()
 
     def wait(self, done: Callable[[], bool], seconds: float = inf, notice: str = "") -> None:
-        """Read and write until `done()`, for at most `seconds`; `notice`: a line to print after a while."""
+        """Read and write until `done()`, for at most `seconds`; tell the coordinator if that takes long.
+
+        `notice`: a line that this worker prints then.
+        """
+        with self.turn:
+            try:
+                self._wait(done, seconds, notice)
+            finally:
+                if self._waiting:
+                    self._waiting = False
+                    self._tell_coordinator(Waiting(0))
+
+    def _wait(self, done: Callable[[], bool], seconds: float, notice: str) -> None:
         silence = None
         began = now = looked = monotonic()
-        with self.turn:
-            while not done():
-                if self.error is not None:
-                    raise self.error
-                left = began + seconds - now
-                if left < 0:
-                    raise RunError(f"no answer for {seconds:g} s")
-                self._wires.turn(min(left, LOOK_SECONDS))
-                now = monotonic()
-                if now - looked >= LOOK_SECONDS:
-                    silence, looked = silence or TcpLiveness(), now  # new: there were no checks before this call
-                    self._wires.look(silence, now)
-                if notice and now - began >= NOTICE_SECONDS:
+        while not done():
+            if self.error is not None:
+                raise self.error
+            left = began + seconds - now
+            if left < 0:
+                raise RunError(f"no answer for {seconds:g} s")
+            self._wires.turn(min(left, LOOK_SECONDS))
+            now = monotonic()
+            if now - looked >= LOOK_SECONDS:
+                silence, looked = silence or TcpLiveness(), now  # new: there were no checks before this call
+                self._wires.look(silence, now)
+            if not self._waiting and now - began >= NOTICE_SECONDS:
+                self._waiting = True
+                self._tell_coordinator(Waiting(ceil(now - began)))
+                if notice:
                     say(f"syncline: {notice}")
-                    notice = ""
+
+    def _tell_coordinator(self, message: Waiting) -> None:
+        if self.error is None and COORDINATOR in self._wires:
+            self._wires.send(COORDINATOR, message)
 
     def fail(self, error: SynclineError) -> SynclineError:
         """Record the first error. Every later call raises it, and waiting calls stop."""

@@ -19,8 +19,11 @@
    arrival or at the close, the last one is applied instead, with the staleness that it has by then. A worker that has
    just joined or restarted has no last update; then nothing is applied.
 10. An answer refers to the parameters without a copy. If they change again in the same `handle`, the bucket first
-    replaces them in the answer by a copy.
-11. After a change of model a worker may be further ahead than the new model allows. `soft` then parks its next pull
+    replaces them in the answer by a copy. If the rule needs what each worker has read, an answer carries the copy that
+    the bucket keeps (read_copies.py).
+11. If the model asks again, a parked pull is under no round. After every push and every change of the members, and if
+    the model says so after a time, the bucket asks the model about every parked pull, in order of arrival.
+12. After a change of model a worker may be further ahead than the new model allows. `soft` then parks its next pull
     under the first round whose close satisfies the pull condition.
 """
 
@@ -30,17 +33,19 @@ from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
-from syncline.effects import Effect, Send
+from syncline.effects import Effect, Reject, Send, SetTimer
 from syncline.layout import Bucket, Payload, Values
-from syncline.messages import Gone, Member, Params, Pull, Push, Skipped, Taken, Wants
+from syncline.messages import Gone, Member, Params, Pull, Push, Skipped, Taken, Wants, worker_id
 from syncline.nodes.server.bucket_state import BucketState
 from syncline.nodes.server.kept_updates import KeptUpdates, LastUpdates, WaitingUpdate, Who
 from syncline.nodes.server.paces import Paces
 from syncline.nodes.server.parked_pulls import ParkedPulls, ParkedRequest
-from syncline.nodes.server.reply_codec import ReplyWriter, teller
+from syncline.nodes.server.read_copies import ReadCopies
+from syncline.nodes.server.reply_codec import teller
 from syncline.nodes.server.rule_application import RuleApplication
 from syncline.nodes.server.shard_terms import ShardTerms
 from syncline.nodes.server.update_writer import bucket_codec, encoded_bytes
+from syncline.rules import Need
 from syncline.sync import Release
 
 _LAZY, _SOFT, _PARAMS = Release.LAZY, Release.SOFT, Wants.PARAMS  # enum members are slow to look up on every message
@@ -75,9 +80,20 @@ class HeldBucket:
         self._unruly = -1
         """Up to this iteration a worker may be further ahead than the model allows, because an earlier model let it."""
         self._judged: ParkedRequest | None = None
+        self.waited = 0.0
+        """How many seconds the pull that the model is asked about has waited, if the model asks again."""
+        self._since: dict[int, tuple[int, float]] = {}
+        """(progress, time) of each worker's last parked pull, if the model asks again."""
+        self._asks_at = 0
+        """The number of the timer that is set to ask again; 0: none."""
         self._lent_to: list[Effect] | None = None
         """The effect list of the `handle` in which an answer last referred to the parameters."""
         self.teller = teller(terms.reply, terms.layout, name, terms.draw, terms.keeps)
+        self.reads: ReadCopies | None = ReadCopies() if terms.copies else None
+        if self.reads is not None:
+            self.reads.begin(terms.present, params)
+        self._lends = self.teller is None and self.reads is None
+        """Whether answers refer to the parameters without a copy."""
         self._set_first_bound()
         self._count_missing()
 
@@ -112,10 +128,12 @@ class HeldBucket:
         return self._paces.means(self._terms.members)
 
     def _last_pushed(self) -> Iterator[int]:
-        for worker, member in self._terms.members.items():
-            seen = self._seen.get(worker)
-            known = seen is not None and seen.incarnation == member.incarnation
-            yield seen.progress if seen and known else (member.first or 0) - 1
+        return map(self.last_pushed, self._terms.members)
+
+    def last_pushed(self, worker: int) -> int:
+        member, seen = self._terms.members[worker], self._seen.get(worker)
+        known = seen is not None and seen.incarnation == member.incarnation
+        return seen.progress if seen and known else (member.first or 0) - 1
 
     # Push and pull.
 
@@ -125,18 +143,23 @@ class HeldBucket:
         seen = self._seen.get(worker)
         if seen is not None and seen.incarnation == push.incarnation and i <= seen.progress:
             if not self._parked.holds(worker, i):
-                self._answer(arrived, now, out, late=i == seen.progress and self._late.get(worker) is seen)
+                late = i == seen.progress and self._late.get(worker) is seen
+                self._answer(arrived, now, out, late, again=True)
             return None
         self._seen[worker] = push
         terms = self._terms
         if terms.at_close and i < self.v:
             self._late[worker] = push
             self._answer(arrived, now, out, late=True)
+            if terms.again:
+                self.ask_again(now, out)
             return False
         if terms.adaptive:
             self._paces.pushed(worker, now)
         self._take(worker, push, arrived.payload, out)
         self.advance(now, out)
+        if terms.again:
+            self.ask_again(now, out)
         self._pull(arrived, now, out)
         return True
 
@@ -146,7 +169,7 @@ class HeldBucket:
         seen = self._seen.get(source.number)
         long_ago = seen is not None and seen.incarnation == pull.incarnation and pull.progress < seen.progress
         if long_ago or self._pulled.get(source.number) == (pull.incarnation, pull.progress):
-            self._answer(arrived, now, out)
+            self._answer(arrived, now, out, again=True)
         elif not self._parked.holds(source.number, pull.progress):
             self._pull(arrived, now, out)
 
@@ -159,7 +182,8 @@ class HeldBucket:
         if terms.at_close:
             self._kept.keep(i, who, WaitingUpdate(payload, push.lr, read, owned=terms.reapplies))
         elif payload is not None:
-            self._apply([payload], terms.share, self.version - read, push.lr, out)
+            terms.staleness[self.version - read] += 1
+            self._apply([payload], terms.share, self.version - read, push.lr, out, [worker], who, read)
         if i >= self.v:
             there = self._pushed.get(i)
             if there is None:
@@ -180,6 +204,8 @@ class HeldBucket:
         message = arrived.message
         if terms.model.may_answer(self, arrived.source.number, message.progress, terms.draw):
             self._answer(arrived, now, out)
+        elif terms.again:
+            self._wait(arrived, now, out)
         elif terms.release is _SOFT and type(message) is Push and message.progress > self._unruly:
             self._parked.park(arrived, self.v)
         else:
@@ -189,7 +215,49 @@ class HeldBucket:
         terms, self._judged = self._terms, arrived
         return terms.model.may_answer(self, arrived.source.number, arrived.message.progress, terms.draw)
 
-    def _answer(self, parked: ParkedRequest, now: float, out: list[Effect], late: bool = False) -> None:
+    # Asking again.
+
+    def ask_again(self, now: float, out: list[Effect]) -> None:
+        """Ask the model again about every parked pull, and answer those that it allows now."""
+        for parked in self._parked.waiting():
+            worker = parked.source.number
+            self.waited = now - self._parked_since(parked, now)
+            if self._may_answer(parked):
+                self._parked.withdraw(worker)
+                self._answer(parked, now, out)
+        self.waited = 0.0
+        self._set_timer(out)
+
+    def timer(self, number: int, now: float, out: list[Effect]) -> None:
+        """A timer has expired. Only the last one that was set counts."""
+        if number == self._asks_at:
+            self._asks_at = 0
+            self.ask_again(now, out)
+
+    def _wait(self, arrived: ParkedRequest, now: float, out: list[Effect]) -> None:
+        """Park a pull about which the model is asked again."""
+        self._parked.park(arrived, None)
+        self._parked_since(arrived, now)
+        self._set_timer(out)
+
+    def _parked_since(self, parked: ParkedRequest, now: float) -> float:
+        """When this pull was parked here: now, unless it is known."""
+        worker, i = parked.source.number, parked.message.progress
+        since = self._since.get(worker)
+        if since is None or since[0] != i:
+            since = self._since[worker] = (i, now)
+        return since[1]
+
+    def _set_timer(self, out: list[Effect]) -> None:
+        seconds = self._terms.again
+        if isinstance(seconds, float) and self._parked and not self._asks_at:
+            self._terms.timers = self._asks_at = self._terms.timers + 1
+            out.append(SetTimer(("ask", self.name, self._asks_at), seconds))
+
+    def _answer(
+        self, parked: ParkedRequest, now: float, out: list[Effect], late: bool = False, again: bool = False
+    ) -> None:
+        """Answer a push or pull; `again`: it was answered before."""
         message, source, terms = parked.message, parked.source, self._terms
         i, incarnation, fetch = message.progress, message.incarnation, True
         if self._kept.by_round:
@@ -200,8 +268,8 @@ class HeldBucket:
             self._pulled[source.number] = (incarnation, i)
         mean = (self.optimised.mean,) if terms.reports else ()
         if fetch and (terms.keeps or self._round_applied == i):
-            if self.teller is not None:
-                self._tell(self.teller, parked, late, mean, out)
+            if not self._lends:
+                self._tell(parked, late, mean, again, out)
             else:
                 params = Params(terms.view, incarnation, i, self.name, self.version, self.v, late, mean)
                 self._lent_to = out
@@ -212,15 +280,24 @@ class HeldBucket:
         if terms.adaptive:
             self._paces.answered(source.number, now)
 
-    def _tell(
-        self, teller: ReplyWriter, parked: ParkedRequest, late: bool, mean: tuple[float, ...], out: list[Effect]
-    ) -> None:
-        """Answer with the change since the last reply that the worker has."""
-        message, to = parked.message, parked.source
-        holds = message.holds if type(message) is Push else None
-        payload, serial = teller.tell(to.number, message.incarnation, holds, self.params, self.version)
-        who, where = (self._terms.view, message.incarnation, message.progress), (self.name, self.version, self.v)
-        out.append(Send(to, Params(*who, *where, late, mean, encoded_bytes(payload), serial), payload))
+    def _tell(self, parked: ParkedRequest, late: bool, mean: tuple[float, ...], again: bool, out: list[Effect]) -> None:
+        """Answer with the change since the last reply that the worker has, or with a copy of the parameters."""
+        message, to, reads = parked.message, parked.source, self.reads
+        who, params, version, serial = (to.number, message.incarnation), self.params, self.version, 0
+        sent = reads.of(who) if again and reads is not None else None
+        if sent is not None:
+            params, version = sent.values, sent.version
+        if self.teller is not None:
+            holds = message.holds if type(message) is Push else None
+            payload, serial = self.teller.tell(*who, holds, params, version)
+            if reads is not None:
+                reads.keep(who, version, self.teller.values_of(to.number))
+        elif sent is None and reads is not None:
+            payload = reads.copy(who, version, params)
+        else:
+            payload = params
+        head, where = (self._terms.view, message.incarnation, message.progress), (self.name, version, self.v)
+        out.append(Send(to, Params(*head, *where, late, mean, encoded_bytes(payload), serial), payload))
 
     # Rounds.
 
@@ -245,21 +322,47 @@ class HeldBucket:
 
     def _apply_round(self, i: int, out: list[Effect]) -> None:
         """Apply the kept updates of round i as one update."""
+        workers = [worker for worker, _ in sorted(self._kept.by_round.get(i, ()))]
         kept = self._kept.take(i)
         updates = [each.payload for each in kept if each.payload is not None]
+        workers = [worker for worker, each in zip(workers, kept, strict=True) if each.payload is not None]
         if updates:
             lr = next((each.lr for each in kept if each.lr is not None), None)
-            oldest = min(each.read for each in kept if each.payload is not None)
-            self._apply(updates, np.array(len(kept), np.float32), self.version - oldest, lr, out)
+            reads = [each.read for each in kept if each.payload is not None]
+            oldest = min(reads)
+            self._terms.staleness.update(self.version - read for read in reads)
+            self._apply(updates, np.array(len(kept), np.float32), self.version - oldest, lr, out, workers)
             self._round_applied = i
 
     def _apply(
-        self, updates: list[Payload], share: Values, staleness: int, lr: float | None, out: list[Effect]
+        self,
+        updates: list[Payload],
+        share: Values,
+        staleness: int,
+        lr: float | None,
+        out: list[Effect],
+        workers: list[int],
+        who: Who | None = None,
+        read: int = 0,
     ) -> None:
+        """Apply these updates of these workers as one; reject a worker whose update contains NaN or infinity.
+
+        `who`: whose update it is, if it is of one worker; `read`: the version that it is based on.
+        """
+        terms = self._terms
         if self._lent_to is out:
             self._copy_lent(out)
-        self.optimised.apply(updates, share, staleness, lr)
+        guard = terms.guards(workers)
+        if not terms.needs:
+            bad = (self.optimised.apply_guarded if guard else self.optimised.apply)(updates, share, staleness, lr)
+        else:
+            values = None if self.reads is None or who is None else self.reads.read_at(who, read)
+            seer = who[0] if who is not None and Need.WORKER in terms.needs else None
+            bad = self.optimised.apply_seen(updates, share, staleness, lr, seer, values, guard=guard)
         self.version += 1
+        for place in bad:
+            problem = f"it sent an update of {self.name} that contains NaN or infinity"
+            out.append(Reject(worker_id(workers[place]), problem))
 
     def _copy_lent(self, out: list[Effect]) -> None:
         """Replace the parameters in the answers of this `handle` by a copy, because they are about to change."""
@@ -285,9 +388,12 @@ class HeldBucket:
         """Remove a member: copy its kept updates, and answer its parked pull with `Gone`."""
         self._kept.own_all(worker)
         self._last.forget(worker)
+        if self.reads is not None:
+            self.reads.forget(worker)
         if self.teller is not None:
             self.teller.forget(worker)
         self._paces.forget(worker)
+        self._since.pop(worker, None)
         parked = self._parked.withdraw(worker)
         if parked is not None:
             gone = Gone(self._terms.view, parked.message.incarnation, parked.message.progress, self.name)
@@ -297,6 +403,8 @@ class HeldBucket:
         """Count the missing pushes again and close rounds that waited only for removed members."""
         self._count_missing()
         self.advance(now, out)
+        if self._terms.again:
+            self.ask_again(now, out)
 
     def model_changed(self, now: float, out: list[Effect]) -> None:
         """Apply kept updates if the new model keeps none, close rounds, then check parked pulls by the new model."""
@@ -311,6 +419,8 @@ class HeldBucket:
         for parked in waiting:
             if self._may_answer(parked):
                 self._answer(parked, now, out)
+            elif self._terms.again:
+                self._wait(parked, now, out)
             else:
                 self._parked.park(parked, self._release_round(parked))
 

@@ -1,13 +1,15 @@
 """The handover of a bucket, or of a piece of one, to the server that holds it next.
 
 1. The handover contains the complete state: parameters, version, V, the rule's memory, kept and last updates, the
-   pushes of each round, the last push of each worker (to recognise repeats), parked pulls, and the bound and paces of
-   an adaptive model. A piece gets all of it, cut to its range.
+   pushes of each round, the last push of each worker (to recognise repeats), parked pulls, the bound and paces of an
+   adaptive model, and copies of what workers have read, if the rule needs them. A piece gets all of it,
+   cut to its range.
 2. The handover copies kept updates. After that, the old holder does not need the workers' memory.
 3. The handover contains the reply codec's residual of the last mean. It does not contain which replies workers have
    (reply_codec.py).
 4. A parked pull travels without its update, which was already taken. A model that asks for its significance gets 0.
-5. The step that a worker is currently in is not measured, because the clocks of two servers differ.
+5. The step that a worker is currently in is not measured, because the clocks of two servers differ. For the same reason
+   the time that a parked pull has waited starts again at 0.
 """
 
 from __future__ import annotations
@@ -18,13 +20,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from syncline.effects import Received
-from syncline.layout import Bucket, Payload
-from syncline.messages import ALIGN, Handover, KeptUpdate, LastUpdate, ParkedPull, Push, worker_id
+from syncline.layout import Bucket, Payload, Values
+from syncline.messages import ALIGN, Handover, KeptUpdate, LastUpdate, ParkedPull, Push, ReadVersion, worker_id
 from syncline.nodes.server.bucket import HeldBucket
 from syncline.nodes.server.bucket_state import BucketState
 from syncline.nodes.server.kept_updates import KeptUpdates, LastUpdates, WaitingUpdate
 from syncline.nodes.server.paces import Paces
 from syncline.nodes.server.parked_pulls import ParkedPulls
+from syncline.nodes.server.read_copies import ReadCopies
 from syncline.nodes.server.shard_terms import ShardTerms
 from syncline.nodes.server.update_writer import decoded
 from syncline.spec import write
@@ -44,6 +47,9 @@ def pack(bucket: HeldBucket, piece: Bucket, terms: ShardTerms) -> tuple[Handover
     arrays += [_cut(bucket, each.payload, piece, where) for _, _, each in kept if each.payload is not None]
     last = known.last.everything()
     arrays += [_cut(bucket, each.payload, piece, where) for _, each in last]
+    copies = [] if bucket.reads is None else bucket.reads.everything()
+    places = {number: place for place, number in enumerate(dict.fromkeys(id(each.values) for _, each in copies))}
+    arrays += list({id(each.values): each.values[where] for _, each in copies}.values())
     message = Handover(
         terms.view,
         piece,
@@ -69,6 +75,7 @@ def pack(bucket: HeldBucket, piece: Bucket, terms: ShardTerms) -> tuple[Handover
         tuple((array.dtype.str, array.size) for array in arrays),
         tuple(LastUpdate(worker, each.incarnation, each.read) for worker, each in last),
         tuple(residual),
+        tuple(ReadVersion(w, each.incarnation, each.version, places[id(each.values)]) for w, each in copies),
     )
     return message, _concatenated(arrays)
 
@@ -91,7 +98,18 @@ def unpack(message: Handover, payload: Payload, terms: ShardTerms) -> HeldBucket
         for name, values in bucket.teller.residual.items():
             values[:] = residual.get(name, 0)
     bucket.go_on_from(_known(message, arrays, terms))
+    if bucket.reads is not None:
+        bucket.reads = _reads(message, list(arrays), terms)
     return bucket
+
+
+def _reads(message: Handover, copies: Sequence[Values], terms: ShardTerms) -> ReadCopies:
+    """What the members have read."""
+    found = ReadCopies()
+    for each in message.reads:
+        if (each.worker, each.incarnation) in terms.present:
+            found.keep((each.worker, each.incarnation), each.version, copies[each.array])
+    return found
 
 
 def _known(message: Handover, updates: Iterator[Payload], terms: ShardTerms) -> BucketState:
@@ -109,7 +127,8 @@ def _known(message: Handover, updates: Iterator[Payload], terms: ShardTerms) -> 
         if member is not None and pushed_last is not None and member.incarnation == pushed_last.incarnation:
             paces.recall(worker, steps)
     for parked in message.parked:
-        lot.park(Received(worker_id(parked.worker), parked.request), parked.under)  # type: ignore[arg-type]
+        under = None if terms.again else parked.under
+        lot.park(Received(worker_id(parked.worker), parked.request), under)  # type: ignore[arg-type]
     counts = (message.version, message.v, message.bound, message.applied, message.unruly)
     pushed = {i: set(there) for i, there in message.pushed}
     pulled = {worker: (incarnation, progress) for worker, incarnation, progress in message.pulled}

@@ -1,4 +1,8 @@
-"""The parked pulls of a bucket. Each is parked under a round and is answered when that round closes."""
+"""The parked pulls of a bucket.
+
+Each is parked under a round and is answered when that round closes. If the sync model asks again, pulls are parked
+under no round.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +34,13 @@ class ParkedPulls:
         self._of: dict[int, ParkedRequest] = {}
         self._under: dict[int, list[ParkedRequest]] = {}
 
-    def park(self, parked: ParkedRequest, under: int) -> None:
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def park(self, parked: ParkedRequest, under: int | None) -> None:
         self._of[parked.source.number] = parked
+        if under is None:
+            return
         there = self._under.get(under)
         if there is None:
             there = self._under[under] = []
@@ -52,17 +61,26 @@ class ParkedPulls:
         return released
 
     def withdraw(self, worker: int) -> ParkedRequest | None:
-        """Remove and return the pull of a worker that is not a member any more."""
+        """Remove and return the pull of this worker."""
         return self._of.pop(worker, None)
 
     def everything(self) -> list[tuple[int, ParkedRequest]]:
-        """(round it is parked under, pull) for each pull; within a round in order of arrival."""
-        return [
+        """(round it is parked under, pull) for each pull; within a round in order of arrival.
+
+        A pull that is parked under no round comes last, with the round of its iteration.
+        """
+        found = [
             (under, each)
             for under, parked in self._under.items()
             for each in parked
             if self._of.get(each.source.number) is each
         ]
+        placed = {each.source.number for _, each in found}
+        return found + [(max(each.message.progress, 0), each) for w, each in self._of.items() if w not in placed]
+
+    def waiting(self) -> list[ParkedRequest]:
+        """All pulls, in order of arrival."""
+        return list(self._of.values())
 
     def empty(self) -> list[ParkedRequest]:
         """Remove and return all pulls, in worker order."""

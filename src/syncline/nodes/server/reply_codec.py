@@ -63,6 +63,10 @@ class ReplyWriter:
         """What the codec left out of the last mean; it must move with the bucket. Empty if replies are parameters."""
         return {} if self._keeps else self._memory
 
+    def values_of(self, worker: int) -> Values:
+        """The values that a worker has after its last reply; they never change."""
+        return self._known[worker].values
+
     def forget(self, worker: int) -> None:
         self._known.pop(worker, None)
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
 
 from syncline.codecs import Codec
-from syncline.layout import Payload, Values
+from syncline.layout import Payload, Values, is_finite
 from syncline.nodes.server.shard_terms import BLOCK, WHOLE, ShardTerms
 from syncline.nodes.server.update_writer import decoded
-from syncline.rules import Memory
+from syncline.rules import Memory, Need, Norms, UpdateOrigin
 
-_add, _divide, _sum = np.add, np.divide, np.add.reduce  # attributes of numpy are slow to look up
+_add, _divide, _sum, _dot = np.add, np.divide, np.add.reduce, np.dot  # attributes of numpy are slow to look up
+
+_NORMS = frozenset({Need.BUCKET_NORMS, Need.TABLE_NORMS})
 
 
 class Block(NamedTuple):
@@ -66,12 +70,29 @@ class RuleApplication:
         if name:
             self.mean = sum(float(_sum(each.memory[name])) for each in self._blocks) / self.params.size
 
-    def apply(self, updates: list[Payload], share: Values, staleness: int, lr: float | None) -> None:
-        """Sum the updates, divide the sum by `share`, and apply the rule once."""
+    def apply_guarded(self, updates: list[Payload], share: Values, staleness: int, lr: float | None) -> Collection[int]:
+        """Like `apply`, and return the places of updates that contain NaN or infinity.
+
+        In a block in which one of them does, only the others are applied.
+        """
+        bad: set[int] = set()
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.apply(updates, share, staleness, lr, bad)
+        return sorted(bad)
+
+    def apply(
+        self,
+        updates: list[Payload],
+        share: Values,
+        staleness: int,
+        lr: float | None,
+        bad: set[int] | None = None,
+    ) -> Collection[int]:
+        """Sum the updates, divide the sum by `share`, and apply the rule once; `bad`: see `apply_guarded`."""
         terms, total = self._terms, 0.0
         whole = None if terms.plain else self._summed_whole(updates, share)
         if whole is self.params:
-            return
+            return ()
         name, rule = terms.reports, terms.rule
         for block in self._blocks:
             if whole is not None:
@@ -80,12 +101,65 @@ class RuleApplication:
                 update = self._summed(block, updates, share)
             else:
                 update = self._summed(block, [payload[block.where] for payload in updates], share)
+            if bad is not None and not isfinite(
+                _dot(update, update)
+            ):  # the block is in the cache, so this costs little
+                update = self._summed_finite(block, updates, share, bad)
             if update is not block.params:
                 rule.apply(block.params, update, block.memory, staleness, lr, block.work)
             if name:
                 total += float(_sum(block.memory[name]))
         if name:
             self.mean = total / self.params.size
+        return ()
+
+    def _summed_finite(self, block: Block, updates: list[Payload], share: Values, bad: set[int]) -> Values:
+        """The combined updates of one block without those that are not finite, whose places go to `bad`."""
+        sound = np.zeros_like(block.params)
+        for place, payload in enumerate(updates):
+            values = decoded(self._codec, payload, np.empty_like(self.params))[block.where]
+            if is_finite(values):
+                _add(sound, values, sound)
+            else:
+                bad.add(place)
+        return _divide(sound, share, sound)
+
+    def apply_seen(
+        self,
+        updates: list[Payload],
+        share: Values,
+        staleness: int,
+        lr: float | None,
+        worker: int | None,
+        read: Values | None,
+        *,
+        guard: bool,
+    ) -> Collection[int]:
+        """The same for a rule with needs. `worker` and `read`: whose update it is, and what that worker has read.
+
+        `guard`: if an update contains NaN or infinity, apply nothing, and return the places of such updates.
+        """
+        terms = self._terms
+        whole = self._summed_whole(updates, share)
+        if guard and not is_finite(whole):
+            each = np.empty_like(self.params)
+            return [at for at, one in enumerate(updates) if not is_finite(decoded(self._codec, one, each))]
+        norms = self._norms(whole, read) if terms.needs & _NORMS else None
+        for block in self._blocks:
+            where = block.where
+            seen = UpdateOrigin(worker, None if read is None else read[where], norms)
+            terms.rule.apply(block.params, whole[where], block.memory, staleness, lr, block.work, seen)  # type: ignore[call-arg]
+        self.measure()
+        return ()
+
+    def _norms(self, update: Values, read: Values | None) -> Norms:
+        gap = None if read is None else self._norm(lambda where: self.params[where] - read[where])
+        return Norms(self._norm(update.__getitem__), self._norm(self.params.__getitem__), gap)
+
+    def _norm(self, values: Callable[[slice], Values]) -> float:
+        """The norm over all blocks, in float64, so that it neither overflows nor depends on the number of threads."""
+        blocks = (values(block.where) for block in self._blocks)
+        return float(sum(float(_sum(np.multiply(each, each, dtype=np.float64))) for each in blocks) ** 0.5)
 
     def _summed(self, block: Block, updates: list[Payload], share: Values) -> Values:
         """The combined updates of one block, where payloads are the plain values."""

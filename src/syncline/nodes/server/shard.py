@@ -24,7 +24,7 @@ from math import inf
 
 import numpy as np
 
-from syncline.effects import Change, Effect, Event, Received, Reject, Send
+from syncline.effects import Change, Effect, Event, Received, Reject, Send, Timer
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Payload, Values
 from syncline.messages import (
@@ -115,7 +115,8 @@ class Shard:
     def counts(self) -> Counts:
         least = min((bucket.v for bucket in self.buckets.values()), default=0)
         tally = self.tally
-        return Counts(tally.updates, tally.dropped, least, tally.pushes_skipped, tally.fetches_skipped)
+        skipped = (tally.pushes_skipped, tally.fetches_skipped)
+        return Counts(tally.updates, tally.dropped, least, *skipped, self.terms.staleness)
 
     def remembered(self, bucket: Bucket) -> Mapping[str, Values]:
         return self.buckets[bucket].memory
@@ -149,6 +150,11 @@ class Shard:
             self.terms.change(event.model, event.release)
             for bucket in self.buckets.values():
                 bucket.model_changed(now, out)
+        elif type(event) is Timer and event.key[0] == "ask":
+            _, name, number = event.key
+            held = self.buckets.get(name)  # type: ignore[call-overload]
+            if held is not None:
+                held.timer(number, now, out)
         else:
             raise PeerError(f"server {self.number} does not accept this event: {event}")
         return out
@@ -170,6 +176,11 @@ class Shard:
         elif type(message) is not Push:
             bucket.pull(event, message, now, out)  # type: ignore[arg-type]
         else:
+            if message.read > bucket.version:
+                raise PeerError(
+                    f"it sent an update that is based on version {message.read} of {bucket.name}, but this "
+                    f"server has only version {bucket.version}"
+                )
             taken = bucket.push(event, message, now, out)  # type: ignore[arg-type]
             if taken:
                 self.tally.take(source.number, message)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 
@@ -13,8 +15,8 @@ from syncline.gates import REAPPLY, Always, Gate
 from syncline.layout import Layout, Values, Within, within
 from syncline.messages import Member, View
 from syncline.nodes.server.kept_updates import Who
-from syncline.rules import Rule, reported
-from syncline.sync import Adaptive, Release, SyncModel, applies_at_close
+from syncline.rules import Need, Rule, needs_of, reported
+from syncline.sync import Adaptive, Again, Release, SyncModel, applies_at_close, asks_again
 
 WHOLE = np.array(1, np.float32)
 """The divisor of updates that are not divided."""
@@ -47,6 +49,8 @@ class ShardTerms:
     """The layout of the model, for codecs that choose by table."""
     reply: Codec | None = None
     """The codec for replies, which are then sent as changes; None: the parameters are sent complete."""
+    staleness: Counter[int] = field(default_factory=Counter)
+    """How many applied updates had each staleness, counted per bucket."""
     limit: float = inf
     """No round after this one closes, while a joiner has no first iteration."""
 
@@ -68,6 +72,12 @@ class ShardTerms:
     reports: str = ""
     """The array in the rule's memory whose mean is sent with every answer; empty: none."""
 
+    needs: frozenset[Need] = frozenset()
+    """What the rule asks for besides the update."""
+
+    copies: bool = False
+    """Whether to keep a copy of the parameters that each worker has read, because the rule needs it."""
+
     gated: bool = False
     """Whether there is a gate, so that skipped updates and fetches are counted."""
 
@@ -77,11 +87,22 @@ class ShardTerms:
     at_close: bool = False
     """Whether the model keeps the updates of a round and applies them together when it closes."""
 
+    timers: int = 0
+    """How many timers the buckets have set, so that each has a number of its own."""
+
+    again: Again = None
+    """When the model is asked again about a parked pull: at every push, also after so many seconds, or never."""
+
     checks: bool = False
-    """Whether to check encoded updates before decoding them, because they come from other processes."""
+    """Whether to check updates, because they come from other processes."""
+
+    own_workers: int = 0
+    """Workers with a lower number are the run's own: they check for NaN and infinity themselves, before they send."""
 
     def __post_init__(self) -> None:
         self.keeps = self.rule.keeps
+        self.needs = needs_of(self.rule)
+        self.copies = Need.READ in self.needs
         self.gated = type(self.gate) is not Always
         self.reports = reported(self.rule) if self.gated else ""
         self.reapplies = getattr(self.gate, "on_skip", "") == REAPPLY
@@ -96,9 +117,17 @@ class ShardTerms:
         self.last_first = max((member.first or 0 for member in self.members.values()), default=0)
         self.share = WHOLE if self.rule.of_gradients else np.array(len(self.members), np.float32)
 
+    def guards(self, workers: Iterable[int]) -> bool:
+        """Whether updates of these workers are checked for NaN and infinity, which would spoil the parameters.
+
+        The mean of a round (not `keeps`) may contain them, as under DDP.
+        """
+        return self.checks and self.keeps and any(worker >= self.own_workers for worker in workers)
+
     def change(self, model: SyncModel, release: Release | None) -> None:
         """Change the sync model, and the release unless it is None."""
         self.model = model
         self.release = release or self.release
         self.adaptive = model if isinstance(model, Adaptive) else None
         self.at_close = applies_at_close(model)
+        self.again = asks_again(model)

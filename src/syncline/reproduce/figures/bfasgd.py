@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from syncline.reproduce.figure import Figure, FigureRun, Result, Results, Verdict
+from syncline.reproduce.figure import Compared, Figure, FigureRun, Result, Results, Verdict, is_true
 from syncline.reproduce.figures.fasgd import FASGD, POINTS, Size, cost, experiment
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ def _fetch_judge(results: Results) -> Verdict:
         f"{fewer:.1f} times fewer fetches at {good[best]['cost'] / free:.2f} times the cost ({best}; paper: 10); "
         f"total traffic falls {total:.2f} times, since a push and a fetch have the same size (paper: 5)"
     )
-    return Verdict(fewer >= 10, words, numbers)
+    compared = (Compared("times fewer fetches", 10.0, fewer), Compared("times less traffic", 5.0, total))
+    return Verdict(compared, words, numbers)
 
 
 def _fetch_draw(results: Results, picture: Picture) -> None:
@@ -122,7 +123,11 @@ def _push_judge(results: Results) -> Verdict:
         f"at up to {ALLOWED:g} times the cost, pushes fall {1 / least['reapply']:.1f} times with reapply (paper: "
         f"hardly at all) and {1 / least['accumulate']:.1f} times with accumulate"
     )
-    return Verdict(least["accumulate"] < least["reapply"], words, numbers)
+    compared = (
+        is_true("with reapply, pushes can hardly be saved", 1 / least["reapply"] < 1.5),
+        is_true("another way to hold updates back does better", least["accumulate"] < least["reapply"]),
+    )
+    return Verdict(compared, words, numbers)
 
 
 def _push_draw(results: Results, picture: Picture) -> None:
@@ -144,7 +149,9 @@ def _both_judge(results: Results) -> Verdict:
         f"{best}: total traffic falls {free['bytes'] / found['bytes']:.1f} times at {found['cost'] / free['cost']:.2f} "
         f"times the cost (pushes {1 / found['pushes']:.1f} and fetches {1 / found['fetches']:.1f} times fewer)"
     )
-    return Verdict(free["bytes"] / found["bytes"] >= 1.8, words, {"best": best, "gates": numbers})
+    less = free["bytes"] / found["bytes"]
+    compared = (is_true("traffic falls more than without gated pushes, where it falls 1.8 times", less > 1.8),)
+    return Verdict(compared, words, {"best": best, "gates": numbers})
 
 
 def _both_draw(results: Results, picture: Picture) -> None:

@@ -7,10 +7,11 @@ paper chose for each rule.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from syncline.reproduce.figure import Figure, FigureRun, Result, Results, Verdict
+from syncline.reproduce.figure import Compared, Figure, FigureRun, Result, Results, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -76,8 +77,9 @@ def _there(sizes: Sequence[Size], results: Results) -> dict[Size, list[int]]:
     return {size: seeds for size, seeds in found.items() if seeds}
 
 
-def _judge(sizes: Sequence[Size], results: Results) -> Verdict:
-    numbers, wins, trials = {}, 0, 0
+def _judge(sizes: Sequence[Size], results: Results, *, grows: bool = False) -> Verdict:
+    numbers: dict[str, dict[str, list[float]]] = {}
+    wins, trials = 0, 0
     for size, seeds in _there(sizes, results).items():
         pairs = [tuple(cost(results[_name(size, rule, seed)]) for rule in (FASGD, SASGD)) for seed in seeds]
         wins += sum(ours < theirs for ours, theirs in pairs)
@@ -85,7 +87,16 @@ def _judge(sizes: Sequence[Size], results: Results) -> Verdict:
         numbers[f"{size[0]} x {size[1]}"] = {FASGD: [a for a, _ in pairs], SASGD: [b for _, b in pairs]}
     said = ", ".join(f"{mean(each[FASGD]):.3f} / {mean(each[SASGD]):.3f} ({size})" for size, each in numbers.items())
     words = f"fasgd's validation cost is below sasgd's in {wins} of {trials} pairs: {said}"
-    return Verdict(wins == trials, words, numbers)
+    compared = [Compared("pairs in which fasgd's cost is lower", 1.0, wins / trials, no_effect=0.5, enough=1.0)]
+    if grows:
+        factors = [mean(each[SASGD]) / mean(each[FASGD]) for each in numbers.values()]
+        steps = [more > less for less, more in pairwise(factors)]
+        words += f"; sasgd's cost is {', '.join(f'{factor:.2f}' for factor in factors)} times fasgd's"
+        share = sum(steps) / len(steps) if steps else 0.0
+        compared.append(
+            Compared("steps to more clients that raise the advantage", 1.0, share, no_effect=0.0, enough=1.0)
+        )
+    return Verdict(compared, words, numbers)
 
 
 def _draw(sizes: Sequence[Size], results: Results, picture: Picture) -> None:
@@ -121,7 +132,7 @@ FIGURES = (
         "FASGD, figure 2",
         "fasgd has a lower validation cost than sasgd, and the difference grows with the number of clients.",
         lambda quick: _runs(CLIENTS, quick),
-        lambda results: _judge(CLIENTS, results),
+        lambda results: _judge(CLIENTS, results, grows=True),
         lambda results, picture: _draw(CLIENTS, results, picture),
     ),
 )

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from syncline.codecs import Codec
 from syncline.errors import UsageError
-from syncline.gates import REAPPLY
-from syncline.rules import reported
+from syncline.gates import REAPPLY, Always
+from syncline.layout import VALUE_BYTES, Layout
+from syncline.messages import PAYLOAD, Holders
+from syncline.rules import OF_ONE_WORKER, Need, Rule, needs_of, reported
 from syncline.spec import write
 from syncline.strategies.mode import Mode
 from syncline.strategies.server.modes import is_bsp
-from syncline.sync import Drop, SyncModel
+from syncline.sync import Drop, SyncModel, applies_at_close, asks_again
 
 if TYPE_CHECKING:
     from syncline.strategies.server.strategy import ServerStrategy
@@ -22,9 +24,35 @@ if TYPE_CHECKING:
 def check(strategy: ServerStrategy, workers: int) -> None:
     """Raise `UsageError` if the parts of this strategy cannot work together, or not with this many workers."""
     for model in strategy.sync:
-        check_model(model, strategy.mode, workers)
+        check_model(model, strategy.mode, workers, strategy.rule)
     _check_codecs(strategy)
     _check_gate(strategy)
+    _check_needs(strategy)
+
+
+def _check_needs(strategy: ServerStrategy) -> None:
+    """Check that the servers know what each worker has read, if the rule needs it."""
+    if Need.READ in needs_of(strategy.rule) and type(strategy.gate) is not Always:
+        raise UsageError(
+            "rule",
+            f"{write(strategy.rule)!r} needs what a worker has read, but with the gate {write(strategy.gate)!r} an "
+            'update can be a sum over several reads; use gate = "always", or another rule',
+        )
+
+
+def check_tables(strategy: ServerStrategy, layout: Layout, holders: Holders) -> None:
+    """Raise `UsageError` if the rule needs norms over tables, and a table is not one bucket."""
+    if Need.TABLE_NORMS not in needs_of(strategy.rule):
+        return
+    held = {(bucket.start, bucket.stop) for each in holders for bucket in each}
+    for table in layout.tables:
+        if table.size * VALUE_BYTES > PAYLOAD:
+            problem = f"and table {table.name!r} does not fit in a message of {PAYLOAD >> 30} GiB"
+        elif table.size and (table.start, table.stop) not in held:
+            problem = f'but {write(strategy.placement)!r} splits table {table.name!r}; use placement = "balanced"'
+        else:
+            continue
+        raise UsageError("placement", f"{write(strategy.rule)!r} needs norms over whole tables, {problem}")
 
 
 def _check_gate(strategy: ServerStrategy) -> None:
@@ -82,11 +110,20 @@ def _parts_of(codec: object) -> Iterator[object]:
                     yield from _parts_of(part)
 
 
-def check_model(model: SyncModel, mode: Mode, workers: int, option: str = "sync") -> None:
+def check_model(model: SyncModel, mode: Mode, workers: int, rule: Rule | None = None, option: str = "sync") -> None:
     """Raise `UsageError` if a model cannot work with this many workers or in this mode; also used for changes."""
+    asks_again(model)
     if isinstance(model, Drop) and model.k > workers:
         raise UsageError(
             option, f"{write(model)!r} waits for {model.k} of {workers} workers; use drop:{workers} or a smaller number"
+        )
+    alone = OF_ONE_WORKER & needs_of(rule)
+    if alone and applies_at_close(model):
+        raise UsageError(
+            option,
+            f"the rule {write(rule)!r} needs to know of each update: {', '.join(sorted(alone))}. But under "
+            f"{write(model)!r} the servers apply the updates of a round as one; use another rule, or "
+            'sync = "asp" or "ssp:3"',
         )
     if mode is Mode.GRADIENTS and not is_bsp(model):
         raise UsageError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,7 +13,7 @@ from syncline.codecs import Codec, Dense
 from syncline.errors import UsageError
 from syncline.gates import Always, Gate
 from syncline.layout import BUCKET_VALUES, VALUE_BYTES, Bucket, Layout, Payload, Values, buckets
-from syncline.messages import PAYLOAD, Handover, Holders, Message, View
+from syncline.messages import Handover, Holders, Message, View
 from syncline.nodes.server.coordinator import Coordinator
 from syncline.nodes.server.meter import PullMeter
 from syncline.nodes.server.shard import Shard
@@ -22,19 +21,20 @@ from syncline.nodes.server.shard_terms import ShardTerms
 from syncline.nodes.server.update_writer import bucket_codec, is_plain
 from syncline.nodes.server.worker import Worker
 from syncline.nodes.server.worker_parts import WorkerParts
-from syncline.placement import Elastic, Placement, checked, replaced
-from syncline.rules import Mean, Rule
-from syncline.spec import one_of, parse, write
+from syncline.placement import Assign, Elastic, Placement, checked, replaced
+from syncline.rules import COSTS, Mean, Need, Rule, needs_of
+from syncline.spec import write
 from syncline.strategies.mode import Mode
 from syncline.strategies.protocol import Job, Strategy
-from syncline.strategies.server.checks import check, check_model
+from syncline.strategies.server.checks import check, check_model, check_tables
 from syncline.strategies.server.modes import is_bsp, settle_mode
+from syncline.strategies.server.values import NEVER, check_numbers, models_of, read_bucket, read_patience, value_of
 from syncline.sync import Bsp, Release, SyncModel
 
-NEVER = "never"
+MOST_SERVERS = 10_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class ServerStrategy(Strategy):
     """The parts of a run of the server strategy; `sync` has one model per server."""
 
@@ -63,6 +63,36 @@ class ServerStrategy(Strategy):
     reply_codec: Codec = Dense()
     patience: float | None = None
     """Seconds after which a worker sends an unanswered push again, if messages can be lost; None: never."""
+
+    def __init__(
+        self,
+        sync: SyncModel | str | Sequence[SyncModel | str] = sync,
+        release: Release | str = release,
+        mode: Mode | str | None = None,
+        rule: Rule | str | None = None,
+        gate: Gate | str = gate,
+        codec: Codec | str = codec,
+        placement: Placement | Assign | str = placement,
+        bucket_values: int = bucket_values,
+        reply_codec: Codec | str = reply_codec,
+        patience: float | None = patience,
+    ) -> None:
+        """Every part is an object or its text. A mode or a rule of None is chosen to fit the other settings."""
+        models = models_of(sync)
+        said = {"release": release, "gate": gate, "codec": codec, "placement": placement, "reply_codec": reply_codec}
+        found = {key: value_of(key, value) for key, value in said.items()}
+        named_mode = None if mode is None else value_of("mode", mode)
+        named_rule = None if rule is None else value_of("rule", rule)
+        found["mode"], found["rule"] = settle_mode(named_mode, named_rule, models)
+        check_numbers(bucket_values, patience)
+        found |= {"sync": models, "bucket_values": bucket_values, "patience": patience}
+        for key, value in found.items():
+            object.__setattr__(self, key, value)
+
+    def __str__(self) -> str:
+        usual = ServerStrategy().words()
+        said = [f"{key}={word}" for key, word in self.words().items() if word != usual[key]]
+        return ":".join(filter(None, (self.kind, ",".join(said))))
 
     @property
     def title(self) -> str:
@@ -105,6 +135,14 @@ class ServerStrategy(Strategy):
     def check(self, workers: int) -> None:
         check(self, workers)
 
+    def costs(self, workers: int) -> tuple[str, ...]:
+        rule, arrays = write(self.rule), len(self.memory_types)
+        found = [f"rule {rule} keeps its state on the servers: {arrays} x the model"] if arrays else []
+        for need in sorted(needs_of(self.rule)):
+            all_copies = f", {workers} x the model" if need is Need.READ else ""
+            found.append(f"rule {rule} needs {need.value}, which costs {COSTS[need]}{all_copies}")
+        return tuple(found)
+
     # Settings.
 
     @classmethod
@@ -126,11 +164,12 @@ class ServerStrategy(Strategy):
     @classmethod
     def of(cls, words: Mapping[str, str]) -> Self:
         """The strategy with these settings; `sync` has one model for all servers, or one each, separated by spaces."""
-        said = {key: _part_of(key, word) for key, word in words.items() if key in cls.settings()}
-        sync = said.pop("sync", (Bsp(),))
-        said["mode"], said["rule"] = settle_mode(said.get("mode"), said.get("rule"), sync)
-        said["bucket_values"] = said.pop("bucket", BUCKET_VALUES)
-        return cls(sync=sync, **said)
+        said: dict[str, Any] = {key: word for key, word in words.items() if key in cls.settings()}
+        if "bucket" in said:
+            said["bucket_values"] = read_bucket(said.pop("bucket"))
+        if "patience" in said:
+            said["patience"] = read_patience(said["patience"])
+        return cls(**said)
 
     def words(self) -> dict[str, str]:
         return {
@@ -149,8 +188,7 @@ class ServerStrategy(Strategy):
     def with_servers(self, count: int | None) -> Self:
         if count is None or count == len(self.sync):
             return self
-        if count < 1:
-            raise UsageError("servers", f"strategy 'server' needs at least 1 server, not {count}")
+        units.whole(count, "servers", 1, MOST_SERVERS)
         if len(self.sync) != 1:
             raise UsageError(
                 "sync", f"has {len(self.sync)} models for {count} servers; give one for all, or one for each"
@@ -163,27 +201,35 @@ class ServerStrategy(Strategy):
         for key, value in settings.items():
             if key not in ("sync", "release"):
                 raise UsageError(key, "cannot change during a run; only sync and release can")
-            found[key] = _part_of(key, value) if isinstance(value, str) else value
+            found[key] = models_of(value) if key == "sync" else value_of(key, value)
         if "sync" in found:
-            models = found["sync"] if isinstance(found["sync"], tuple) else (found["sync"],)
-            found["sync"] = replace(self, sync=models).with_servers(self.servers).sync
+            found["sync"] = replace(self, sync=found["sync"]).with_servers(self.servers).sync
             for model in found["sync"]:
-                check_model(model, self.mode, workers)
+                check_model(model, self.mode, workers, self.rule)
         return replace(self, **found)
 
     # Nodes.
 
     def topology(self, job: Job, servers: Sequence[int]) -> Holders:
         ranges = dict(zip(servers, checked(self.placement, job.layout, len(servers)), strict=True))
-        return tuple(self.cut(job.layout, ranges.get(number, ())) for number in range(max(servers) + 1))
+        found = tuple(self.cut(job.layout, ranges.get(number, ())) for number in range(max(servers) + 1))
+        check_tables(self, job.layout, found)
+        return found
 
     def cut(self, layout: Layout, ranges: Iterable[Bucket]) -> tuple[Bucket, ...]:
-        """The ranges of one shard, cut into buckets; cut at every table if the gate decides per table."""
+        """The ranges of one shard, cut into buckets; cut at every table if the gate decides per table.
+
+        If the rule needs norms over whole tables, every table is one bucket.
+        """
+        if Need.TABLE_NORMS in needs_of(self.rule):
+            return buckets(layout, ranges, max(table.size for table in layout.tables), by_table=True)
         return buckets(layout, ranges, self.bucket_values, bool(getattr(self.gate, "per_table", False)))
 
     def replacing(self, layout: Layout, held: Holders, servers: Collection[int]) -> Holders:
         """The next placement on these servers, given the current one."""
-        return replaced(self.placement, layout, held, servers)
+        found = replaced(self.placement, layout, held, servers)
+        check_tables(self, layout, found)
+        return found
 
     def coordinator(self, job: Job, view: View) -> Coordinator:
         return Coordinator(view, lambda held, servers: self.replacing(job.layout, held, servers))
@@ -211,6 +257,7 @@ class ServerStrategy(Strategy):
             gate=self.gate,
             within=job.within,
             checks=job.remote,
+            own_workers=job.own_workers,
         )
 
     def parts(self, job: Job) -> WorkerParts:
@@ -245,32 +292,6 @@ class ServerStrategy(Strategy):
         if type(message) is not Handover:
             return super().message_bytes(layout, message, payload)
         kept = sum(not each.empty for each in message.kept) + len(message.last)
-        arrays = 1 + len(message.memory) + len(message.residual)
+        arrays = 1 + len(message.memory) + len(message.residual) + len({each.array for each in message.reads})
         update = self.wire_bytes(layout, message.bucket)[0]
         return message.bucket.size * VALUE_BYTES * arrays + update * kept
-
-
-def _part_of(key: str, word: str) -> Any:
-    """The value of a setting from its text; for `bucket` the number of values, at least 1."""
-    if key == "sync":
-        return tuple(parse("sync", each, key) for each in word.split() or [word])
-    if key == "bucket":
-        size = units.size(word, key)
-        if size > PAYLOAD:
-            raise UsageError("bucket", f"{word!r} does not fit in a message; use at most {PAYLOAD >> 30}GiB")
-        return max(size // VALUE_BYTES, 1)
-    if key == "patience":
-        return None if word == NEVER else _patience(word)
-    if key in _CHOICES:
-        return one_of(_CHOICES[key], word, key)
-    return parse("codec" if key == "reply_codec" else key, word, key)
-
-
-def _patience(word: str) -> float:
-    seconds = units.seconds(word, "patience")
-    if not seconds > 0:
-        raise UsageError("patience", f"must be more than 0 seconds, or {NEVER!r}, not {word!r}")
-    return seconds
-
-
-_CHOICES: Mapping[str, type[StrEnum]] = {"mode": Mode, "release": Release}

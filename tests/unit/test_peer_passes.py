@@ -1,0 +1,42 @@
+"""Workers that connect to each other: each shows the pass that the coordinator gave to it for the other one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from peers import Peer
+from syncline.engines.net.control import Hello
+from syncline.engines.net.tokens import peer_pass, server_pass
+from syncline.engines.net.wiring import Wiring
+from syncline.engines.worker.link import WorkerLink
+from syncline.engines.worker.peer_lanes import PeerLanes
+from syncline.errors import PeerError
+from syncline.messages import worker_id
+
+SECRET = "what the coordinator knows"
+OWN = server_pass(SECRET, 0, 0)
+HELLO = Hello("run", "worker", 0, word=OWN)
+
+
+@pytest.fixture
+def lanes() -> Iterator[PeerLanes]:
+    link = WorkerLink(Wiring())
+    yield PeerLanes(HELLO, Wiring(), link._traffic, ())
+    link.close()
+
+
+@pytest.mark.parametrize(
+    "word", ["", OWN, SECRET, peer_pass(OWN, 2), peer_pass(server_pass(SECRET, 1, 0), 0), server_pass(SECRET, 1, 0)]
+)
+def test_nobody_takes_the_number_of_another_worker(lanes: PeerLanes, peer: Callable[[], Peer], word: str) -> None:
+    with pytest.raises(PeerError, match="worker 1 did not show its pass"):
+        lanes.greet(peer().wire, Hello("run", "worker", 1, word=word))
+
+
+def test_who_shows_its_pass_is_known(lanes: PeerLanes, peer: Callable[[], Peer]) -> None:
+    """Also before this worker has been told who the others are."""
+    made = peer()
+    lanes._traffic.loop.add(made.wire, unauthenticated=True)
+    assert lanes.greet(made.wire, Hello("run", "worker", 1, word=peer_pass(OWN, 1))) == worker_id(1)
