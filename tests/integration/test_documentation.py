@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -48,10 +49,23 @@ def test_the_sync_model_in_the_docs_conforms(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("part", ["rule", "gate"])
 def test_the_part_in_the_docs_is_the_example(part: str) -> None:
-    """Which is trained with elsewhere."""
-    (code,) = blocks(f"docs/{part}s.md", "python")
+    """Other tests train with the example."""
+    code = blocks(f"docs/{part}s.md", "python")[0]
     example = (ROOT / f"examples/own/{part}.py").read_text()
     assert code == example[example.index("from dataclasses") :]
+
+
+@pytest.mark.parametrize(("part", "tests"), [("rule", ["test_sign_sgd", "test_lars"]), ("gate", ["test_large"])])
+def test_the_tests_of_parts_in_the_docs_pass(
+    part: str, tests: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"documented_{part}"
+    (tmp_path / f"{name}.py").write_text("\n".join(blocks(f"docs/{part}s.md", "python")))
+    monkeypatch.syspath_prepend(tmp_path)
+    module = import_module(name)
+    assert [each for each in vars(module) if each.startswith("test_")] == tests
+    for each in tests:
+        getattr(module, each)()
 
 
 @pytest.mark.parametrize("number", range(len(blocks("docs/frameworks.md", "python"))))

@@ -187,7 +187,7 @@ def test_what_a_worker_asks_for_makes_no_sense(tmp_path: Path) -> None:
     """One of them asks for another model than the rest."""
     body = "begin(w=5 if os.environ['SYNCLINE_WORKER'] == '1' else 4)\nsteps_until('never')"
     (tmp_path / "report.json").write_text("of another run")
-    with running(tmp_path, body, "-n3", "--report", "report.json") as run:
+    with running(tmp_path, body, "-n3", "--report", "report.json", "--force") as run:
         assert run.ends() == 2, run.story()
         last = run.err.splitlines()[-1]
         assert re.fullmatch(r"syncline: worker \d: refused: .*trains another model.*", last), run.story()

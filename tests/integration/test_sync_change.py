@@ -55,6 +55,7 @@ def end():
 
 OPTIONS = [f"-n{WORKERS}", "--servers", "2", "--bucket", "64B"]
 COUNTS = ["--rule", "own_parts.Count"]
+ALLOWED = ["--allow-parts", "own_parts"]
 
 
 def finals(directory: Path) -> np.ndarray:
@@ -234,7 +235,7 @@ def test_a_server_that_comes_later_has_the_model_that_is_in_force(lane: str, tmp
     with running(tmp_path, SERVERS_COME, *options) as run:
         run.hears("changed")
         address = run.hears(r"--join (\S+) -n 1 PROGRAM")[1]
-        with running(tmp_path, "", "--join", address, "-n", "0", "--servers", "1", "--lane", lane) as other:
+        with running(tmp_path, "", "--join", address, "-n", "0", "--servers", "1", "--lane", lane, *ALLOWED) as other:
             run.hears("server 1: has joined")
             run.touch("joined")
             assert run.ends() == 0, run.story()
