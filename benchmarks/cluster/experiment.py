@@ -35,7 +35,8 @@ class Experiment:
     sync: str = "bsp"
     gate: str = "always"
     """When updates are sent and parameters fetched."""
-    placement: str = "elastic"
+    placement: str = ""
+    """Which server holds what; empty: the engine chooses."""
     codec: str = "dense"
     """The codec of updates."""
     reply_codec: str = "dense"
@@ -43,6 +44,8 @@ class Experiment:
     overlap: Overlap = Overlap.BACKWARD
     bucket: str = ""
     """The size of a bucket; empty: the engine chooses."""
+    window: str = ""
+    """How much a worker may push ahead of each server's answers; empty: the engine chooses."""
 
     @property
     def layers(self) -> Model:
@@ -70,7 +73,7 @@ class Experiment:
     def settings(self) -> dict[str, str]:
         """The settings for Syncline."""
         words = {
-            key: str(getattr(self, key)) for key in ("sync", "gate", "placement", "codec", "reply_codec", "bucket")
+            key: str(getattr(self, key)) for key in ("sync", "gate", "placement", "codec", "reply_codec", "bucket", "window")
         }
         return {key: word for key, word in words.items() if word}
 

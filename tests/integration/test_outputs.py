@@ -17,7 +17,7 @@ from commands import in_this_process, refused
 from engine import running
 from syncline.cli.output import INCOMPLETE
 from syncline.cli.output_checks import TRACE
-from syncline.engines.server.message_trace import HEADER as SERVER_HEADER
+from syncline.engines.message_trace import HEADER as SERVER_HEADER
 from syncline.sim.trace import HEADER
 
 EXPERIMENT = "iterations = 3\n[cluster]\nworkers = 2\n[model]\nparameters = 100\n"

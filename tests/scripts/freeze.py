@@ -23,7 +23,9 @@ def main() -> None:
     loader = DataLoader(data, 16, sampler=session.sampler(data, shuffle=True))
     for epoch in range(4):
         if epoch == 2:
+            session.barrier()  # under ssp another worker may be an epoch ahead, and its updates would arrive here
             assert torch.equal(body.weight, before), "nobody has touched what is frozen"
+            session.barrier()
             body.requires_grad_(True)
             optimizer.add_param_group({"params": list(body.parameters()), "lr": 0.005})
         for x, y in loader:

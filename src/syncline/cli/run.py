@@ -181,7 +181,7 @@ def run(
         typer.Option(
             metavar="DIR",
             rich_help_panel=strategy.OUTPUT,
-            help="Write every message of each server to a CSV file in this folder: server0.csv, server1.csv, ...",
+            help="Write every message of each server and worker to a CSV file in this folder: server0.csv, worker0.csv, ...",
         ),
     ] = None,
     log_dir: Annotated[
@@ -287,7 +287,7 @@ def _outputs(report: Path | None, trace: Path | None, log_dir: Path | None) -> l
     """The files that a run writes."""
     found: list[Output] = [] if report is None else [OutputFile("--report", report, REPORT)]
     if trace is not None:
-        found.append(OutputFolder("--trace", trace, TRACE, re.compile(r"server\d+(\..*)?\.csv")))
+        found.append(OutputFolder("--trace", trace, TRACE, re.compile(r"(server\d+|worker\d+(-\d+)?)(\..*)?\.csv")))
     if log_dir is not None:
         found.append(OutputFolder("--log-dir", log_dir, LOG, re.compile(r"(coordinator|server\d+|w\d+)\.log")))
     return found

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from syncline.layout import Bucket, Layout
 from syncline.parts import Part
 from syncline.placement.protocol import Ranges, equal, held_by, total
+from syncline.units import whole
+
+MOST_STRIPES = 1 << 20
 
 Held = dict[int, list[Bucket]]
 Quota = dict[int, int]
@@ -18,14 +21,22 @@ Quota = dict[int, int]
 class Elastic(Part):
     """Split the model vector into equal ranges, regardless of tables; move little when servers join or leave.
 
+    With `stripes`, each server gets this many ranges, dealt in turn. So at any time of the backward pass all servers
+    receive updates, not only the one that holds the layers that are computed then.
+
     After a move every server holds its share to within 1/2 %. The tolerance avoids splitting off tiny pieces, so that
     the pieces do not become smaller with every move.
     """
 
     name = "elastic"
+    stripes: int = 1
+
+    def __post_init__(self) -> None:
+        whole(self.stripes, "stripes", 1, MOST_STRIPES)
 
     def place(self, layout: Layout, servers: int) -> Ranges:
-        return tuple((piece,) for piece in equal(0, layout.size, servers))
+        pieces = equal(0, layout.size, servers * self.stripes)
+        return tuple(tuple(piece for piece in pieces[server::servers] if piece.size) for server in range(servers))
 
     def replace(self, layout: Layout, held: Ranges, servers: Collection[int]) -> Ranges:
         """Take the excess from the end of each server's ranges, and everything from servers that leave.

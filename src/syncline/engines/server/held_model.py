@@ -22,12 +22,12 @@ import numpy as np
 
 from syncline.draw import Draw
 from syncline.effects import Change, Deliver, Event, Fail, Received, Reject, Send, SetTimer, Timer
+from syncline.engines.message_trace import MessageTrace
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import Abort, Begin, Figures, NodeAddress, Noted, Read, Seed, Take, Whole, layout_of
 from syncline.engines.net.frames import Frame
 from syncline.engines.net.shared_memory import LaneMemory
 from syncline.engines.server.handovers import HandoverInbox, HandoverOutbox
-from syncline.engines.server.message_trace import MessageTrace
 from syncline.errors import PeerError, SynclineError
 from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
 from syncline.messages import COORDINATOR, PAYLOAD, Handover, Moved, NodeId, Pull, Push, Skipped, View, server_id

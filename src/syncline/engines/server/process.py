@@ -26,6 +26,7 @@ from dataclasses import replace
 from functools import partial
 
 from syncline.engines.net import addresses, tokens
+from syncline.engines.message_trace import MessageTrace
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (
     PROTOCOL,
@@ -53,7 +54,6 @@ from syncline.engines.net.wiring import Wiring, connect_coordinator, listen
 from syncline.engines.process import also_look_in, run, say
 from syncline.engines.process_state import host
 from syncline.engines.server.held_model import HeldModel, WorkerPeer
-from syncline.engines.server.message_trace import MessageTrace
 from syncline.engines.server.new_terms import take_terms
 from syncline.errors import PeerError, RunError, SynclineError
 from syncline.messages import View, server_id, worker_id

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from syncline.codecs import Bytes
 from syncline.draw import Draw
 from syncline.effects import Deliver, Depart, Enter, Event, Fail, Fetch, Received, Reject, Send, SetTimer, Timer
+from syncline.engines.message_trace import MessageTrace
 from syncline.engines.net import tokens
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (
@@ -99,6 +100,7 @@ class WorkerLink:
         """Reads of other workers that wait until this one has the initial values."""
         self._has_first = False
         self._last_push: dict[Bucket, Message] = {}
+        self._trace: MessageTrace | None = None
 
     @property
     def error(self) -> SynclineError | None:
@@ -192,7 +194,8 @@ class WorkerLink:
         if self.strategy.peers:
             self._meet(hello)
         self.node = self.strategy.trainer(me, incarnation, job, view)
-        self._driver = Driver(self.me, self.node, self)
+        self._trace = MessageTrace(self._wiring.trace, self.me, declare.model, incarnation)
+        self._driver = Driver(self.me, self.node, self, [self._trace] if self._trace.on else [])
         self.buckets = self.node.buckets
         for each in self._views:
             self._from_coordinator(each)
@@ -527,3 +530,5 @@ class WorkerLink:
     def close(self) -> None:
         self._traffic.close()
         self._servers.close()
+        if self._trace is not None:
+            self._trace.close()

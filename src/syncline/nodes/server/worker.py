@@ -20,7 +20,8 @@
    of its pieces.
 10. A server may answer for a bucket that it holds now, or held in the view of the request or in a later one. An answer
     with a newer view waits for that view. Any other answer breaks the protocol.
-11. If an answer will carry no parameters (a skipped fetch), the worker adds the application's own change to the
+11. With a window, the worker holds a finished bucket until enough earlier ones are answered (push_window.py).
+12. If an answer will carry no parameters (a skipped fetch), the worker adds the application's own change to the
     application's values.
 """
 
@@ -72,6 +73,7 @@ from syncline.messages import (
 from syncline.nodes.bucket_map import BucketMap, bucket_map_of
 from syncline.nodes.phase import Phase
 from syncline.nodes.protocol import Counts
+from syncline.nodes.server.push_window import PushWindow
 from syncline.nodes.server.reply_codec import ReplyReader
 from syncline.nodes.server.update_writer import Writers, check_written, encoded_bytes, is_plain
 from syncline.nodes.server.worker_gate import WorkerGate
@@ -105,6 +107,7 @@ class Worker:
         "_sent",
         "_view",
         "_was_late",
+        "_window",
         "_writers",
         "closed",
         "earlier",
@@ -155,6 +158,7 @@ class Worker:
         self._holder = self._cut.holder
         if self._gating is not None:
             self._gating.name(self._holder)
+        self._window = None if parts.window is None else PushWindow(parts.window, self._holder)
         self._begin(0)
         me = self._member(view)
         if me is not None and me.first is not None:
@@ -176,7 +180,7 @@ class Worker:
     @property
     def is_waiting(self) -> bool:
         """Whether a push or pull is not answered yet."""
-        return bool(self._awaited)
+        return bool(self._awaited)  # a window holds a bucket only while an earlier one is not answered
 
     @property
     def holds_back(self) -> bool:
@@ -191,8 +195,11 @@ class Worker:
 
     def is_given(self, bucket: Bucket) -> bool:
         if bucket in self._holder:
-            return bucket in self._sent
-        return self._sent.issuperset(self._cut.inside(bucket))
+            return bucket in self._sent or self._is_held(bucket)
+        return all(piece in self._sent or self._is_held(piece) for piece in self._cut.inside(bucket))
+
+    def _is_held(self, bucket: Bucket) -> bool:
+        return self._window is not None and self._window.holds(bucket)
 
     def is_answered(self, bucket: Bucket) -> bool:
         if bucket in self._holder:
@@ -270,6 +277,8 @@ class Worker:
             return
         if self.phase is not RUNNING or bucket in self._awaited:
             raise PeerError(f"worker {self.number}: a new update of {bucket} before the previous one was answered")
+        if self._window is not None and self._window.hold(ready):
+            return
         if parts.finite and update is not None and not is_finite(update):
             table = parts.layout.first_not_finite(bucket, update)
             assert table is not None
@@ -433,6 +442,9 @@ class Worker:
                 following = max(following, self._least_v)
             self._begin(following)
         out.append(Deliver(bucket, payload, following, how))
+        if self._window is not None and left:
+            for ready in self._window.answered(bucket):
+                self._push(ready, out)
         if self.phase is LEAVING:
             self._leave_if_idle(out)
 
@@ -442,6 +454,8 @@ class Worker:
         self._left = self._cut.size
         self._least_v = None
         self._was_late = False
+        if self._window is not None:
+            self._window.begin()
 
     def _send_on(self, event: Received, moved: Moved, pieces: list[Bucket], out: list[Effect]) -> None:
         """Send the requests that this server did not answer to the servers that hold the buckets now."""
@@ -496,6 +510,9 @@ class Worker:
             self.phase = RUNNING
             self._begin(me.first - 1)
             self._fetch(me.first - 1, out)
+        if self._window is not None:
+            for ready in self._window.released():
+                self._push(ready, out)
         waiting, self._deferred = self._deferred, []
         for event in waiting:
             try:
@@ -518,6 +535,8 @@ class Worker:
             self._past.append((view.view, before))
             self._holder = self._cut.holder
             self._rename()
+            if self._window is not None:
+                self._rename_window(self._window)
 
     def _rename(self) -> None:
         """Rename all buckets as the new view cuts them."""
@@ -531,7 +550,19 @@ class Worker:
         if self._writers is not None:
             self._writers.rename(inside)
 
+    def _rename_window(self, window: PushWindow) -> None:
+        """Follow the new placement; cut the buckets that are held."""
+        held = window.empty()
+        window.name(self._holder, [each for each in self._sent if each not in self._awaited])
+        for ready in held:
+            for piece in self._cut.inside(ready.bucket):
+                window.hold(self._piece_ready(ready, piece), always=True)
+
     def _depart(self, out: list[Effect]) -> None:
+        if self._window is not None:
+            held, self._window = self._window.empty(), None
+            for ready in held:
+                self._push(ready, out)
         self.phase = LEAVING
         if self._sent or self.holds_back:
             for bucket in self._holder:

@@ -36,6 +36,8 @@ class WorkerParts:
     """Whether to check encoded replies before decoding them, because they come from other processes."""
     first: Mapping[Bucket, Values] | None = None
     """The parameters that all workers have at the start without a message."""
+    window: int | None = None
+    """How many values a worker may push ahead of the answers of each server; None: as many as it has."""
     weigh: Weigh | None = None
     """Gives the number of bytes that a bucket takes on the wire; None: use the sizes of the codecs."""
 

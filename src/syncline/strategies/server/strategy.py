@@ -28,7 +28,16 @@ from syncline.strategies.mode import Mode
 from syncline.strategies.protocol import Job, Strategy
 from syncline.strategies.server.checks import check, check_model, check_tables
 from syncline.strategies.server.modes import is_bsp, settle_mode
-from syncline.strategies.server.values import NEVER, check_numbers, models_of, read_bucket, read_patience, value_of
+from syncline.strategies.server.values import (
+    NEVER,
+    UNLIMITED,
+    check_numbers,
+    models_of,
+    read_bucket,
+    read_patience,
+    read_window,
+    value_of,
+)
 from syncline.sync import Bsp, Release, SyncModel
 
 MOST_SERVERS = 10_000
@@ -49,6 +58,7 @@ class ServerStrategy(Strategy):
         "reply_codec": "dense",
         "placement": "elastic",
         "bucket": "1MiB",
+        "window": UNLIMITED,
         "patience": "30s",
     }
 
@@ -63,6 +73,8 @@ class ServerStrategy(Strategy):
     reply_codec: Codec = Dense()
     patience: float | None = None
     """Seconds after which a worker sends an unanswered push again, if messages can be lost; None: never."""
+    window: int | None = None
+    """How many values a worker may push ahead of the answers of each server; None: as many as it has."""
 
     def __init__(
         self,
@@ -76,6 +88,7 @@ class ServerStrategy(Strategy):
         bucket_values: int = bucket_values,
         reply_codec: Codec | str = reply_codec,
         patience: float | None = patience,
+        window: int | None = window,
     ) -> None:
         """Every part is an object or its text. A mode or a rule of None is chosen to fit the other settings."""
         models = models_of(sync)
@@ -84,8 +97,8 @@ class ServerStrategy(Strategy):
         named_mode = None if mode is None else value_of("mode", mode)
         named_rule = None if rule is None else value_of("rule", rule)
         found["mode"], found["rule"] = settle_mode(named_mode, named_rule, models)
-        check_numbers(bucket_values, patience)
-        found |= {"sync": models, "bucket_values": bucket_values, "patience": patience}
+        check_numbers(bucket_values, patience, window)
+        found |= {"sync": models, "bucket_values": bucket_values, "patience": patience, "window": window}
         for key, value in found.items():
             object.__setattr__(self, key, value)
 
@@ -167,6 +180,8 @@ class ServerStrategy(Strategy):
         said: dict[str, Any] = {key: word for key, word in words.items() if key in cls.settings()}
         if "bucket" in said:
             said["bucket_values"] = read_bucket(said.pop("bucket"))
+        if "window" in said:
+            said["window"] = read_window(said["window"])
         if "patience" in said:
             said["patience"] = read_patience(said["patience"])
         return cls(**said)
@@ -180,6 +195,7 @@ class ServerStrategy(Strategy):
             "reply_codec": write(self.reply_codec),
             "placement": write(self.placement),
             "bucket": f"{self.bucket_values * VALUE_BYTES}B",
+            "window": UNLIMITED if self.window is None else f"{self.window * VALUE_BYTES}B",
             "patience": NEVER if self.patience is None else f"{self.patience:g}s",
             "mode": self.mode.value,
             "rule": write(self.rule),
@@ -275,6 +291,7 @@ class ServerStrategy(Strategy):
             first=job.first,
             weigh=job.weigh,
             patience=self.patience if job.remote else None,
+            window=self.window,
             checks=job.remote,
         )
 

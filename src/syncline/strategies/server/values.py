@@ -19,6 +19,7 @@ from syncline.strategies.mode import Mode
 from syncline.sync import Release, SyncModel
 
 NEVER = "never"
+UNLIMITED = "unlimited"
 
 _CHOICES: Mapping[str, type[StrEnum]] = {"mode": Mode, "release": Release}
 
@@ -51,6 +52,16 @@ def read_bucket(word: str) -> int:
     return max(size // VALUE_BYTES, 1)
 
 
+def read_window(word: str) -> int | None:
+    """The number of values in a window of this size, at least 1; None for `unlimited`."""
+    if word == UNLIMITED:
+        return None
+    try:
+        return max(units.size(word, "window") // VALUE_BYTES, 1)
+    except UsageError:
+        raise UsageError("window", f"{word!r} is not a size such as 2MiB, nor {UNLIMITED!r}") from None
+
+
 def read_patience(word: str) -> float | None:
     """The seconds of this text; None for `never`."""
     if word == NEVER:
@@ -61,9 +72,10 @@ def read_patience(word: str) -> float | None:
     return seconds
 
 
-def check_numbers(bucket_values: object, patience: object) -> None:
-    """Refuse a size of buckets or a patience that cannot work."""
-    if not isinstance(bucket_values, int) or isinstance(bucket_values, bool) or bucket_values < 1:
-        raise UsageError("bucket_values", f"must be a whole number of at least 1, not {bucket_values!r}")
+def check_numbers(bucket_values: object, patience: object, window: object = None) -> None:
+    """Refuse a size of buckets, a patience or a window that cannot work."""
+    for name, number in (("bucket_values", bucket_values), ("window", 1 if window is None else window)):
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise UsageError(name, f"must be a whole number of at least 1, not {number!r}")
     if patience is not None and not (isinstance(patience, int | float) and isfinite(patience) and patience > 0):
         raise UsageError("patience", f"must be more than 0 seconds, or None, not {patience!r}")

@@ -1,4 +1,4 @@
-"""The trace of a server: a file with one line per message, in the order in which the shard handled them."""
+"""The trace of a server or worker: a file with one line per message, in the order in which its node handled them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,22 @@ HEADER = "time,from,to,kind,progress,bytes,start,stop,version,v\n"
 
 
 class MessageTrace:
-    """Writes the trace of a shard to DIRECTORY/server0.csv, or server0.NAME.csv if the user has named the model."""
+    """Writes the trace of a node to DIRECTORY/server0.csv, or server0.NAME.csv if the user has named the model.
 
-    def __init__(self, directory: str, node: NodeId, model: str) -> None:
+    A worker that was started again writes another file (`worker0-1.csv`).
+    """
+
+    def __init__(self, directory: str, node: NodeId, model: str, incarnation: int = 0) -> None:
         self._file: TextIO | None = None
         self.lost = False
         """True if a full disk, for example, has ended the trace before the run."""
         self.on = bool(directory)
         if directory:
-            name = f"{node}.csv" if model == "model" else f"{node}.{quote(model, safe='')}.csv"
-            self._path = Path(directory) / name
+            who = f"{node}-{incarnation}" if incarnation else str(node)
+            name = "" if model == "model" else f".{quote(model, safe='')}"
+            self._path = Path(directory) / f"{who}{name}.csv"
             try:
-                self._file = self._path.open("w", buffering=1 << 20)
+                self._file = self._path.open("w", buffering=1)
             except OSError as error:
                 self._lose(error)
             self._write(HEADER)
