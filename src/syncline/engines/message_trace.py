@@ -32,7 +32,7 @@ class MessageTrace:
             name = "" if model == "model" else f".{quote(model, safe='')}"
             self._path = Path(directory) / f"{who}{name}.csv"
             try:
-                self._file = self._path.open("w", buffering=1)
+                self._file = self._path.open("w", buffering=1 << 20)
             except OSError as error:
                 self._lose(error)
             self._write(HEADER)

@@ -35,6 +35,8 @@ class BackgroundThread:
         self._bell = -1
         self._thread: Thread | None = None
         self._closed = False
+        self._serving = False
+        """Does the thread watch the connections already, or is it about to?"""
 
     def __enter__(self) -> None:
         """Take the lock, unless this thread holds it already."""
@@ -53,12 +55,13 @@ class BackgroundThread:
 
     def wake(self) -> None:
         """Data is in flight: serve the connections until it is not."""
-        if self._closed:
+        if self._closed or self._serving:
             return
         if self._thread is None:
             self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             self._thread = Thread(target=self._run, name="syncline", daemon=True)
             self._thread.start()
+        self._serving = True
         os.eventfd_write(self._bell, 1)
 
     def close(self) -> None:
@@ -84,7 +87,8 @@ class BackgroundThread:
         poll = select.poll()
         poll.register(self._bell, select.POLLIN)
         with self:
-            if self._busy() and not self._closed:
+            self._serving = self._busy() and not self._closed
+            if self._serving:
                 poll.register(self._wires.fileno(), select.POLLIN)
         ready = [fd for fd, _ in poll.poll()]
         if self._bell in ready:

@@ -28,7 +28,7 @@ REASON_SECONDS = 0.5
 """Seconds that a worker waits for the coordinator to say why a server is gone."""
 
 MUCH = 1 << 16
-"""From this many bytes of payload on, a background thread sends while the program computes."""
+"""Once the program has sent this many bytes since it last waited, a background thread serves the connections."""
 
 NO_COORDINATOR = "the coordinator is gone{}, and the membership cannot change without it"
 
@@ -41,6 +41,8 @@ class Traffic:
         self.error: SynclineError | None = None
         """Why this worker cannot continue."""
         self._awaits = awaits
+        self._sent = 0
+        """The bytes of payload that were sent since the program last waited."""
         self._waiting = False
         """Does the coordinator know that this worker waits?"""
         self._wires = Connections(reader)
@@ -87,8 +89,10 @@ class Traffic:
             if to not in self._wires:
                 raise self.fail(RunError(NO_COORDINATOR.format("") if to == COORDINATOR else f"{to} is gone"))
             self._wires.send(to, message, payload, lasting=lasting)
-            if payload is not None and (payload.nbytes >= MUCH or self._wires.waiting):
-                self.turn.wake()
+            if payload is not None:
+                self._sent += payload.nbytes
+                if self._sent >= MUCH or self._wires.waiting:
+                    self.turn.wake()
 
     def wait(self, done: Callable[[], bool], seconds: float = inf, notice: str = "") -> None:
         """Read and write until `done()`, for at most `seconds`; tell the coordinator if that takes long.
@@ -96,6 +100,7 @@ class Traffic:
         `notice`: a line that this worker prints then.
         """
         with self.turn:
+            self._sent = 0
             try:
                 self._wait(done, seconds, notice)
             finally:
