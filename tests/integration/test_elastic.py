@@ -227,7 +227,7 @@ def test_a_server_that_comes_before_the_workers_is_given_its_part_when_they_trai
     waiting = "while not there('begin'):\n    time.sleep(0.002)\n" + COUNTING
     options = ("-n2", "--sync", "asp", "--rule", "sgd:1", "--report", "report.json", "--listen", "127.0.0.1:0")
     with running(tmp_path, waiting, *options) as run, more_servers(run) as more:
-        run.hears("server 1: has come")
+        run.hears("server 1: has connected")
         run.touch("begin")
         run.hears("server 1: has joined")
         let_go(run, 0)
@@ -330,7 +330,7 @@ def test_a_server_gets_no_part_between_different_sync_models(tmp_path: Path) -> 
         with more_servers(run) as more:
             assert more.ends() == 1, more.story()
             assert "different sync models" in more.err
-        run.hears("server 2: holds nothing: the servers that would give it a part have different sync models")
+        run.hears("server 2: gets no part of the model: the servers that would give it a part have different sync models")
         let_go(run, 1)  # its part goes on under the model of whoever takes it
         end(run)
     counted(run, 2)

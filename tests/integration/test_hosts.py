@@ -168,7 +168,7 @@ def test_a_server_that_a_worker_cannot_reach_gets_nothing(hosts: tuple[Host, Hos
     more = Running(there, *words[: words.index("-n")], "-n", 0, "--servers", 1)
     assert more.end() == 1, more.text
     assert "cannot reach it" in more.text
-    assert "server 2 is on another host" in run.line_with("server 2: holds nothing")
+    assert "server 2 is on another host" in run.line_with("server 2: gets no part of the model")
     (tmp_path / "go").touch()
     assert run.end() == 0, run.text
 
@@ -260,7 +260,7 @@ def test_a_short_cut_of_the_network_ends_nothing(hosts: tuple[Host, Host], tmp_p
     join = Running(there, *pasted, tmp_path, "go")
     until((tmp_path / "training2").exists, "the joiner's first steps")
     there.link("down")
-    run.line_with(f"the launcher that joined from {there.address} has not been heard for 10 s")
+    run.line_with(f"the launcher that joined from {there.address} has sent nothing for 10 s")
     there.link("up")
     run.line_with("on the same connection")
     (tmp_path / "go").touch()

@@ -500,6 +500,7 @@ def test_a_dry_run(tmp_path: Path) -> None:
     for row in ("workers 3 run.toml", "servers 2 run.toml", "sync ssp:3 run.toml", "release soft command line"):
         assert row.split() in rows, done.story
     assert ["gate", "always", "default"] in rows
+    assert "bucket chosen when training starts default".split() in rows, "the default of the strategy does not count here"
     assert "would start a coordinator, 2 x server, 3 x " in done.errors
     assert done.output == ""
     assert not (tmp_path / "key").exists()

@@ -68,7 +68,7 @@ def test_whoever_has_left_and_still_reads_is_waited_for(crew: Crew) -> None:
 
 def test_nobody_comes_when_all_is_over(crew: Crew) -> None:
     crew.begin().leave()
-    assert crew.office.call("worker", 0, again=True).hear() == Refused("this run is over")
+    assert crew.office.call("worker", 0, again=True).hear() == Refused("this run has ended")
 
 
 def test_workers_meet(crew: Crew) -> None:

@@ -83,11 +83,11 @@ def test_the_user_is_told_once_that_a_launcher_is_silent_and_that_it_is_back(two
     for now in range(13):
         two.watch.heard(two.peers[2].wire, Heartbeat(), float(now))
         two.watch.look(float(now))
-    assert two.lines == ["the launcher that joined from 192.0.2.7 has not been heard for 10 s"]
+    assert two.lines == ["the launcher that joined from 192.0.2.7 has sent nothing for 10 s"]
     two.watch.heard(two.peers[1].wire, Heartbeat(), 13.0)
     two.watch.heard(two.peers[1].wire, Heartbeat(), 14.0)
     assert two.lines[1:] == [
-        "the launcher that joined from 192.0.2.7 is heard again after 13 s, on the same connection"
+        "the launcher that joined from 192.0.2.7 continues after 13 s of silence, on the same connection"
     ]
 
 

@@ -108,7 +108,7 @@ def test_a_server_that_gets_no_part_is_refused_unless_another_model_needs_it(off
     found = office(Model(0), Model(0, 1))
     found.departures.refuse(1, "too large")
     found.departures.refuse(2, "too large")
-    assert found.told == ["server1: holds nothing: too large", "server2: holds nothing: too large"]
+    assert found.told == [f"server{number}: gets no part of the model: too large" for number in (1, 2)]
     assert found.heard() == [[], [], [Refused("too large")]]
     found.departures.refuse(7, "nobody is there")
     assert len(found.told) == 2

@@ -121,7 +121,7 @@ def test_a_stop_that_cannot_be_is_refused(stop: StopAt, problem: str) -> None:
 
 def test_what_would_never_come_is_refused() -> None:
     scenario = Scenario(Cluster(1), stop=StopAt(seconds=1.0))
-    with pytest.raises(UsageError, match=r"would never come: cluster\.compute\.mean is 0"):
+    with pytest.raises(UsageError, match=r"would never be reached: cluster\.compute\.mean is 0"):
         replace(scenario, cluster=Cluster(1, Lognormal(0.0))).check()
     with pytest.raises(UsageError, match="a trace of compute times has one column per iteration"):
         replace(scenario, cluster=Cluster(1, Trace(((0.1,),)))).check()

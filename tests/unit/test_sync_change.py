@@ -45,7 +45,7 @@ def test_a_change_may_be_asked_for_by_objects_or_by_text(sync: object, release: 
         ("sometimes", None, (), "sync: 'sometimes' is unknown"),
         ("ssp:-1", None, (), "sync: 'ssp:-1': s must be at least 0"),
         (7, None, (), "sync: "),
-        (None, "hard", (), "release: 'hard' is none of lazy, soft"),
+        (None, "hard", (), "release: 'hard' is not one of lazy, soft"),
         ("bsp", None, ("codec",), "codec: cannot change during a run; only sync and release can"),
     ],
 )
@@ -277,7 +277,7 @@ def test_a_worker_can_change_what_it_trains_and_nothing_else() -> None:
     [
         ({"begun": False}, "training has not started yet"),
         ({"running": False}, "training has not started yet"),
-        ({"ended": True}, "this run is over"),
+        ({"ended": True}, "this run has ended"),
     ],
 )
 def test_too_early_and_too_late(state: dict[str, bool], problem: str) -> None:

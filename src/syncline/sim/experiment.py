@@ -216,7 +216,7 @@ def _strategy(section: StrategySection) -> Strategy:
     for key, value in said.items():
         if isinstance(value, list) and len(value) != (max(len(value), 1) if servers is None else servers):
             raise UsageError(
-                f"strategy.{key}", f"lists {len(value)} models for {servers or 1} servers; one each, or a single text"
+                f"strategy.{key}", f"lists {len(value)} models for {servers or 1} servers; list one for each, or give a text"
             )
     return strategy.of(words).with_servers(servers)
 
