@@ -500,7 +500,7 @@ def test_a_dry_run(tmp_path: Path) -> None:
     for row in ("workers 3 run.toml", "servers 2 run.toml", "sync ssp:3 run.toml", "release soft command line"):
         assert row.split() in rows, done.story
     assert ["gate", "always", "default"] in rows
-    assert "bucket chosen when training starts default".split() in rows, "the default of the strategy does not count here"
+    assert ["bucket", "8KiB", "run.toml"] in rows
     assert "would start a coordinator, 2 x server, 3 x " in done.errors
     assert done.output == ""
     assert not (tmp_path / "key").exists()
@@ -512,6 +512,7 @@ def test_a_dry_run_says_what_a_rule_costs(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("raise SystemExit(3)")
     options = ["-n", "3", "--sync", "asp", "--rule", "gap-aware:0.1"]
     done = commands.in_this_process(tmp_path, "run", "--dry-run", *options, "program.py")
+    assert re.search(r"^bucket +chosen when training starts +default", done.errors, re.MULTILINE), done.story
     assert "rule gap-aware:0.1 keeps its state on the servers: 2 x the model\n" in done.errors, done.story
     assert "a copy of the parameters for each worker, 3 x the model\n" in done.errors, done.story
     assert refused(tmp_path, "--rule", "gap-aware:0.1").startswith("sync: the rule 'gap-aware:0.1' needs to know")
