@@ -159,7 +159,7 @@ def test_it_does_not_try_for_ever() -> None:
     ("wiring", "listen", "said"),
     [
         (Wiring(), "127.0.0.1:0", "no key: every user of this host can join"),
-        (Wiring(insecure="1"), "0.0.0.0:0", "--insecure: anybody who reaches this host can join"),
+        (Wiring(insecure="1"), "0.0.0.0:0", "--insecure: anybody on the network can join"),
         (Wiring(), None, ""),
     ],
 )

@@ -343,7 +343,7 @@ def _without_key(plan: Plan) -> str:
     if plan.joins and plan.wiring.insecure:
         return "--insecure: anybody on the network can read and change what is sent; --key-file FILE prevents it"
     if plan.wiring.insecure and plan.wiring.listen:
-        return "--insecure: anybody who reaches this host can join, read and change the model; --key-file FILE prevents it"
+        return "--insecure: anybody on the network can join, and read and change the model; --key-file FILE prevents it"
     if plan.wiring.listen:
         return "no key: every user of this host can join, and read and change the model; --key-file FILE prevents it"
     return ""
