@@ -294,7 +294,7 @@ def _unwrapped(word: str) -> str:
 
 
 _MARKS = re.compile(r"([\[\],=:+\s])")
-"""Whatever can stand before or after the name of a part."""
+"""The characters that can stand before or after the name of a part."""
 
 _DEEPEST = 8
 """The largest nesting depth allowed; it bounds the recursion."""

@@ -1,4 +1,4 @@
-"""Whatever a user gets wrong: an exit code, one line that names the key, no traceback, and no file left behind."""
+"""Mistakes of a user: an exit code, one line that names the key, no traceback, and no file left behind."""
 
 from __future__ import annotations
 
@@ -570,7 +570,7 @@ def test_times_that_overflow(run: Run, tmp_path: Path) -> None:
     assert_nothing_written(tmp_path)
 
 
-def test_nobody_is_left(run: Run, tmp_path: Path) -> None:
+def test_a_run_in_which_no_worker_is_left(run: Run, tmp_path: Path) -> None:
     faults = tuple(f'kind = "crash"\nat = 0.15\nworker = {worker}' for worker in range(8))
     code, err = run(toml(faults=faults), "-q")
     assert (code, err.count("\n")) == (1, 1)
@@ -596,7 +596,7 @@ def test_a_failed_run_leaves_an_earlier_report_alone(text: str, run: Run, tmp_pa
     ],
     ids=["model", "key", "run"],
 )
-def test_as_a_process(text: str, code: int, begins: str, tmp_path: Path) -> None:
+def test_the_same_in_a_process_of_its_own(text: str, code: int, begins: str, tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text(text)
     command = [sys.executable, "-m", "syncline", "simulate", "x.toml", "-q", "--report", "r.json"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -507,7 +507,7 @@ def test_a_worker_that_computes_is_not_dead(lane: str, patience: str, tmp_path: 
 
 
 def release(fifo: Path) -> None:
-    """End the computing of whoever holds its interpreter until this can be read."""
+    """End a computation that blocks its interpreter until this can be read."""
 
     def opened() -> int | None:
         with suppress(OSError):  # nobody reads it yet
@@ -592,7 +592,7 @@ def test_all_that_a_worker_says_before_its_end_is_heard(tmp_path: Path) -> None:
         assert run.out.splitlines()[-1] == "[w0] last"
 
 
-def test_a_program_that_asks_for_nonsense(tmp_path: Path) -> None:
+def test_a_program_with_an_invalid_setting(tmp_path: Path) -> None:
     body = "syncline.connect().tables({'w': np.zeros(3)}, sync='sometimes')"
     with running(tmp_path, body, "-n2") as run:
         assert run.ends() == 2, run.story()
@@ -751,13 +751,13 @@ NONSENSE = {
 
 
 @pytest.mark.parametrize("case", NONSENSE)
-def test_a_request_that_makes_no_sense(case: str, tmp_path: Path) -> None:
+def test_an_invalid_request(case: str, tmp_path: Path) -> None:
     options, named = NONSENSE[case]
     (tmp_path / "program.py").touch()
     assert refused(tmp_path, "run", *options, "program.py").startswith(named)
 
 
-def test_so_it_is_as_a_process(tmp_path: Path) -> None:
+def test_an_invalid_request_in_a_process_of_its_own(tmp_path: Path) -> None:
     with running(tmp_path, STEADY, "--sync", "sometimes") as run:
         assert run.ends() == 2, run.story()
         assert run.err.startswith("syncline: sync: "), run.story()

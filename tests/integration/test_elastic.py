@@ -114,7 +114,7 @@ def end(*runs: Run) -> None:
 
 
 def counted(run: Run, workers: int, *, rounds: bool = False) -> None:
-    """All updates of all workers are in, each once; `rounds`: those of a round count as one, whoever is still there."""
+    """All updates of all workers are in, each once; `rounds`: those of a round count as one."""
     run.hears(r"sent \d+", workers)
     said = [line.split() for line in run.out.splitlines() if "sent" in line]
     total = (max if rounds else sum)(int(words[2]) for words in said)
@@ -212,7 +212,7 @@ def test_every_update_counts_once(tmp_path: Path, lane: str, sync: str) -> None:
     counted(run, 3, rounds=sync == "bsp")
 
 
-def test_who_has_left_reads_the_end_from_servers_that_came_later(tmp_path: Path) -> None:
+def test_a_worker_that_left_reads_the_final_parameters_from_later_servers(tmp_path: Path) -> None:
     """Worker 0 is done early, and waits for the others; meanwhile every server that it knew goes."""
     options = ("--sync", "asp", "--rule", "sgd:1", "--bucket", "2KiB")
     with training(tmp_path, COUNTING, 2, *options, words=("early", "go")) as run:
@@ -290,7 +290,7 @@ def test_a_server_has_a_part_of_every_model(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_dies_during_a_move_costs_nobody_anything(tmp_path: Path) -> None:
-    """Who is to take over is stopped, so that the move cannot end; then a worker is killed."""
+    """The server that should take over is stopped, so that the move cannot end; then a worker is killed."""
     options = ("-n3", "--servers", "2", "--bucket", "4KiB")
     with running(tmp_path, DRAWN, *options, SYNCLINE_PATIENCE="120") as run:
         run.hears("training", 3)
@@ -331,17 +331,17 @@ def test_a_server_gets_no_part_between_different_sync_models(tmp_path: Path) -> 
             assert more.ends() == 1, more.story()
             assert "different sync models" in more.err
         run.hears("server 2: gets no part of the model: the servers that would give it a part have different")
-        let_go(run, 1)  # its part goes on under the model of whoever takes it
+        let_go(run, 1)  # its part continues under the model of the server that takes it
         end(run)
     counted(run, 2)
 
 
-def test_no_worker_and_no_server_is_nobody(tmp_path: Path) -> None:
+def test_zero_workers_and_zero_servers_are_refused(tmp_path: Path) -> None:
     (tmp_path / "program.py").touch()
     assert "--servers" in refused(tmp_path, "run", "--join", "127.0.0.1:1", "-n0", "program.py")
 
 
-def test_whoever_brings_nobody_or_no_program_is_told(tmp_path: Path) -> None:
+def test_joining_without_workers_or_without_a_program_is_explained(tmp_path: Path) -> None:
     (tmp_path / "program.py").touch()
     assert "--servers" in refused(tmp_path, "run", "--join", "127.0.0.1:1", "-n0", "--servers", "-1", "program.py")
     assert "PROGRAM" in refused(tmp_path, "run", "-n", 0)

@@ -194,7 +194,7 @@ MORE = {
 
 
 @pytest.mark.parametrize("how", sampled(MORE, "a codec"))
-def test_so_it_does_with_a_codec_and_in_every_mode(tmp_path: Path, how: str) -> None:
+def test_a_real_run_with_a_codec_skips_the_same_in_every_mode(tmp_path: Path, how: str) -> None:
     """A budget counts what codecs write; the mean of a round without an update is zero, and is stepped by."""
     skips_the_same(tmp_path, "shm", *OPTIONS, *MORE[how])
 

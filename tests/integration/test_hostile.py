@@ -1,4 +1,4 @@
-"""A live run under attack: whatever a hostile peer sends costs it the connection, and costs nobody else anything."""
+"""A live run under attack: a hostile peer loses its connection, and no other process is affected."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def run(tmp_path: Path, undisturbed: Values) -> Iterator[Victim]:
 
 
 def hello_of(run: Victim, number: int = STRANGE, incarnation: int = 0) -> Hello:
-    """The hello of whoever knows the run, and has no token or pass."""
+    """The hello of a peer that knows the run, and has no token or pass."""
     return Hello(run.run, "worker", number, incarnation)
 
 
@@ -132,7 +132,7 @@ def test_mutated_frames_change_nothing(run: Victim, frames: int) -> None:
 
 
 @pytest.mark.parametrize("number", range(len(every_message("", "", 0))))
-def test_every_message_from_whoever_should_not_send_it(shared_run: Victim, number: int) -> None:
+def test_every_message_from_a_peer_that_must_not_send_it(shared_run: Victim, number: int) -> None:
     run = shared_run
     message = every_message(run.run, host(), run.workers[0].pid)[number]
     for payload in (b"", UPDATE):
@@ -232,8 +232,8 @@ def test_a_server_that_comes_and_breaks_off_costs_nobody_anything(run: Victim, n
     run.pace(1.0)
 
 
-def test_a_handover_that_nobody_awaits(run: Victim) -> None:
-    """From a worker, or from whoever says it is a server: it costs the connection, and changes nothing."""
+def test_a_handover_that_is_not_expected(run: Victim) -> None:
+    """From a worker, or from a peer that claims to be a server: the connection is closed, and nothing changes."""
     frame = recorded(handover(), 2 * UPDATE).whole
     for where in run.places():
         for opening in (run.guest(), Hello(run.run, "server", 1, word="guessed")):
@@ -269,7 +269,7 @@ def test_only_members_of_the_right_incarnation_are_heard(shared_run: Victim) -> 
 
 
 @pytest.mark.parametrize("lr", [float("nan"), float("inf"), -1.0, 1e300])
-def test_a_learning_rate_that_is_none(shared_run: Victim, lr: float) -> None:
+def test_an_invalid_learning_rate(shared_run: Victim, lr: float) -> None:
     caller = Caller(shared_run.places()[0], shared_run.guest())
     caller.say(Push(0, 0, 0, BUCKET, 0, lr=lr, empty=True))
     with pytest.raises(EOFError):
@@ -278,7 +278,7 @@ def test_a_learning_rate_that_is_none(shared_run: Victim, lr: float) -> None:
 
 
 @pytest.mark.parametrize("bucket", [(-4, 4), (4, 4), (8, 4), (0, 2**40), (2**62, 2**63), (1, 3)])
-def test_a_bucket_that_is_none(shared_run: Victim, bucket: tuple[int, int]) -> None:
+def test_an_unknown_bucket(shared_run: Victim, bucket: tuple[int, int]) -> None:
     for frame in (Push(0, 0, 0, Bucket(*bucket), 0, empty=True), Pull(0, 0, 0, Bucket(*bucket)), Read(Bucket(*bucket))):
         caller = Caller(shared_run.places()[0], shared_run.guest())
         caller.say(frame)
@@ -357,7 +357,7 @@ def test_a_declaration_of_another_model(shared_run: Victim, tables: tuple[Declar
     caller.close()
 
 
-def test_whoever_does_not_read_is_not_answered_without_end(shared_run: Victim) -> None:
+def test_a_peer_that_does_not_read_gets_no_endless_answers(shared_run: Victim) -> None:
     """Each request is 30 bytes and each answer a kilobyte: the server stops reading, and its memory stays small."""
     where = shared_run.places()[0]
     caller, other = (Caller(where, shared_run.guest(number)) for number in (0, 1))
@@ -419,7 +419,7 @@ def segment(kind: str, directory: Path, values: int) -> int:
 
 
 @pytest.mark.parametrize("kind", ["small", "unsealed", "file", "device"])
-def test_a_segment_that_is_none_is_refused(shared_run: Victim, kind: str, tmp_path: Path) -> None:
+def test_an_invalid_segment_is_refused(shared_run: Victim, kind: str, tmp_path: Path) -> None:
     fd = segment(kind, tmp_path, sum(np.zeros(shape).size for shape in SHAPES.values()))
     with dial(shared_run.places()[0]) as sock:
         socket.send_fds(sock, [recorded(shared_run.guest()).whole], [fd])

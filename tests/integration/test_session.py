@@ -254,7 +254,7 @@ steps_until("stop")
 session.close()
 """
     joins = f"""
-syncline.connect  # whoever is nobody may not be allowed to read modules any more
+syncline.connect  # after the change to the user nobody, modules may not be readable any more
 os.setuid({NOBODY})
 begin()
 say("in")
@@ -363,8 +363,8 @@ steps_until("never")
         assert "w1 ended with exit code 5" in run.err, run.story()
 
 
-def test_an_end_that_the_run_has_not_agreed_to_is_no_success(tmp_path: Path) -> None:
-    """The coordinator is dead, and the program ends without `close`, and well as far as it knows."""
+def test_a_program_that_cannot_leave_the_run_exits_with_code_1(tmp_path: Path) -> None:
+    """The coordinator is dead, and the program ends without `close` and without an error of its own."""
     body = """
 begin()
 steps_until("go")

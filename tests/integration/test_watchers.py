@@ -1,4 +1,4 @@
-"""Whoever watches is watched: coordinator, launcher and guard are stopped or killed, alone and in pairs.
+"""Coordinator, launcher and guard watch each other: they are stopped or killed, alone and in pairs.
 
 Nothing is left behind, whatever happens; `running` checks that at the end of every test.
 """

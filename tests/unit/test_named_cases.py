@@ -185,7 +185,7 @@ def test_two_shards_learn_of_a_death_at_different_times() -> None:
 def test_a_frozen_worker_that_pushes_after_being_declared_dead() -> None:
     server = Server(Asp(), 2)
     server.see(*members(0))
-    update = np.full(SIZE, np.nan, np.float32)  # whoever reads or writes this is found out
+    update = np.full(SIZE, np.nan, np.float32)  # the test fails if a shard reads or writes this
     update.flags.writeable = False
     push = Push(1, 0, 0, B, 0)
 

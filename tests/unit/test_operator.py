@@ -1,4 +1,4 @@
-"""How a run is found from outside."""
+"""How `syncline tell` finds a run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_only_run_needs_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
             find(None)
 
 
-def test_a_run_that_is_over_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_has_ended_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
     with coordinator() as address:
         pass
     only(monkeypatch, address)
@@ -56,7 +56,7 @@ def test_a_run_that_is_over_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
         find(name_of(address))
 
 
-def test_a_run_of_another_user_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_of_another_user_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
     with coordinator() as address:
         only(monkeypatch, address)
         monkeypatch.setattr("os.geteuid", lambda: 12345)

@@ -1,4 +1,4 @@
-"""Rules that ask for more than the update: whose it is, what that worker read, norms over a bucket or table."""
+"""Rules that need more than the update: its worker, what that worker read, norms over a bucket or table."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_makes_no_sense_is_refused_before_anything_runs(name: str) -> None:
+def test_invalid_settings_are_refused_before_anything_runs(name: str) -> None:
     objects, problem = REFUSED[name]
     with pytest.raises(UsageError, match=problem):
         ServerStrategy(**objects)
