@@ -1,7 +1,7 @@
 """A slow and plain model of the server strategy, written from the design alone, to compare the simulator with.
 
-Compute times are a table (a row per worker, a column per iteration). Messages take no time, no worker dies. A sync model
-is a tuple: ("bsp",), ("asp",), ("ssp", s), ("dsps", lo, hi), ("drop", k) or ("pssp", s, p) with p 0 or 1.
+Compute times are a table (a row per worker, a column per iteration). Messages take no time, no worker dies. A sync
+model is a tuple: ("bsp",), ("asp",), ("ssp", s), ("dsps", lo, hi), ("drop", k) or ("pssp", s, p) with p 0 or 1.
 """
 
 from __future__ import annotations
