@@ -375,6 +375,6 @@ steps_until("go")
         run.hears("coordinator ended by signal 9")
         run.touch("go")
         assert run.ends() == 1, run.story()
-        assert re.search(r"\[w\d\] syncline: worker \d ended without session.close\(\), and the run did not", run.out)
+        assert re.search(r"\[w\d\] syncline: worker \d ended without session.close\(\), and could not leave", run.out)
         assert "Traceback" not in run.out, run.story()
         assert "w0 ended with exit code 0" not in run.err
