@@ -41,7 +41,7 @@ def test_the_only_run_needs_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
         only(monkeypatch, address)
         assert find(None) == (address,)
         only(monkeypatch, address, other)
-        with pytest.raises(UsageError, match="RUN: you have several such runs on this host; name one of"):
+        with pytest.raises(UsageError, match="RUN: you have several runs on this host; name one of"):
             find(None)
         only(monkeypatch)
         with pytest.raises(RunError, match="you have no run on this host"):
