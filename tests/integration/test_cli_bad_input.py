@@ -19,7 +19,7 @@ Run = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run `syncline simulate` on a file in an empty directory; the exit code and what stands on stderr."""
+    """Run `syncline simulate` on a file in an empty directory; return the exit code and stderr."""
 
     def run(text: str | bytes | None, *args: str, report: str | Path | None = "r.json") -> tuple[int, str]:
         if text is not None:
@@ -39,7 +39,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def toml(top: str = "", cluster: str = "workers = 8", faults: tuple[str, ...] = (), **sections: str) -> str:
-    """An experiment file that makes sense but for what is given."""
+    """A valid experiment file, with these changes."""
     top = top if "iterations" in top else f"iterations = 4\n{top}"
     parts = [top, f"[cluster]\n{cluster}", *(f"[{name}]\n{text}" for name, text in sections.items())]
     return "\n".join([*parts, *(f"[[faults]]\n{text}" for text in faults)]) + "\n"

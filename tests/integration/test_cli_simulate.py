@@ -302,7 +302,7 @@ def test_every_part_of_a_strategy_has_an_option(simulate: Simulate) -> None:
     assert simulate(text, *words) == simulate(written) != simulate(text)
 
 
-def test_options_and_file_come_to_the_same(simulate: Simulate) -> None:
+def test_options_and_file_give_the_same_result(simulate: Simulate) -> None:
     written = simulate(f"seed = 9\n{RANDOM.replace('seed = 7', '')}".replace('["ssp:1", "pssp:s=1,p=0.5"]', '"ssp:2"'))
     assert simulate(RANDOM, "--seed", "9", "--sync", "ssp:2") == written
 

@@ -1,4 +1,4 @@
-"""Servers that come and go while real processes train: nothing is lost, nothing is applied twice, and nobody stops.
+"""Servers that join and leave while real processes train: no update is lost or applied twice, and no worker stops.
 
 Under bsp the final parameters are those of a run with a fixed number of servers, to the bit.
 """
@@ -101,13 +101,13 @@ def let_go(run: Run, number: int) -> None:
 
 
 def leaves(more: Run) -> None:
-    """A host that has joined goes, and takes its servers with it."""
+    """A host that has joined leaves, together with its servers."""
     more.kill(more.process.pid, signal.SIGTERM)
     assert more.ends() == 130, more.story()
 
 
 def end(*runs: Run) -> None:
-    """Let the workers come to an end, and with them all who have joined."""
+    """Let the workers finish, and with them everything that has joined."""
     runs[0].touch("go")
     for run in runs:
         assert run.ends() == 0, run.story()
@@ -146,7 +146,7 @@ HOW: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize(("how", "lane"), sampled(product(HOW, LANES), ("fasgd", "tcp"), ("replies of topk", "shm")))
-def test_servers_come_and_go_and_bsp_does_not_notice_it(tmp_path: Path, lane: str, how: str) -> None:
+def test_under_bsp_servers_that_join_and_leave_do_not_change_the_result(tmp_path: Path, lane: str, how: str) -> None:
     options = ("--bucket", "4KiB", "--lane", lane, *HOW[how])
     outputs = ("--report", "report.json", "--trace", ".")
     with training(tmp_path, DRAWN, 3, "--servers", "2", *options, *outputs) as run:
@@ -289,7 +289,7 @@ def test_a_server_has_a_part_of_every_model(tmp_path: Path) -> None:
 # Deaths, and refusals.
 
 
-def test_a_worker_that_dies_during_a_move_costs_nobody_anything(tmp_path: Path) -> None:
+def test_a_worker_that_dies_during_a_move_does_not_disturb_the_others(tmp_path: Path) -> None:
     """The server that should take over is stopped, so that the move cannot end; then a worker is killed."""
     options = ("-n3", "--servers", "2", "--bucket", "4KiB")
     with running(tmp_path, DRAWN, *options, SYNCLINE_PATIENCE="120") as run:

@@ -74,7 +74,7 @@ STRANGE = 999
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Values:
-    """What the run ends with when nobody attacks it."""
+    """The result of the run when nobody attacks it."""
     with victim(tmp_path_factory.mktemp("undisturbed"), ITERATIONS) as run:
         final, updates = run.result()
         assert updates == UPDATES
@@ -192,7 +192,7 @@ def test_nobody_takes_the_place_of_a_worker_that_is_there(run: Victim) -> None:
     assert reasons(told) == ["worker 0 is already connected"]
 
 
-def test_nobody_is_a_server_who_does_not_know_what_servers_know(run: Victim) -> None:
+def test_a_peer_without_the_servers_secret_is_not_accepted_as_a_server(run: Victim) -> None:
     """Neither by its number, nor by the run's identity, which workers know as well."""
     for where in run.places():
         for number in (0, 1, 2):
@@ -217,7 +217,7 @@ LAST: dict[str, Frame | None] = {
 
 
 @pytest.mark.parametrize("name", sampled(LAST, "nothing", "Seated", "Handover"))
-def test_a_server_that_comes_and_breaks_off_costs_nobody_anything(run: Victim, name: str) -> None:
+def test_a_server_that_joins_and_disconnects_does_not_disturb_the_run(run: Victim, name: str) -> None:
     """It is told what is trained; what it says of itself is not true; nobody reaches it, so it gets nothing."""
     last = LAST[name]
     for where in (run.unix, run.tcp):
@@ -313,7 +313,7 @@ def test_an_agent_cannot_have_a_worker_of_this_host_declared_dead(run: Victim) -
     caller.close()
 
 
-def test_a_joiner_that_never_pushes_holds_nobody_up_once_it_is_gone(run: Victim) -> None:
+def test_a_joiner_that_never_pushes_delays_nobody_once_it_is_gone(run: Victim) -> None:
     caller = Caller(run.unix, Hello("", "worker"))
     welcome = caller.hears(Welcome)
     caller.say(Declare(tuple(Declared(name, shape) for name, shape in SHAPES.items())))
@@ -504,7 +504,7 @@ class FalseRun(Thread):
 
 
 def worker_against(where: str, bad: bytes) -> BaseException | None:
-    """What a worker makes of it."""
+    """The error with which the worker ends, if any."""
     false = FalseRun(where, bad)
     false.start()
     try:

@@ -77,7 +77,7 @@ class Crew(Victim):
         self.pace(self._reached / ITERATIONS)
 
     def listen(self) -> None:
-        """Hear what the launcher is told."""
+        """Receive what the coordinator reports to the launcher."""
         while select.select([self._launcher.sock], [], [], 0)[0]:
             frame = self._launcher.hear()
             if isinstance(frame, Seen):
@@ -130,7 +130,7 @@ def push(session: NumpySession, update: float) -> None:
 
 
 def attacked(run: Crew, between: Middleman, update: float = OWN) -> SynclineError | None:
-    """What a worker makes of an attack while it trains: an error, or nothing."""
+    """The error of a worker that is attacked while it trains, or None."""
     try:
         with joined(run, between) as session:
             for _ in range(4):

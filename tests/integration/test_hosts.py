@@ -1,4 +1,4 @@
-"""Two hosts: a run listens on one, workers join from the other, and who has no key, or another one, stays outside."""
+"""Two hosts: a run listens on one, workers join from the other, and a process without the right key is refused."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_another_key_is_refused_and_the_run_goes_on(hosts: tuple[Host, Host], tm
         there, "--join", words[1], "--key-file", tmp_path / "other", "-n", 1, tmp_path / "program.py", tmp_path, "go"
     )
     assert stranger.end() == 1, stranger.text
-    assert "different keys" in stranger.text  # it was told, and has not waited in vain
+    assert "different keys" in stranger.text  # it was refused at once, and did not wait for a timeout
     assert "Traceback" not in stranger.text
     assert "key" in run.line_with("refused a connection")
 
@@ -253,7 +253,7 @@ def test_a_host_that_is_cut_off_with_its_server_says_so_and_fails(hosts: tuple[H
 
 @pytest.mark.slow
 def test_a_short_cut_of_the_network_ends_nothing(hosts: tuple[Host, Host], tmp_path: Path) -> None:
-    """The run says that a host is not heard, and that it is back; every update is applied exactly once."""
+    """The run says that a host is silent, and that it is back; every update is applied exactly once."""
     here, there = hosts
     run, words = start_run(here, tmp_path, "go")
     pasted = [str(tmp_path / "program.py") if word == "PROGRAM" else word for word in words]

@@ -73,7 +73,7 @@ session.close()
 """
 
 
-def test_a_worker_that_is_stopped_before_the_run_begins_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_worker_that_is_stopped_before_the_run_begins_does_not_delay_it_forever(tmp_path: Path) -> None:
     with running(tmp_path, STOPPED, "-n", "2", SYNCLINE_PATIENCE="1") as run:
         run.hears("connected")
         run.hears(r"\[w0\] under way")
@@ -124,7 +124,7 @@ def caller(run: Run, hello: Hello) -> Connection:
 
 
 @pytest.mark.parametrize("role", ["worker", "agent"])
-def test_a_run_that_does_not_listen_takes_nobody_in(role: str, tmp_path: Path) -> None:
+def test_nobody_can_join_a_run_that_does_not_listen(role: str, tmp_path: Path) -> None:
     with running(tmp_path, UNTIL, "-n", "1") as run:
         run.hears("under way")
         assert not listens_on_tcp(run)

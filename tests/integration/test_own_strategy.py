@@ -72,7 +72,7 @@ def test_what_it_cannot_do_is_refused_before_it_runs() -> None:
         settle({"command line": {"strategy": f"{RING}:0"}}, None, 2)
 
 
-def test_its_text_says_all_that_it_is() -> None:
+def test_its_text_contains_all_settings() -> None:
     assert str(Ring(every=4)) == f"{RING}:4"
     assert strategy_of({"strategy": RING, "every": "4"}, None) == Ring(every=4)
     assert settle({"a file": {"strategy": f"{RING}:every=4"}}, None, 2)["every"] == ("4", "a file")

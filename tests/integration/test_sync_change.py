@@ -1,4 +1,4 @@
-"""The sync model is changed while real processes train: nothing is lost, nothing is there twice, and bounds hold."""
+"""The sync model changes while real processes train: no update is lost or applied twice, and bounds hold."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ COUNTS = ["--rule", "own_parts.Count"]
 
 
 def finals(directory: Path) -> np.ndarray:
-    """What came of it, which is the same for all."""
+    """The result, which is the same for all workers."""
     found = [np.load(directory / f"final{rank}.npy") for rank in range(WORKERS)]
     assert all(np.array_equal(found[0], each) for each in found)
     return found[0]

@@ -123,7 +123,7 @@ def begun(crew: Crew) -> Crew:
     return crew
 
 
-# Who somebody is.
+# Identity.
 
 
 def test_a_joiner_that_knows_the_run_from_its_welcome_cannot_be_worker_0(office: Office, imports: Imports) -> None:
@@ -271,7 +271,7 @@ def test_no_module_is_imported_by_a_worker_that_joined(imports: Imports) -> None
     link.close()
 
 
-# What is not a member's business.
+# What a member must not do.
 
 
 def test_a_value_from_one_who_is_not_a_member_disturbs_no_barrier(crew: Crew) -> None:

@@ -1,4 +1,4 @@
-"""Who is a member, when news of a worker overtake one another."""
+"""Membership, when messages about a worker arrive in another order."""
 
 from __future__ import annotations
 
