@@ -179,7 +179,7 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path) -> None:
         (["--sync", "nonsense"], "sync", "bsp, asp"),
         (["--sync", "asp", "--mode", "gradients"], "mode", "works only with bsp"),
         (["--sync", "drop:9"], "sync", "drop:4"),
-        (["--seed", "-1"], "seed", "0 or larger"),
+        (["--seed", "-1"], "seed", "an integer from 0 to"),
         (["--data", "."], "--data", "its own data"),
         (["mnist-mlp"], "--data", "mnist.npz"),
         (["mnist-cnn", "--data", "."], "--data", "x_train"),
