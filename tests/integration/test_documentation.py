@@ -48,9 +48,10 @@ def test_the_sync_model_in_the_docs_conforms(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("part", ["rule", "gate"])
 def test_the_part_in_the_docs_is_the_example(part: str) -> None:
-    """Other tests train with that example."""
+    """Other tests train with the example."""
+    code = blocks(f"docs/{part}s.md", "python")[0]
     example = (ROOT / f"examples/own/{part}.py").read_text()
-    assert blocks(f"docs/{part}s.md", "python")[0] == example[example.index("from dataclasses") :]
+    assert code == example[example.index("from dataclasses") :]
 
 
 @pytest.mark.parametrize("number", range(len(blocks("docs/frameworks.md", "python"))))

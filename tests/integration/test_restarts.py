@@ -169,7 +169,7 @@ def test_restarts_are_refused_before_training_where_the_program_asks_for_gradien
 def test_a_negative_number_of_restarts(tmp_path: Path) -> None:
     with running(tmp_path, "begin()", "--restarts", "-1") as run:
         assert run.ends() == 2, run.story()
-        assert run.err == "syncline: --restarts: must be at least 0, not -1\n"
+        assert run.err == "syncline: --restarts: must be at least 0 and at most 1,000,000,000, not -1\n"
 
 
 MODEL = """
