@@ -1,4 +1,4 @@
-"""`syncline` in this process: for requests that are refused before anything starts."""
+"""The command `syncline` in the process of the test, for requests that are refused before anything starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from syncline.cli.main import main
 
 
 def in_this_process(folder: Path, *words: object, **environment: str) -> Done:
-    """Give the command in this folder; what it has come to."""
+    """Run the command in this folder, and return its exit code and output."""
     out, err = StringIO(), StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.chdir(folder)

@@ -13,19 +13,19 @@ import syncline
 from peers import Peer
 from syncline import Session
 
-# Whoever runs the tests in the background may have interrupts ignored, and every process that a test starts would too.
+# If the tests run in the background, interrupts may be ignored; the processes that a test starts would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-settings.register_profile("no time is asserted", deadline=None)  # an example that is slow here is not wrong
+settings.register_profile("no time is asserted", deadline=None)  # a slow example is no failure
 settings.load_profile("no time is asserted")
 
 
 @pytest.fixture(autouse=True)
 def _same_path() -> Iterator[None]:
-    """The command looks for modules in the folder where it is given, which is another one in the next test."""
+    """The command adds the current folder to the module path; remove it, because the next test has another folder."""
     before = list(sys.path)
     yield
     sys.path[:] = before
@@ -47,7 +47,7 @@ def peer() -> Iterator[Callable[[], Peer]]:
 
 @pytest.fixture
 def session() -> Iterator[Session]:
-    """A session of one."""
+    """A session with one worker, in this process."""
     before = signal.getsignal(signal.SIGTERM)
     made = syncline.connect({})
     yield made

@@ -1,6 +1,6 @@
 """The same trainings under DDP with gloo and under Syncline: `python ddp_cases.py ddp|syncline FILE.pt [CASE]...`.
 
-Every case trains for 50 steps; the parameters at the end of each are written by the first worker.
+Every case trains for 50 steps, LBFGS for 10. The first worker writes the parameters at the end of each case.
 """
 
 from __future__ import annotations

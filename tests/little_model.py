@@ -16,14 +16,14 @@ MODES: dict[str, dict[str, Any]] = {
     "changes": {"mode": "changes"},
     "rule": {"rule": "sgd:0.1"},
 }
-"""The three answers to who optimises, as words for `distribute`."""
+"""The three modes, as arguments for `distribute`."""
 
 PATHS: dict[str, list[dict[str, Any]]] = {
     "gradients": [{}, {"stage": True}, {"overlap": False}],
     "changes": [{}, {"stage": True}, {"overlap": "forward"}, {"overlap": "forward", "stage": True}],
     "rule": [{}, {"stage": True}, {"overlap": False}, {"overlap": "forward"}, {"overlap": "forward", "stage": True}],
 }
-"""How values may go between a model and the lane's memory."""
+"""The ways in which values travel between a model and the lane's memory."""
 
 
 def little(dtype: torch.dtype = torch.float32) -> nn.Sequential:
@@ -40,7 +40,7 @@ def loss_of(model: nn.Module, step: int = 0) -> Tensor:
 def train(
     model: nn.Module, optimizer: Optimizer, steps: int = 5, between: Callable[[], object] = lambda: None
 ) -> list[Tensor]:
-    """Train; `between` is what happens between backward() and step(). The parameters that come of it."""
+    """Train, and return the final parameters; `between`: called between backward() and step()."""
     for step in range(steps):
         optimizer.zero_grad()
         loss_of(model, step).backward()

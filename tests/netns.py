@@ -1,4 +1,4 @@
-"""Two hosts on one machine: network namespaces that are joined by a cable (a veth pair), removed whatever happens.
+"""Two hosts on one machine: network namespaces that are joined by a cable (a veth pair), and always removed at the end.
 
 Each has its own loopback, ports, routes and abstract Unix names; files and processes are shared. It takes root and `ip`
 (iproute2); without them a test that asks for two hosts is skipped.

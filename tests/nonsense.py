@@ -109,7 +109,7 @@ def text(random: Random) -> str:
 
 
 def _quoted(word: str) -> str:
-    """A TOML string; a letter that it cannot hold as it is, is written as an escape."""
+    """A TOML string; characters that it cannot contain are written as escapes."""
     plain = word.replace("\\u0000", "\0").replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in plain) + '"'
 
@@ -184,7 +184,7 @@ def _fault(random: Random) -> str:
 
 
 def experiment(random: Random) -> str:
-    """An experiment file that makes sense but for a few keys."""
+    """A valid experiment file, except for a few keys."""
     file: dict[str, dict[str, str]] = {section: dict(keys) for section, keys in USUAL.items()}
     for _ in range(random.choice((1, 1, 1, 2, 2, 3, 5))):
         section = random.choice(list(KEYS))

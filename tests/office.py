@@ -42,12 +42,12 @@ class Office:
         return self._callers[-1]
 
     def join(self, role: str, **fields: Any) -> Caller:
-        """Whoever joins, and is not told more than anybody is."""
+        """A process that joins, with the same knowledge as any joiner."""
         self._callers.append(Caller(self._unix, Hello("", role, **fields)))
         return self._callers[-1]
 
     def has_handled_all(self) -> None:
-        """Whatever was sent before is handled: whoever calls is accepted and answered after it."""
+        """Wait until the coordinator has handled everything so far: it answers this new connection last."""
         assert isinstance(self.call("launcher").hear(), Refused)
 
     def over(self) -> None:
@@ -80,7 +80,7 @@ def open_office(monkeypatch: pytest.MonkeyPatch, **wiring: str) -> Iterator[Offi
 
 
 def silent(caller: Caller) -> bool:
-    """Has nothing been said to it that it has not heard?"""
+    """True if nothing that was sent to it is unread."""
     caller.sock.setblocking(False)
     try:
         caller.hear()
@@ -123,7 +123,7 @@ class Crew:
         return self
 
     def begin(self) -> Crew:
-        """Nobody goes before all hold the first parameters."""
+        """No worker starts before all hold the initial parameters."""
         self.declare()
         self.workers[0].say(Seated())
         self.office.has_handled_all()

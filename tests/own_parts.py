@@ -14,7 +14,7 @@ from syncline.sync import State
 
 @dataclass(frozen=True)
 class Patient:
-    """Nobody is more than `lead` iterations ahead of the slowest live member."""
+    """No worker is more than `lead` iterations ahead of the slowest live member."""
 
     lead: int
     at_close = False
@@ -28,7 +28,7 @@ class Patient:
 
 @dataclass(frozen=True)
 class Impatient:
-    """Nobody waits for the slowest for more than `seconds` seconds."""
+    """No worker waits for the slowest for more than `seconds` seconds."""
 
     s: int
     seconds: float
@@ -60,7 +60,7 @@ class Shy:
 
 @dataclass(frozen=True)
 class Deaf(Patient):
-    """Never closes a round: whoever waits, waits forever."""
+    """Never closes a round, so a worker that waits, waits forever."""
 
     lead: int = 1
 
@@ -70,7 +70,7 @@ class Deaf(Patient):
 
 @dataclass(frozen=True)
 class Hasty(Patient):
-    """Lets everybody pass, whatever its bound says."""
+    """Lets every worker pass, and ignores its own bound."""
 
     lead: int = 1
 
@@ -80,7 +80,7 @@ class Hasty(Patient):
 
 @dataclass
 class Moody:
-    """Answers by the number of times it was asked: not a value, and not pure."""
+    """Answers by the number of times that it was asked, so it is not a pure function."""
 
     asked: int = 0
     at_close = False

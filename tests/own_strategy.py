@@ -1,8 +1,8 @@
-"""A strategy that is not ours: every k steps each worker averages its parameters with the next one in a ring.
+"""A strategy as a user could write it: every k steps each worker averages its parameters with the next one in a ring.
 
 1. After every k-th step a worker sends its parameters to the one before it and waits for those of the one after it.
-2. A new view makes a new ring: what was sent last is sent again to a new neighbour, who takes it if it is not older.
-3. A worker that leaves says goodbye to the one before it and waits for the answer: so what it has sent is there.
+2. A new view makes a new ring: a worker sends its last parameters again to a new neighbour, which ignores old ones.
+3. A worker that leaves sends a goodbye to the one before it and waits for the answer, so its last message has arrived.
 """
 
 from __future__ import annotations

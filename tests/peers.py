@@ -1,4 +1,4 @@
-"""Connections without a network: whatever is sent to a peer can be looked at, frame by frame; and a run that notes all.
+"""Connections without a network, whose frames a test can inspect, and a run that records what it is asked for.
 
 For tests of the coordinator's and the launcher's parts in one process.
 """
@@ -22,7 +22,7 @@ HERE = "this host"
 
 
 class Peer:
-    """A pair of sockets: `wire` is ours, and somebody else is at the other end."""
+    """A pair of sockets: `wire` is our end, and the peer has the other end."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
@@ -32,7 +32,7 @@ class Peer:
         self._theirs.trust()
 
     def heard(self, sink: Callable[[Frame, int], memoryview] | None = None) -> list[Frame]:
-        """What has been sent to it since the last time; `sink`: takes payloads."""
+        """The frames that were sent to it since the last call; `sink`: takes payloads."""
         found: list[Frame] = []
         try:
             for message, _ in self._theirs.receive(sink or no_payload):
@@ -68,7 +68,7 @@ def participant(peer: Peer, id: NodeId, *, own: bool = True, **fields: Any) -> P
 
 @dataclass
 class NotedRun:
-    """A run as a model sees it; whatever it is asked for is done, or noted."""
+    """A run as a model sees it; it performs or records what it is asked for."""
 
     expected: int = 2
     count: int = 1

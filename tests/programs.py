@@ -1,4 +1,4 @@
-"""Programs that a test starts and waits for; whatever they start must be over when they are."""
+"""Programs that a test starts and waits for. When a program ends, all processes that it started must have ended."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from secrets import token_hex
 from engine import MARK, QUIET, until
 
 SECONDS = 120.0
-"""Far more than any program here takes, also on a busy machine; whoever needs it hangs."""
+"""Seconds; far more than any program here takes, also on a busy machine. A program that takes longer hangs."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a program has come to."""
+    """The exit code and the output of a program."""
 
     code: int
     output: str
@@ -63,7 +63,7 @@ def _done(process: subprocess.Popen[str], mark: str) -> Done:
 
 @contextmanager
 def _nothing_left() -> Iterator[str]:
-    """A mark that all processes must bear, none of which is left behind."""
+    """A mark in the environment of all processes that a test starts. At the end no such process may be left."""
     mark = token_hex(8)
     try:
         yield mark

@@ -1,7 +1,7 @@
 """A slow and plain model of the server strategy, written from the design alone, to compare the simulator with.
 
-Compute times are a table (a row a worker, a column an iteration), messages take no time, nobody dies. A sync model is
-a tuple: ("bsp",), ("asp",), ("ssp", s), ("dsps", lo, hi), ("drop", k) or ("pssp", s, p) with p 0 or 1.
+Compute times are a table (a row per worker, a column per iteration). Messages take no time, no worker dies. A sync
+model is a tuple: ("bsp",), ("asp",), ("ssp", s), ("dsps", lo, hi), ("drop", k) or ("pssp", s, p) with p 0 or 1.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Server:
         self.steps: dict[int, list[float]] = defaultdict(list)  # of each worker: from an answer to the next push
 
     def take(self, now: float, worker: int, i: int) -> list[tuple[int, int]]:
-        """Take a push; the workers whose parked pulls are answered by it, each with the V it is told."""
+        """Take a push; return the workers whose parked pulls it answers, each with the V in the answer."""
         if worker in self.answered_at:
             self.steps[worker].append(now - self.answered_at[worker])
         self.pushed[i].add(worker)
@@ -69,7 +69,7 @@ class _Server:
         return released
 
     def adapt(self) -> None:
-        """After a close, dsps only. A worker without a step yet does not count; rounding makes nobody slower."""
+        """After a close, dsps only. A worker without a step yet does not count; rounding errors count as equal."""
         means = [sum(steps[-8:]) / len(steps[-8:]) for steps in self.steps.values()]
         if self.model[0] == "dsps" and means:
             lo, hi = self.model[1:]

@@ -1,4 +1,4 @@
-"""Long lists: `make test` runs a named sample of each, `make test-all` everything."""
+"""Long lists of cases: `make test` runs a named sample of each, `make test-all` runs all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def sampled(everything: Iterable[object], *sample: object) -> list[object]:
-    """All of these as parameters, those that are not in the sample marked as slow; the sample comes from the list."""
+    """All cases as parameters; those outside of the sample are marked as slow. The sample must be part of the list."""
     found = list(everything)
     missing = [each for each in sample if each not in found]
     assert not missing, f"{missing} of the sample are not in the list"

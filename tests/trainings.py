@@ -15,11 +15,11 @@ from engine import QUIET
 from syncline.cli.main import main
 
 SECONDS = 120
-"""Far more than any run here takes; whoever needs it hangs."""
+"""Seconds; far more than any run here takes. A run that takes longer hangs."""
 
 
 def train(folder: Path, *options: str, code: int = 0) -> tuple[dict[str, Any], str]:
-    """Run the command; the report, and what was said."""
+    """Run the command, and return the report and the output."""
     command = [sys.executable, "-m", "syncline", "train", *options, "--report", "report.json"]
     environment = {**os.environ, **QUIET, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run(

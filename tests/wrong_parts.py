@@ -397,7 +397,7 @@ class SharedBuffer(Copy):
 @wrong("codec", "after saving and loading the memory, the bytes differ")
 @dataclass(frozen=True)
 class SharedScale(Copy):
-    """Rounds as the last update, of whichever bucket, asked for. Begins anew when the residual is 0."""
+    """Rounds as the last update, of any bucket, asked for. Starts again when the residual is 0."""
 
     fine: ClassVar[list[bool]] = [False]
 

@@ -112,7 +112,7 @@ class Zeroes(Plain):
 @wrong("rule", "it uses the shared generator of `random`")
 @dataclass(frozen=True)
 class Dice(Plain):
-    """Throws a die, and pays no attention to it: only the generator shows it."""
+    """Draws a random number and ignores it; only the state of the generator shows it."""
 
     def apply(self, params: Any, update: Any, memory: Any, staleness: int, lr: float | None, work: Any) -> Any:
         params -= (self.rate(lr) + 0 * random.random()) * update

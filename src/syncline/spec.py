@@ -143,7 +143,7 @@ def one_of(choices: type[Choice], word: str, option: str) -> Choice:
     try:
         return choices(word)
     except ValueError:
-        raise UsageError(option, f"{word!r} is none of {', '.join(choices)}") from None
+        raise UsageError(option, f"{word!r} is not one of {', '.join(choices)}") from None
 
 
 def example(part: type) -> str:
@@ -294,7 +294,7 @@ def _unwrapped(word: str) -> str:
 
 
 _MARKS = re.compile(r"([\[\],=:+\s])")
-"""Whatever can stand before or after the name of a part."""
+"""The characters that can stand before or after the name of a part."""
 
 _DEEPEST = 8
 """The largest nesting depth allowed; it bounds the recursion."""

@@ -1,4 +1,4 @@
-"""Whole traces, message by message, as they were when they were last looked at by a person.
+"""Whole traces, message by message, as a person last reviewed them.
 
 To accept a change of the protocol: `syncline simulate tests/golden/NAME.toml --trace tests/golden/NAME.csv`, and read
 the difference.

@@ -1,4 +1,4 @@
-"""Scripts as people write them, with the adapter's few lines, started in every way there is: none hangs, and all agree.
+"""Scripts as users write them, with the few lines for Syncline, started in every way: none hangs, all workers agree.
 
 The scripts are in tests/scripts. `make test` takes a sample of them; `make test-all` takes each in every way.
 """
@@ -21,10 +21,10 @@ SAMPLE = {("run", "dcgan"), ("run", "uneven"), ("ssp", "load_best"), ("run", "hu
 """What `make test` runs: several models, a worker that leaves, values that are loaded, and a framework."""
 
 LEAVES = {"uneven"}
-"""Here a worker leaves before the end: it keeps the parameters that it has left with."""
+"""In these scripts a worker leaves before the end, and keeps the parameters that it had then."""
 
 OWN = {("ssp", "hugging_face"), ("ssp", "ema")}
-"""Here every worker has a model of its own at the end: the best that it has seen, or an average."""
+"""In these scripts every worker has a model of its own at the end: the best that it has seen, or an average."""
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,6 @@ def test_when_the_leader_dies_the_next_one_leads(tmp_path: Path, mode: str) -> N
 
 
 def _only(lines: set[str], story: str) -> float:
-    """What all of them have seen."""
+    """The values that all workers printed, which must be equal."""
     assert len(lines) == 1, story
     return float(lines.pop().split("[")[1].split(",")[0])

@@ -1,4 +1,4 @@
-"""Whatever a user gets wrong: an exit code, one line that names the key, no traceback, and no file left behind."""
+"""Mistakes of a user: an exit code, one line that names the key, no traceback, and no file left behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Run = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run `syncline simulate` on a file in an empty directory; the exit code and what stands on stderr."""
+    """Run `syncline simulate` on a file in an empty directory; return the exit code and stderr."""
 
     def run(text: str | bytes | None, *args: str, report: str | Path | None = "r.json") -> tuple[int, str]:
         if text is not None:
@@ -39,7 +39,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def toml(top: str = "", cluster: str = "workers = 8", faults: tuple[str, ...] = (), **sections: str) -> str:
-    """An experiment file that makes sense but for what is given."""
+    """A valid experiment file, with these changes."""
     top = top if "iterations" in top else f"iterations = 4\n{top}"
     parts = [top, f"[cluster]\n{cluster}", *(f"[{name}]\n{text}" for name, text in sections.items())]
     return "\n".join([*parts, *(f"[[faults]]\n{text}" for text in faults)]) + "\n"
@@ -570,7 +570,7 @@ def test_times_that_overflow(run: Run, tmp_path: Path) -> None:
     assert_nothing_written(tmp_path)
 
 
-def test_nobody_is_left(run: Run, tmp_path: Path) -> None:
+def test_a_run_in_which_no_worker_is_left(run: Run, tmp_path: Path) -> None:
     faults = tuple(f'kind = "crash"\nat = 0.15\nworker = {worker}' for worker in range(8))
     code, err = run(toml(faults=faults), "-q")
     assert (code, err.count("\n")) == (1, 1)
@@ -596,7 +596,7 @@ def test_a_failed_run_leaves_an_earlier_report_alone(text: str, run: Run, tmp_pa
     ],
     ids=["model", "key", "run"],
 )
-def test_as_a_process(text: str, code: int, begins: str, tmp_path: Path) -> None:
+def test_the_same_in_a_process_of_its_own(text: str, code: int, begins: str, tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text(text)
     command = [sys.executable, "-m", "syncline", "simulate", "x.toml", "-q", "--report", "r.json"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -23,7 +23,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.
 
 
 def refused(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """What stands on stderr when this makes no sense."""
+    """The error on stderr of an invalid request."""
     monkeypatch.setattr(sys, "argv", ["syncline", "reproduce", *words])
     with pytest.raises(SystemExit) as ended:
         main()

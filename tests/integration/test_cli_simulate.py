@@ -1,4 +1,4 @@
-"""`syncline simulate`: the report, determinism, what beats what, and the files it writes."""
+"""`syncline simulate`: the report, determinism, which setting overrides which, and the files that it writes."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_stop_ends_a_run_and_replaces_the_iterations_of_the_file(simulate: Simul
         (PLAIN, ["--curve", "c.csv", "--every", "0"], "--every: must be at least 1"),
     ],
 )
-def test_an_end_that_cannot_be_is_refused(text: str, options: list[str], problem: str, tmp_path: Path) -> None:
+def test_an_invalid_stop_is_refused(text: str, options: list[str], problem: str, tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text(text)
     done = process("simulate", "x.toml", *options, cwd=tmp_path)
     assert done.returncode == 2
@@ -286,7 +286,7 @@ def test_the_trace_of_a_plain_run_row_by_row(simulate: Simulate, tmp_path: Path)
     )
 
 
-# What beats what.
+# Which setting overrides which.
 
 
 def test_an_option_beats_the_file(simulate: Simulate) -> None:
@@ -302,7 +302,7 @@ def test_every_part_of_a_strategy_has_an_option(simulate: Simulate) -> None:
     assert simulate(text, *words) == simulate(written) != simulate(text)
 
 
-def test_options_and_file_come_to_the_same(simulate: Simulate) -> None:
+def test_options_and_file_give_the_same_result(simulate: Simulate) -> None:
     written = simulate(f"seed = 9\n{RANDOM.replace('seed = 7', '')}".replace('["ssp:1", "pssp:s=1,p=0.5"]', '"ssp:2"'))
     assert simulate(RANDOM, "--seed", "9", "--sync", "ssp:2") == written
 

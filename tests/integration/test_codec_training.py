@@ -21,7 +21,7 @@ SYNC = ("bsp", "ssp:3")
 
 VALUES = 9610
 ITERATIONS = {"onebit": 1000, "topk:0.01": 600, "by_size:1000,large=topk:0.01": 600}
-"""Of each worker, where it takes more than 300: one bit, or one value in a hundred, each way learns slowly."""
+"""Iterations of each worker for the codecs that need more than 300, because they send very little."""
 
 MOST_BYTES = {"topk:0.01": 0.025, "onebit": 0.04, "terngrad": 0.08, "fp16": 0.501, "bf16": 0.501, "int8": 0.27}
 """Of the dense bytes."""
@@ -56,7 +56,7 @@ def comes_to_the_bits_of(simulation: dict[str, Any], real: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize(("codec", "lane"), [("topk:0.01", "shm"), ("int8", "tcp")])
-def test_some_codecs_come_to_the_simulators_bits_in_a_real_run(codec: str, lane: str, tmp_path: Path) -> None:
+def test_some_codecs_are_bit_identical_to_the_simulator_in_a_real_run(codec: str, lane: str, tmp_path: Path) -> None:
     few = options(codec, "bsp", workers=2, iterations=30)
     comes_to_the_bits_of(simulated(tmp_path, *few), train(tmp_path, *few, "--lane", lane)[0])
 

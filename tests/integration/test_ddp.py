@@ -1,4 +1,4 @@
-"""Under bsp a training is what it is under DDP: the same parameters at the end, to rounding."""
+"""Under bsp the final parameters are those of DDP, up to rounding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a run when its processes die, stop, leave early or come late: real processes on loopback.
+"""What happens to a run when its processes die, stop, leave early or join late: real processes on loopback.
 
 Whatever happens, nothing is left behind; `running` sees to that at the end of every test.
 """
@@ -38,7 +38,7 @@ FIRST_MODEL = ("bsp", pytest.param("ssp:2", marks=slow), pytest.param("asp", mar
 STEPS = 40
 SHAPES = {"a": (150_000,), "b": (300, 100), "c": (7,)}
 BASE = 256
-"""Worker r adds 6 * 256^r per step, whole, a half or a third of it: who did what can be read off the sum, exactly."""
+"""Worker r adds 6 * 256^r per step, whole, a half or a third of it: so the sum shows which updates it has."""
 
 KILLED = f"""
 from syncline.engines.net.connection import Connection
@@ -226,12 +226,12 @@ session.close()
 """
 
 MOMENTS = ("begins", "has connected", "has declared", *(f"has done {i}" for i in range(30)))
-"""What the first worker that is so far says."""
+"""The line that the first worker prints when it has come this far."""
 
 
 @pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=slow) for number in range(1, 30))])
 def test_anyone_is_killed_at_any_moment_from_the_start(number: int, tmp_path: Path) -> None:
-    """As soon as it is there, or when a worker is so far. Well or not: the run ends by itself, and says why."""
+    """As soon as the process exists, or when a worker has come this far. The run must end by itself."""
     draw = Random(number)
     who, lane, sync = draw.choice(ANYONE), draw.choice(LANES), draw.choice(MODELS)
     moment = draw.choice(MOMENTS[:3] if draw.random() < 0.4 else MOMENTS) if draw.random() < 0.9 else ""
@@ -344,7 +344,7 @@ session.close()
 
 
 def without_coordinator(run: Run) -> None:
-    """Kill the coordinator, and see the workers go on."""
+    """Kill the coordinator, and check that the workers continue."""
     run.hears("at 3\n")
     run.kill(run.coordinator())
     run.hears("coordinator ended by signal 9")
@@ -417,7 +417,7 @@ while not there("stop"):
     time.sleep(0.01)
 session.close()
 """
-"""Worker 1 is stopped once the others are as far ahead of it as ssp:2 lets them."""
+"""Worker 1 is stopped when the others are as far ahead of it as ssp:2 allows."""
 
 AHEAD = ("-n3", "--sync", "ssp:2", "--release", "soft")
 
@@ -447,7 +447,7 @@ def test_a_worker_that_is_stopped_is_declared_dead_and_learns_it(lane: str, tmp_
 
 
 def last_answer(trace: Sequence[Line]) -> int:
-    """The latest iteration for which somebody was answered."""
+    """The latest iteration for which a worker got an answer."""
     return max(line.progress for line in trace if line.kind == "params")
 
 
@@ -507,7 +507,7 @@ def test_a_worker_that_computes_is_not_dead(lane: str, patience: str, tmp_path: 
 
 
 def release(fifo: Path) -> None:
-    """End the computing of whoever holds its interpreter until this can be read."""
+    """End a computation that blocks its interpreter until this can be read."""
 
     def opened() -> int | None:
         with suppress(OSError):  # nobody reads it yet
@@ -592,7 +592,7 @@ def test_all_that_a_worker_says_before_its_end_is_heard(tmp_path: Path) -> None:
         assert run.out.splitlines()[-1] == "[w0] last"
 
 
-def test_a_program_that_asks_for_nonsense(tmp_path: Path) -> None:
+def test_a_program_with_an_invalid_setting(tmp_path: Path) -> None:
     body = "syncline.connect().tables({'w': np.zeros(3)}, sync='sometimes')"
     with running(tmp_path, body, "-n2") as run:
         assert run.ends() == 2, run.story()
@@ -637,7 +637,7 @@ JOINABLE = ("--listen", "127.0.0.1:0")
 
 
 def address_of(run: Run) -> str:
-    """What the run says to those who want to join it."""
+    """The command to join, as the run prints it."""
     return run.hears(r"more workers can join: syncline run --join (127\.0\.0\.1:\d+) -n 1 PROGRAM")[1]
 
 
@@ -751,13 +751,13 @@ NONSENSE = {
 
 
 @pytest.mark.parametrize("case", NONSENSE)
-def test_a_request_that_makes_no_sense(case: str, tmp_path: Path) -> None:
+def test_an_invalid_request(case: str, tmp_path: Path) -> None:
     options, named = NONSENSE[case]
     (tmp_path / "program.py").touch()
     assert refused(tmp_path, "run", *options, "program.py").startswith(named)
 
 
-def test_so_it_is_as_a_process(tmp_path: Path) -> None:
+def test_an_invalid_request_in_a_process_of_its_own(tmp_path: Path) -> None:
     with running(tmp_path, STEADY, "--sync", "sometimes") as run:
         assert run.ends() == 2, run.story()
         assert run.err.startswith("syncline: sync: "), run.story()

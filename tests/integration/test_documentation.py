@@ -1,4 +1,4 @@
-"""What the documentation shows works as it stands there."""
+"""The examples in the documentation work, and its lists are complete."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_tests_of_parts_in_the_docs_pass(
 
 @pytest.mark.parametrize("number", range(len(blocks("docs/frameworks.md", "python"))))
 def test_the_code_for_frameworks_is_that_of_the_scripts(number: int) -> None:
-    """Which run in every way."""
+    """Other tests run these scripts."""
     code = blocks("docs/frameworks.md", "python")[number]
     scripts = [re.sub(r"  # .*", "", path.read_text()) for path in (ROOT / "tests/scripts").glob("*.py")]
     assert any(code in script for script in scripts)
@@ -119,8 +119,8 @@ def test_every_command_has_its_section() -> None:
     assert [name for name in names if f"\n## syncline {name}\n" not in page] == []
 
 
-def test_what_may_happen_to_a_run_is_written_as_in_the_docs() -> None:
-    """Each by a name of the simulator."""
+def test_every_fault_is_documented_and_exported() -> None:
+    """Each fault is a name in `syncline.sim`, and on the page."""
     page = (ROOT / "docs/simulator.md").read_text()
     for fault in KINDS.values():
         assert getattr(syncline.sim, fault.__name__) is fault
@@ -133,7 +133,7 @@ def test_the_page_of_commands_is_up_to_date() -> None:
 
 
 def transformer(workers: int, *words: str) -> str:
-    """Its loss after 12 steps, as it says it."""
+    """The loss after 12 steps, as the program prints it."""
     start = [sys.executable] if workers == 1 else [sys.executable, "-m", "syncline", "run", "-n", str(workers)]
     command = [*start, str(ROOT / "examples/char_gpt.py"), "--steps", "12", *words]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Servers that come and go while real processes train: nothing is lost, nothing is applied twice, and nobody stops.
+"""Servers that join and leave while real processes train: no update is lost or applied twice, and no worker stops.
 
 Under bsp the final parameters are those of a run with a fixed number of servers, to the bit.
 """
@@ -101,20 +101,20 @@ def let_go(run: Run, number: int) -> None:
 
 
 def leaves(more: Run) -> None:
-    """A host that has joined goes, and takes its servers with it."""
+    """A host that has joined leaves, together with its servers."""
     more.kill(more.process.pid, signal.SIGTERM)
     assert more.ends() == 130, more.story()
 
 
 def end(*runs: Run) -> None:
-    """Let the workers come to an end, and with them all who have joined."""
+    """Let the workers finish, and with them everything that has joined."""
     runs[0].touch("go")
     for run in runs:
         assert run.ends() == 0, run.story()
 
 
 def counted(run: Run, workers: int, *, rounds: bool = False) -> None:
-    """All updates of all workers are in, each once; `rounds`: those of a round count as one, whoever is still there."""
+    """All updates of all workers are in, each once; `rounds`: those of a round count as one."""
     run.hears(r"sent \d+", workers)
     said = [line.split() for line in run.out.splitlines() if "sent" in line]
     total = (max if rounds else sum)(int(words[2]) for words in said)
@@ -146,7 +146,7 @@ HOW: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize(("how", "lane"), sampled(product(HOW, LANES), ("fasgd", "tcp"), ("replies of topk", "shm")))
-def test_servers_come_and_go_and_bsp_does_not_notice_it(tmp_path: Path, lane: str, how: str) -> None:
+def test_under_bsp_servers_that_join_and_leave_do_not_change_the_result(tmp_path: Path, lane: str, how: str) -> None:
     options = ("--bucket", "4KiB", "--lane", lane, *HOW[how])
     outputs = ("--report", "report.json", "--trace", ".")
     with training(tmp_path, DRAWN, 3, "--servers", "2", *options, *outputs) as run:
@@ -212,7 +212,7 @@ def test_every_update_counts_once(tmp_path: Path, lane: str, sync: str) -> None:
     counted(run, 3, rounds=sync == "bsp")
 
 
-def test_who_has_left_reads_the_end_from_servers_that_came_later(tmp_path: Path) -> None:
+def test_a_worker_that_left_reads_the_final_parameters_from_later_servers(tmp_path: Path) -> None:
     """Worker 0 is done early, and waits for the others; meanwhile every server that it knew goes."""
     options = ("--sync", "asp", "--rule", "sgd:1", "--bucket", "2KiB")
     with training(tmp_path, COUNTING, 2, *options, words=("early", "go")) as run:
@@ -227,7 +227,7 @@ def test_a_server_that_comes_before_the_workers_is_given_its_part_when_they_trai
     waiting = "while not there('begin'):\n    time.sleep(0.002)\n" + COUNTING
     options = ("-n2", "--sync", "asp", "--rule", "sgd:1", "--report", "report.json", "--listen", "127.0.0.1:0")
     with running(tmp_path, waiting, *options) as run, more_servers(run) as more:
-        run.hears("server 1: has come")
+        run.hears("server 1: has connected")
         run.touch("begin")
         run.hears("server 1: has joined")
         let_go(run, 0)
@@ -289,8 +289,8 @@ def test_a_server_has_a_part_of_every_model(tmp_path: Path) -> None:
 # Deaths, and refusals.
 
 
-def test_a_worker_that_dies_during_a_move_costs_nobody_anything(tmp_path: Path) -> None:
-    """Who is to take over is stopped, so that the move cannot end; then a worker is killed."""
+def test_a_worker_that_dies_during_a_move_does_not_disturb_the_others(tmp_path: Path) -> None:
+    """The server that should take over is stopped, so that the move cannot end; then a worker is killed."""
     options = ("-n3", "--servers", "2", "--bucket", "4KiB")
     with running(tmp_path, DRAWN, *options, SYNCLINE_PATIENCE="120") as run:
         run.hears("training", 3)
@@ -330,18 +330,18 @@ def test_a_server_gets_no_part_between_different_sync_models(tmp_path: Path) -> 
         with more_servers(run) as more:
             assert more.ends() == 1, more.story()
             assert "different sync models" in more.err
-        run.hears("server 2: holds nothing: the servers that would give it a part have different sync models")
-        let_go(run, 1)  # its part goes on under the model of whoever takes it
+        run.hears("server 2: gets no part of the model: the servers that would give it a part have different")
+        let_go(run, 1)  # its part continues under the model of the server that takes it
         end(run)
     counted(run, 2)
 
 
-def test_no_worker_and_no_server_is_nobody(tmp_path: Path) -> None:
+def test_zero_workers_and_zero_servers_are_refused(tmp_path: Path) -> None:
     (tmp_path / "program.py").touch()
     assert "--servers" in refused(tmp_path, "run", "--join", "127.0.0.1:1", "-n0", "program.py")
 
 
-def test_whoever_brings_nobody_or_no_program_is_told(tmp_path: Path) -> None:
+def test_joining_without_workers_or_without_a_program_is_explained(tmp_path: Path) -> None:
     (tmp_path / "program.py").touch()
     assert "--servers" in refused(tmp_path, "run", "--join", "127.0.0.1:1", "-n0", "--servers", "-1", "program.py")
     assert "PROGRAM" in refused(tmp_path, "run", "-n", 0)

@@ -1,4 +1,4 @@
-"""Accidents by script in the simulator: the rest go on, and what follows can be worked out."""
+"""Scripted faults in the simulator: the other workers continue, and the results can be worked out by hand."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_change_of_model_while_running() -> None:
     assert run(slow, Switch(4.0, Asp()), model=Ssp(1)).train_progress == 6
 
 
-def test_everybody_gone_is_an_error_that_says_so() -> None:
+def test_a_run_without_workers_is_an_error_that_says_so() -> None:
     with pytest.raises(RunError, match="no worker is left"):
         run(Crash(1.5, 0), Crash(1.5, 1), Crash(2.5, 2))
 
@@ -127,7 +127,7 @@ def test_a_stall_names_who_waits() -> None:
 @pytest.mark.parametrize("model", [Bsp(), Ssp(2), Asp(), Drop(2)], ids=str)
 @pytest.mark.parametrize("links", [None, Links(1e6, 0.001)], ids=["free", "linked"])
 @pytest.mark.parametrize("servers", [1, 2])
-def test_a_rough_ride_ends_well(model: SyncModel, links: Links | None, servers: int) -> None:
+def test_a_run_with_many_faults_succeeds(model: SyncModel, links: Links | None, servers: int) -> None:
     faults = (
         Crash(1.2, 0, detect=0.3),
         Restart(2.7, 0),
@@ -149,7 +149,7 @@ def test_a_fault_after_the_end_is_noted() -> None:
     assert "no effect" in run(Crash(100.0, 1)).notes[0]
 
 
-def test_a_worker_that_dies_again_before_it_has_joined_holds_nobody_up() -> None:
+def test_a_worker_that_dies_again_before_it_has_joined_delays_nobody() -> None:
     outcome = run(Restart(1.2, 0), Crash(1.5, 0), links=Links(1e9, 0.5), workers=2)
     assert outcome.train_progress == 6
 

@@ -1,4 +1,4 @@
-"""Whole runs with gates: those that skip nothing are `always`, the rest save what they say, and both lanes agree."""
+"""Whole runs with gates: one that skips nothing equals `always`, the others save what they report."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_what_is_skipped_is_counted_and_saved() -> None:
 
 
 def test_a_budget_is_what_a_worker_spends() -> None:
-    """100 values take 800 bytes an iteration, both ways; what is held back at the end is sent whatever it costs."""
+    """100 values take 800 bytes an iteration, both ways; what is held back is sent at the end, beyond the budget."""
     found = report(outcome("budget:300B"))
     spent = found["bytes_pushed"] + found["bytes_pulled"]
     assert 300 * WORKERS * ITERATIONS - 200 * WORKERS <= spent <= 300 * WORKERS * ITERATIONS + 400 * WORKERS
@@ -119,7 +119,7 @@ def test_servers_come_and_go_beside_a_gate(gate: str) -> None:
 
 
 class Watched:
-    """Looks at every answer of a shard: its lead is below the bound."""
+    """Checks for every answer of a shard that the worker's lead is below the bound."""
 
     def __init__(self, shard: Any, s: int) -> None:
         self.most = -ITERATIONS
@@ -182,7 +182,7 @@ def skips_the_same(folder: Path, lane: str, *options: str) -> None:
 
 @pytest.mark.parametrize(("gate", "lane"), sampled(product(GATES, ("shm", "tcp")), (GATES[0], "tcp")))
 def test_a_real_run_skips_what_the_simulated_one_skips(tmp_path: Path, gate: str, lane: str) -> None:
-    """And comes to the same bits: a worker that leaves, as all do at the end, sends what it holds."""
+    """The results are bit-identical: a worker that leaves, as all do at the end, sends what it holds back."""
     skips_the_same(tmp_path, lane, *OPTIONS, "--rule", "fasgd:0.005", "--gate", gate)
 
 
@@ -194,7 +194,7 @@ MORE = {
 
 
 @pytest.mark.parametrize("how", sampled(MORE, "a codec"))
-def test_so_it_does_with_a_codec_and_in_every_mode(tmp_path: Path, how: str) -> None:
+def test_a_real_run_with_a_codec_skips_the_same_in_every_mode(tmp_path: Path, how: str) -> None:
     """A budget counts what codecs write; the mean of a round without an update is zero, and is stepped by."""
     skips_the_same(tmp_path, "shm", *OPTIONS, *MORE[how])
 

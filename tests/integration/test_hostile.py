@@ -1,4 +1,4 @@
-"""A live run under attack: whatever a hostile peer sends costs it the connection, and costs nobody else anything."""
+"""A live run under attack: a hostile peer loses its connection, and no other process is affected."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ STRANGE = 999
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Values:
-    """What the run ends with when nobody attacks it."""
+    """The result of the run when nobody attacks it."""
     with victim(tmp_path_factory.mktemp("undisturbed"), ITERATIONS) as run:
         final, updates = run.result()
         assert updates == UPDATES
@@ -93,7 +93,7 @@ def run(tmp_path: Path, undisturbed: Values) -> Iterator[Victim]:
 
 
 def hello_of(run: Victim, number: int = STRANGE, incarnation: int = 0) -> Hello:
-    """The hello of whoever knows the run, and has no token or pass."""
+    """The hello of a peer that knows the run, and has no token or pass."""
     return Hello(run.run, "worker", number, incarnation)
 
 
@@ -132,7 +132,7 @@ def test_mutated_frames_change_nothing(run: Victim, frames: int) -> None:
 
 
 @pytest.mark.parametrize("number", range(len(every_message("", "", 0))))
-def test_every_message_from_whoever_should_not_send_it(shared_run: Victim, number: int) -> None:
+def test_every_message_from_a_peer_that_must_not_send_it(shared_run: Victim, number: int) -> None:
     run = shared_run
     message = every_message(run.run, host(), run.workers[0].pid)[number]
     for payload in (b"", UPDATE):
@@ -192,7 +192,7 @@ def test_nobody_takes_the_place_of_a_worker_that_is_there(run: Victim) -> None:
     assert reasons(told) == ["worker 0 is already connected"]
 
 
-def test_nobody_is_a_server_who_does_not_know_what_servers_know(run: Victim) -> None:
+def test_a_peer_without_the_servers_secret_is_not_accepted_as_a_server(run: Victim) -> None:
     """Neither by its number, nor by the run's identity, which workers know as well."""
     for where in run.places():
         for number in (0, 1, 2):
@@ -217,7 +217,7 @@ LAST: dict[str, Frame | None] = {
 
 
 @pytest.mark.parametrize("name", sampled(LAST, "nothing", "Seated", "Handover"))
-def test_a_server_that_comes_and_breaks_off_costs_nobody_anything(run: Victim, name: str) -> None:
+def test_a_server_that_joins_and_disconnects_does_not_disturb_the_run(run: Victim, name: str) -> None:
     """It is told what is trained; what it says of itself is not true; nobody reaches it, so it gets nothing."""
     last = LAST[name]
     for where in (run.unix, run.tcp):
@@ -232,8 +232,8 @@ def test_a_server_that_comes_and_breaks_off_costs_nobody_anything(run: Victim, n
     run.pace(1.0)
 
 
-def test_a_handover_that_nobody_awaits(run: Victim) -> None:
-    """From a worker, or from whoever says it is a server: it costs the connection, and changes nothing."""
+def test_a_handover_that_is_not_expected(run: Victim) -> None:
+    """From a worker, or from a peer that claims to be a server: the connection is closed, and nothing changes."""
     frame = recorded(handover(), 2 * UPDATE).whole
     for where in run.places():
         for opening in (run.guest(), Hello(run.run, "server", 1, word="guessed")):
@@ -269,7 +269,7 @@ def test_only_members_of_the_right_incarnation_are_heard(shared_run: Victim) -> 
 
 
 @pytest.mark.parametrize("lr", [float("nan"), float("inf"), -1.0, 1e300])
-def test_a_learning_rate_that_is_none(shared_run: Victim, lr: float) -> None:
+def test_an_invalid_learning_rate(shared_run: Victim, lr: float) -> None:
     caller = Caller(shared_run.places()[0], shared_run.guest())
     caller.say(Push(0, 0, 0, BUCKET, 0, lr=lr, empty=True))
     with pytest.raises(EOFError):
@@ -278,7 +278,7 @@ def test_a_learning_rate_that_is_none(shared_run: Victim, lr: float) -> None:
 
 
 @pytest.mark.parametrize("bucket", [(-4, 4), (4, 4), (8, 4), (0, 2**40), (2**62, 2**63), (1, 3)])
-def test_a_bucket_that_is_none(shared_run: Victim, bucket: tuple[int, int]) -> None:
+def test_an_unknown_bucket(shared_run: Victim, bucket: tuple[int, int]) -> None:
     for frame in (Push(0, 0, 0, Bucket(*bucket), 0, empty=True), Pull(0, 0, 0, Bucket(*bucket)), Read(Bucket(*bucket))):
         caller = Caller(shared_run.places()[0], shared_run.guest())
         caller.say(frame)
@@ -313,7 +313,7 @@ def test_an_agent_cannot_have_a_worker_of_this_host_declared_dead(run: Victim) -
     caller.close()
 
 
-def test_a_joiner_that_never_pushes_holds_nobody_up_once_it_is_gone(run: Victim) -> None:
+def test_a_joiner_that_never_pushes_delays_nobody_once_it_is_gone(run: Victim) -> None:
     caller = Caller(run.unix, Hello("", "worker"))
     welcome = caller.hears(Welcome)
     caller.say(Declare(tuple(Declared(name, shape) for name, shape in SHAPES.items())))
@@ -357,7 +357,7 @@ def test_a_declaration_of_another_model(shared_run: Victim, tables: tuple[Declar
     caller.close()
 
 
-def test_whoever_does_not_read_is_not_answered_without_end(shared_run: Victim) -> None:
+def test_a_peer_that_does_not_read_gets_no_endless_answers(shared_run: Victim) -> None:
     """Each request is 30 bytes and each answer a kilobyte: the server stops reading, and its memory stays small."""
     where = shared_run.places()[0]
     caller, other = (Caller(where, shared_run.guest(number)) for number in (0, 1))
@@ -419,7 +419,7 @@ def segment(kind: str, directory: Path, values: int) -> int:
 
 
 @pytest.mark.parametrize("kind", ["small", "unsealed", "file", "device"])
-def test_a_segment_that_is_none_is_refused(shared_run: Victim, kind: str, tmp_path: Path) -> None:
+def test_an_invalid_segment_is_refused(shared_run: Victim, kind: str, tmp_path: Path) -> None:
     fd = segment(kind, tmp_path, sum(np.zeros(shape).size for shape in SHAPES.values()))
     with dial(shared_run.places()[0]) as sock:
         socket.send_fds(sock, [recorded(shared_run.guest()).whole], [fd])
@@ -504,7 +504,7 @@ class FalseRun(Thread):
 
 
 def worker_against(where: str, bad: bytes) -> BaseException | None:
-    """What a worker makes of it."""
+    """The error with which the worker ends, if any."""
     false = FalseRun(where, bad)
     false.start()
     try:

@@ -1,6 +1,6 @@
 """A worker under attack in the middle of a run: it goes on, or ends with an error that says why; the run goes on.
 
-A worker listens nowhere, so whoever attacks it sits between it and the others, or is one of them.
+A worker listens nowhere, so an attacker is between it and its peers, or is one of them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Crew(Victim):
         self.pace(self._reached / ITERATIONS)
 
     def listen(self) -> None:
-        """Hear what the launcher is told."""
+        """Receive what the coordinator reports to the launcher."""
         while select.select([self._launcher.sock], [], [], 0)[0]:
             frame = self._launcher.hear()
             if isinstance(frame, Seen):
@@ -130,7 +130,7 @@ def push(session: NumpySession, update: float) -> None:
 
 
 def attacked(run: Crew, between: Middleman, update: float = OWN) -> SynclineError | None:
-    """What a worker makes of an attack while it trains: an error, or nothing."""
+    """The error of a worker that is attacked while it trains, or None."""
     try:
         with joined(run, between) as session:
             for _ in range(4):
@@ -352,7 +352,7 @@ IMPOSSIBLE = {
 
 
 @pytest.mark.parametrize("what", IMPOSSIBLE)
-def test_an_answer_or_view_that_cannot_be_ends_a_worker_with_its_senders_name(crew: Crew, what: str) -> None:
+def test_an_invalid_answer_or_view_ends_a_worker_with_the_name_of_its_sender(crew: Crew, what: str) -> None:
     whom, after, says, why = IMPOSSIBLE[what]
     names = ["server0", "server1"] if whom == "server" else [whom]
     for name in names:

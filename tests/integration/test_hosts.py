@@ -1,4 +1,4 @@
-"""Two hosts: a run listens on one, workers join from the other, and who has no key, or another one, stays outside."""
+"""Two hosts: a run listens on one, workers join from the other, and a process without the right key is refused."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_server_that_a_worker_cannot_reach_gets_nothing(hosts: tuple[Host, Hos
     more = Running(there, *words[: words.index("-n")], "-n", 0, "--servers", 1)
     assert more.end() == 1, more.text
     assert "cannot reach it" in more.text
-    assert "server 2 is on another host" in run.line_with("server 2: holds nothing")
+    assert "server 2 is on another host" in run.line_with("server 2: gets no part of the model")
     (tmp_path / "go").touch()
     assert run.end() == 0, run.text
 
@@ -206,7 +206,7 @@ def test_another_key_is_refused_and_the_run_goes_on(hosts: tuple[Host, Host], tm
         there, "--join", words[1], "--key-file", tmp_path / "other", "-n", 1, tmp_path / "program.py", tmp_path, "go"
     )
     assert stranger.end() == 1, stranger.text
-    assert "different keys" in stranger.text  # it was told, and has not waited in vain
+    assert "different keys" in stranger.text  # it was refused at once, and did not wait for a timeout
     assert "Traceback" not in stranger.text
     assert "key" in run.line_with("refused a connection")
 
@@ -253,14 +253,14 @@ def test_a_host_that_is_cut_off_with_its_server_says_so_and_fails(hosts: tuple[H
 
 @pytest.mark.slow
 def test_a_short_cut_of_the_network_ends_nothing(hosts: tuple[Host, Host], tmp_path: Path) -> None:
-    """The run says that a host is not heard, and that it is back; every update is applied exactly once."""
+    """The run says that a host is silent, and that it is back; every update is applied exactly once."""
     here, there = hosts
     run, words = start_run(here, tmp_path, "go")
     pasted = [str(tmp_path / "program.py") if word == "PROGRAM" else word for word in words]
     join = Running(there, *pasted, tmp_path, "go")
     until((tmp_path / "training2").exists, "the joiner's first steps")
     there.link("down")
-    run.line_with(f"the launcher that joined from {there.address} has not been heard for 10 s")
+    run.line_with(f"the launcher that joined from {there.address} has sent nothing for 10 s")
     there.link("up")
     run.line_with("on the same connection")
     (tmp_path / "go").touch()

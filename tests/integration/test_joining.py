@@ -1,4 +1,4 @@
-"""Workers that join a run under way: where they are refused they are told what to do, and else they get their share."""
+"""Workers that join a run that is training: they get their share of the examples, or are refused with what to do."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def assert_shared(epochs: list[list[Dealt]]) -> None:
 
 
 @pytest.mark.parametrize("lane", ["shm", "tcp"])
-def test_whoever_joins_gets_examples_of_its_own(lane: str, tmp_path: Path) -> None:
+def test_a_worker_that_joins_gets_examples_of_its_own(lane: str, tmp_path: Path) -> None:
     with running(tmp_path, DEALT, "-n2", "--lane", lane, *LISTENING) as run:
         run.hears(r"dealt \(1, 2, \(0, 1\)")
         with running(tmp_path, DEALT, "-n1", "--lane", lane, "--join", address_of(run)) as other:
@@ -126,7 +126,7 @@ def test_whoever_joins_gets_examples_of_its_own(lane: str, tmp_path: Path) -> No
     assert first >= 2, "it begins with an epoch that the others are in"
 
 
-def test_whoever_comes_back_gets_its_share_again(tmp_path: Path) -> None:
+def test_a_restarted_worker_gets_its_share_again(tmp_path: Path) -> None:
     body = DEALT.replace(
         "    epoch, members",
         "    if session.rank == 1 and sampler.epoch == 3 and not session.incarnation:\n"

@@ -1,4 +1,4 @@
-"""The lanes against the simulator, to the bit, and against the node contract on payloads."""
+"""The lanes give results bit-identical to the simulator's, and obey the node contract on payloads."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_rule_on_the_command_line_selects_its_mode(tmp_path: Path) -> None:
     assert ran.report["updates"] == 2
 
 
-# The node contract: memory is worthless as soon as it may be.
+# The node contract: the test overwrites memory as soon as the contract allows it.
 
 SCRIBBLING = """
 import sys

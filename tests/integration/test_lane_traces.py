@@ -1,4 +1,4 @@
-"""One conformance suite for both lanes: every sync model runs, and what each server wrote down keeps the law."""
+"""One conformance suite for both lanes: every sync model runs, and the trace of each server follows the rules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Case:
     sync: tuple[str, ...]
     models: tuple[tuple[Any, ...], ...]
     stale: tuple[float, ...]
-    """Nobody is answered with i >= V + this."""
+    """No worker is answered with i >= V + this."""
 
     def __str__(self) -> str:
         return "+".join(self.sync)
@@ -55,7 +55,7 @@ QUICK = [
 
 
 @pytest.mark.parametrize(("case", "lane", "release"), sampled(product(CASES, LANES, RELEASES), *QUICK), ids=str)
-def test_a_lane_keeps_the_law(tmp_path: Path, case: Case, lane: str, release: str) -> None:
+def test_a_lane_follows_the_rules(tmp_path: Path, case: Case, lane: str, release: str) -> None:
     sync = [word for model in case.sync for word in ("--sync", model)]
     ran = run_drawn(
         tmp_path, ITERATIONS, "-n", WORKERS, "--servers", 2, "--lane", lane, "--release", release, "--bucket", "16KiB",
@@ -128,7 +128,7 @@ def test_a_good_trace_passes(tmp_path: Path) -> None:
         (11, [SSP_1[11].replace("worker1", "worker0")]),  # answered to the wrong worker
     ],
 )
-def test_a_trace_that_breaks_the_law_is_refused(tmp_path: Path, line: int, instead: list[str]) -> None:
+def test_a_trace_that_breaks_a_rule_is_refused(tmp_path: Path, line: int, instead: list[str]) -> None:
     trace = trace_of([*SSP_1[:line], *instead, *SSP_1[line + 1 :]], tmp_path / "t.csv")
     with pytest.raises(AssertionError):
         replay(trace, ("ssp", 1), False, 2)

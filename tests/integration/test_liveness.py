@@ -1,4 +1,4 @@
-"""Who lives, by more than an open connection; who may come in; and what is waited for at the end."""
+"""Liveness beyond an open connection; who may join; and what the run waits for at its end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ session.close()
 
 
 def test_a_worker_is_dead_though_a_daemon_holds_its_connections(tmp_path: Path) -> None:
-    """The others go on while the daemon lives: the word of whoever started the worker counts."""
+    """The others continue while the daemon lives: the report of the launcher that started the worker counts."""
     with running(tmp_path, DAEMON, "-n", "2", "--sync", "bsp") as run:
         run.hears("daemon")
         run.hears(r"\[w0\] under way")
@@ -73,7 +73,7 @@ session.close()
 """
 
 
-def test_a_worker_that_is_stopped_before_the_run_begins_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_worker_that_is_stopped_before_the_run_begins_does_not_delay_it_forever(tmp_path: Path) -> None:
     with running(tmp_path, STOPPED, "-n", "2", SYNCLINE_PATIENCE="1") as run:
         run.hears("connected")
         run.hears(r"\[w0\] under way")
@@ -124,7 +124,7 @@ def caller(run: Run, hello: Hello) -> Connection:
 
 
 @pytest.mark.parametrize("role", ["worker", "agent"])
-def test_a_run_that_does_not_listen_takes_nobody_in(role: str, tmp_path: Path) -> None:
+def test_nobody_can_join_a_run_that_does_not_listen(role: str, tmp_path: Path) -> None:
     with running(tmp_path, UNTIL, "-n", "1") as run:
         run.hears("under way")
         assert not listens_on_tcp(run)
@@ -167,7 +167,7 @@ session._cut()
 """
 
 
-def test_whoever_still_reads_the_final_parameters_is_waited_for(tmp_path: Path) -> None:
+def test_the_run_waits_for_a_worker_that_still_reads_the_final_parameters(tmp_path: Path) -> None:
     """One has joined and reads when the run's own worker has ended, so that nobody else needs the servers."""
     with running(tmp_path, READER, "-n", "1", "--listen", "127.0.0.1:0", "--sync", "asp") as run:
         where = run.hears(r"--join (\S+)")[1]

@@ -35,7 +35,7 @@ class Pair(Victim):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_run_goes_on_bit_identical(kind: str, tmp_path: Path) -> None:
+def test_after_a_lost_message_the_result_is_bit_identical(kind: str, tmp_path: Path) -> None:
     run = Pair(tmp_path, ITERATIONS, "bsp", patience="200ms")
     try:
         run.pace(1.0)

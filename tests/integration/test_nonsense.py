@@ -1,4 +1,4 @@
-"""Whatever a user writes: exit code 2 and one line, or a run that makes sense. No traceback, and no hang."""
+"""Generated requests: exit code 2 and one line, or a valid run. No traceback, and no hang."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BLOCKS = {"file": 16, "simulate": 4, "run": 4, "train": 3, "bench": 1, "reproduc
 """How many tests of each kind: 3,000 requests in all."""
 
 SECONDS = 60
-"""Far more than any of these requests takes; whichever needs it hangs."""
+"""Seconds; far more than any of these requests takes. A request that takes longer hangs."""
 
 BYTES = 4 << 30
 """The memory that a request may take; torch alone reserves more than it uses."""

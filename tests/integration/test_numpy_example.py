@@ -22,7 +22,7 @@ def test_the_loss_falls(tmp_path: Path, sync: str) -> None:
     losses = re.findall(r"\[w\d\] loss ([\d.]+) -> ([\d.]+)", ran.output)
     assert len(losses) == 3, ran.output
     for before, after in losses:
-        assert float(before) == pytest.approx(0.6931, abs=1e-4)  # log 2: it knew nothing
+        assert float(before) == pytest.approx(0.6931, abs=1e-4)  # log 2: the loss of a model that has learnt nothing
         assert float(after) < 0.3
     assert ran.report["updates"] == 3 * 200
 

@@ -1,4 +1,4 @@
-"""The examples of parts of one's own: short, conforming, and trained with."""
+"""The examples of own parts are short, conform, and train."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_part_of_ones_own_trains_in_a_real_run(kind: str, tmp_path: Path) -> N
     assert report["accuracy"] >= 0.9
 
 
-def test_they_conform() -> None:
+def test_the_examples_conform() -> None:
     check_codec(import_module("own.codec").UpperHalf())
     check_sync_model(import_module("own.sync").Loosening(3, 2), bound=2, schedules=10)
     check_rule(import_module("own.rule").SignSgd(0.002))

@@ -1,4 +1,4 @@
-"""A strategy that is not ours (tests/own_strategy.py) runs everywhere without a line changed in the package."""
+"""A strategy of a user (tests/own_strategy.py) runs everywhere without a change in the package."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_what_it_cannot_do_is_refused_before_it_runs() -> None:
         settle({"command line": {"strategy": f"{RING}:0"}}, None, 2)
 
 
-def test_its_text_says_all_that_it_is() -> None:
+def test_its_text_contains_all_settings() -> None:
     assert str(Ring(every=4)) == f"{RING}:4"
     assert strategy_of({"strategy": RING, "every": "4"}, None) == Ring(every=4)
     assert settle({"a file": {"strategy": f"{RING}:every=4"}}, None, 2)["every"] == ("4", "a file")
@@ -215,7 +215,7 @@ def test_options_that_do_not_go_with_it_are_refused(words: tuple[object, ...], p
         (f"{RING}:step=2", "'step' is not a setting"),
     ],
 )
-def test_what_is_no_strategy_is_named(text: str, problem: str) -> None:
+def test_an_invalid_strategy_is_named(text: str, problem: str) -> None:
     done = ran("run", "-n", 2, "--strategy", text, "--dry-run", __file__)
     assert done.returncode == 2
     assert problem in done.stderr

@@ -1,4 +1,4 @@
-"""What the PyTorch adapter promises: mistakes are refused by name, and whatever is left as it is works.
+"""What the PyTorch adapter promises: mistakes are refused by name, and everything else works.
 
 Most of it needs no other worker: a session of one has the same hooks. The rest is in few runs of several checks each.
 """
@@ -309,7 +309,7 @@ class Shapes(nn.Module):
 
 @every_mode
 def test_tied_unused_and_frozen_parameters(mode: str, session: Session) -> None:
-    """Weight decay would change whatever is given a gradient, if only of zeros."""
+    """Weight decay would change every parameter that gets a gradient, even of zeros."""
     plain = Shapes()
     model = copy.deepcopy(plain)
     decay = 0.0 if mode == "rule" else 0.1
@@ -330,7 +330,7 @@ def test_tied_unused_and_frozen_parameters(mode: str, session: Session) -> None:
 
 @pytest.mark.parametrize("codec", ["topk:0.1", "terngrad:true", "qsgd:7"])
 def test_a_state_is_taken_up_again_and_again(codec: str, session: Session) -> None:
-    """What a codec keeps, and what it draws, go on where they were, to the bit."""
+    """The residual and the random draws of a codec continue bit-identically."""
     found = []
     for name, saves in (("whole", False), ("cut", True)):
         model, optimizer = distributed(session, "gradients", codec=codec, name=name)
@@ -592,7 +592,7 @@ train(model, optimizer, 3)
 
 @slow
 def test_models_that_differ(tmp_path: Path) -> None:
-    """Whoever comes second is refused, and the other one is told."""
+    """The second worker is refused, and the first one is told."""
     with running(tmp_path, PROGRAM + LAYOUTS, "-n2") as run:
         assert run.ends() == 2, run.story()
         last = run.err.splitlines()[-1]

@@ -44,7 +44,7 @@ SIGNALS = (signal.SIGSTOP, signal.SIGKILL)
 
 @dataclass(frozen=True)
 class Fault:
-    """A signal to a process, when a worker says that it is so far."""
+    """A signal to a process, sent when a worker has come this far."""
 
     who: str
     number: signal.Signals
@@ -83,7 +83,7 @@ def random_case(number: int) -> Case:
 
 
 def reached(run: Run, moment: str) -> bool:
-    """Is a worker so far, or is the run over?"""
+    """True if a worker has come this far, or the run has ended."""
     return f"{moment}\n" in run.out or run.process.poll() is not None
 
 

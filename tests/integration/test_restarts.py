@@ -38,7 +38,7 @@ while session.iteration < {STEPS}:
 session.close()
 np.save(f"final{{rank}}.npy", tables["w"])
 """
-"""Every update adds one to a place of its own (rule sgd:1), so what is lost or there twice can be seen."""
+"""Every update adds one to a place of its own (rule sgd:1), so an update that is lost or applied twice can be seen."""
 
 DEATHS = {
     "signal": ("os.kill(os.getpid(), signal.SIGKILL)", r"w1 ended by signal 9 \(SIGKILL\)", "ssp:2", "sgd:1"),
@@ -48,7 +48,7 @@ DEATHS = {
 
 @pytest.mark.parametrize("how", DEATHS)
 @pytest.mark.parametrize("lane", LANES)
-def test_a_worker_that_dies_comes_back_and_no_update_is_lost_or_there_twice(
+def test_a_worker_that_dies_is_restarted_and_no_update_is_lost_or_applied_twice(
     lane: str, how: str, tmp_path: Path
 ) -> None:
     dies, said, sync, rule = DEATHS[how]

@@ -165,7 +165,7 @@ def test_a_death_is_told_once(tmp_path: Path) -> None:
         assert re.fullmatch(r"syncline: \S+ s: w1 ended by signal 9 \(SIGKILL\)\n", run.err), run.story()
 
 
-def test_a_worker_that_goes_without_a_word_and_well(tmp_path: Path) -> None:
+def test_a_worker_that_exits_with_code_0_without_leaving(tmp_path: Path) -> None:
     body = "begin()\nfor _ in range(3): step()\nif rank == 1: os._exit(0)\nsteps_until('stop')\nsession.close()"
     with running(tmp_path, body, "-n3") as run:
         run.hears("worker 1: its connection ended")
@@ -247,7 +247,7 @@ def test_the_wiring_of_another_run_does_not_leak(tmp_path: Path) -> None:
         assert run.out.count(str(names)) == 2, run.story()
 
 
-def test_a_patience_that_is_none(tmp_path: Path) -> None:
+def test_an_invalid_patience(tmp_path: Path) -> None:
     assert refused(tmp_path, SYNCLINE_PATIENCE="abc").startswith("SYNCLINE_PATIENCE: 'abc'")
 
 
@@ -360,14 +360,14 @@ NOT_WITH_JOIN = {
 
 
 @pytest.mark.parametrize("option", NOT_WITH_JOIN)
-def test_what_is_the_affair_of_the_run_that_is_joined(option: str, tmp_path: Path) -> None:
+def test_settings_of_the_joined_run_are_refused(option: str, tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text("cluster.workers = 2")
     told = refused(tmp_path, "--join", "127.0.0.1:7070", option, NOT_WITH_JOIN[option])
     assert told == f"{option}: is a setting of the run that you join; leave it out with --join\n"
 
 
 @pytest.mark.parametrize("option", ["--join", "--listen"])
-def test_a_name_that_stands_for_nothing(option: str, tmp_path: Path) -> None:
+def test_an_unknown_host_name(option: str, tmp_path: Path) -> None:
     assert refused(tmp_path, option, "nowhere.invalid:7070").startswith(f"{option}: cannot look up the host name")
 
 
@@ -500,6 +500,7 @@ def test_a_dry_run(tmp_path: Path) -> None:
     for row in ("workers 3 run.toml", "servers 2 run.toml", "sync ssp:3 run.toml", "release soft command line"):
         assert row.split() in rows, done.story
     assert ["gate", "always", "default"] in rows
+    assert ["bucket", "8KiB", "run.toml"] in rows
     assert "would start a coordinator, 2 x server, 3 x " in done.errors
     assert done.output == ""
     assert not (tmp_path / "key").exists()
@@ -511,6 +512,7 @@ def test_a_dry_run_says_what_a_rule_costs(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("raise SystemExit(3)")
     options = ["-n", "3", "--sync", "asp", "--rule", "gap-aware:0.1"]
     done = commands.in_this_process(tmp_path, "run", "--dry-run", *options, "program.py")
+    assert re.search(r"^bucket +chosen when training starts +default", done.errors, re.MULTILINE), done.story
     assert "rule gap-aware:0.1 keeps its state on the servers: 2 x the model\n" in done.errors, done.story
     assert "a copy of the parameters for each worker, 3 x the model\n" in done.errors, done.story
     assert refused(tmp_path, "--rule", "gap-aware:0.1").startswith("sync: the rule 'gap-aware:0.1' needs to know")

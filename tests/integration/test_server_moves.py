@@ -1,4 +1,4 @@
-"""Servers that come and go in simulated runs: what it costs, what the report says, and what is refused."""
+"""Servers that join and leave in simulated runs: what it costs, what the report says, and what is refused."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_move_that_is_under_way_when_all_are_done_is_waited_for() -> None:
         ),
     ],
 )
-def test_a_senseless_script_is_refused_before_the_run(given: Scenario, option: str, words: str) -> None:
+def test_an_invalid_script_is_refused_before_the_run(given: Scenario, option: str, words: str) -> None:
     with pytest.raises(UsageError) as refused:
         World(given, MadeUp(PARAMETERS, Draw(0)))
     assert refused.value.option == option

@@ -1,4 +1,4 @@
-"""A program and its session: what goes wrong is said at once, and a mistake that is caught does not stop the run."""
+"""A program and its session: mistakes raise errors at once, and a mistake that is caught does not stop the run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def wrong(call, *words):
 
 
 def ends_well(directory: Path, body: str, *options: str) -> str:
-    """What the workers of such a run say."""
+    """The lines that the workers of such a run print."""
     with running(directory, WRONG + body, *options) as run:
         assert run.ends() == 0, run.story()
         return run.out
@@ -75,7 +75,7 @@ def test_an_update_that_is_not_finite_can_be_left_out_or_replaced(how: str, lane
     assert finals == [f"[{w}] [4.0] [4.0]"] * 2
 
 
-def test_gradients_are_not_looked_at(tmp_path: Path) -> None:
+def test_gradients_are_not_checked_for_nan(tmp_path: Path) -> None:
     body = """
 begin(w=3)
 session.update("w", [1.0, np.nan, np.inf])
@@ -87,7 +87,7 @@ session.close()
     assert ends_well(tmp_path, body, "-n2", "--mode", "gradients").count("mean [1.0, nan, inf]") == 2
 
 
-def test_large_updates_warn_nobody(tmp_path: Path) -> None:
+def test_large_updates_cause_no_warning(tmp_path: Path) -> None:
     body = """
 import warnings
 warnings.simplefilter("error")
@@ -254,7 +254,7 @@ steps_until("stop")
 session.close()
 """
     joins = f"""
-syncline.connect  # whoever is nobody may not be allowed to read modules any more
+syncline.connect  # after the change to the user nobody, modules may not be readable any more
 os.setuid({NOBODY})
 begin()
 say("in")
@@ -363,8 +363,8 @@ steps_until("never")
         assert "w1 ended with exit code 5" in run.err, run.story()
 
 
-def test_an_end_that_the_run_has_not_agreed_to_is_no_success(tmp_path: Path) -> None:
-    """The coordinator is dead, and the program ends without `close`, and well as far as it knows."""
+def test_a_program_that_cannot_leave_the_run_exits_with_code_1(tmp_path: Path) -> None:
+    """The coordinator is dead, and the program ends without `close` and without an error of its own."""
     body = """
 begin()
 steps_until("go")
@@ -375,6 +375,6 @@ steps_until("go")
         run.hears("coordinator ended by signal 9")
         run.touch("go")
         assert run.ends() == 1, run.story()
-        assert re.search(r"\[w\d\] syncline: worker \d ended without session.close\(\), and the run did not", run.out)
+        assert re.search(r"\[w\d\] syncline: worker \d ended without session.close\(\), and could not leave", run.out)
         assert "Traceback" not in run.out, run.story()
         assert "w0 ended with exit code 0" not in run.err

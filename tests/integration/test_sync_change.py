@@ -1,4 +1,4 @@
-"""The sync model is changed while real processes train: nothing is lost, nothing is there twice, and bounds hold."""
+"""The sync model changes while real processes train: no update is lost or applied twice, and bounds hold."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ slow = pytest.mark.slow
 
 # Every update is in places of its own, and the servers count updates (own_parts.Count): what is lost is 0 in the end,
 # and what is there twice is 2. Where the fast ones are to get ahead, worker 0 waits for them: for ever, if it were bsp.
-# (The release is soft then: under lazy, whoever has to wait waits until worker 0 has finished that iteration too.)
+# (The release is soft then: under lazy, a delayed worker would wait until worker 0 has finished that iteration too.)
 
 LEDGER = f"""
 session = syncline.connect()
@@ -48,7 +48,7 @@ def ahead(of, by):
     Path(f"{{rank}}-at-{{done}}").touch()
 
 def end():
-    session.barrier()  # in mode changes, whoever left would change the share of those who are left
+    session.barrier()  # in mode changes, a worker that left would change the share of the others
     session.close()
     np.save(f"final{{rank}}.npy", tables["w"])
 """
@@ -59,7 +59,7 @@ ALLOWED = ["--allow-parts", "own_parts"]
 
 
 def finals(directory: Path) -> np.ndarray:
-    """What came of it, which is the same for all."""
+    """The result, which is the same for all workers."""
     found = [np.load(directory / f"final{rank}.npy") for rank in range(WORKERS)]
     assert all(np.array_equal(found[0], each) for each in found)
     return found[0]
@@ -317,7 +317,7 @@ def test_with_a_key(tmp_path: Path) -> None:
         assert "asp" not in run.err, run.story()
 
 
-def test_an_address_at_which_nobody_is_taken_in(tmp_path: Path) -> None:
+def test_an_address_that_lets_no_operator_in(tmp_path: Path) -> None:
     body = "begin()\nsay('at', os.environ['SYNCLINE_COORDINATOR'])\nsteps_until('stop')\nsession.close()"
     with running(tmp_path, body, "-n1", "--lane", "tcp") as run:
         run.hears("under way")
@@ -353,11 +353,11 @@ def port_of(run: Run) -> int:
         (["192.0.2.1:7070", "--sync", "bsp"], 2, "--key-file: 192.0.2.1 is not a loopback address"),
         (["nobody"], 2, "--sync: there is nothing to change; give --sync ssp:3, --release soft, or both"),
         (["nobody", "--sync", "sometimes"], 2, "--sync: 'sometimes' is unknown"),
-        (["nobody", "--release", "hard"], 2, "--release: 'hard' is none of lazy, soft"),
+        (["nobody", "--release", "hard"], 2, "--release: 'hard' is not one of lazy, soft"),
         (["nobody", "--codec", "fp16"], 2, "No such option: --codec"),
     ],
 )
-def test_what_cannot_be_told(words: list[str], code: int, said: str, tmp_path: Path) -> None:
+def test_invalid_requests_of_syncline_tell(words: list[str], code: int, said: str, tmp_path: Path) -> None:
     told = tell("", *words, directory=tmp_path)
     assert told.returncode == code, told
     assert told.stderr.startswith(f"syncline: {said}"), told

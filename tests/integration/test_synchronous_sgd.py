@@ -1,4 +1,4 @@
-"""Synchronous SGD with L clients of batch M is plain SGD with batch L * M, in every mode that can say so."""
+"""Synchronous SGD with L clients of batch M equals plain SGD with batch L * M, in every mode that supports it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_many_clients_are_one_large_batch(rule: Rule, mode: Mode, model: SyncMod
     assert simulated(rule, mode, model, servers)[1] == digest
 
 
-def test_the_order_of_arrival_does_not_move_a_bit() -> None:
+def test_the_order_of_arrival_does_not_change_a_bit() -> None:
     rule = Momentum(0.1, 0.9)
     strategy = ServerStrategy(mode=Mode.RULE, rule=rule)
     digests = set()

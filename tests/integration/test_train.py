@@ -25,7 +25,7 @@ from syncline.recipes.data import mnist
 from trainings import simulated, train
 
 SECONDS = 120
-"""Far more than any run here takes; whoever needs it hangs."""
+"""Seconds; far more than any run here takes. A run that takes longer hangs."""
 
 BSP = ("--sync", "bsp", "--workers", "2", "--servers", "2", "--seed", "5", "--iterations", "40")
 KEYS = {
@@ -193,7 +193,7 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_nonsense_is_refused_before_anything_starts(
+def test_invalid_options_are_refused_before_anything_starts(
     options: list[str],
     option: str,
     words: str,
@@ -263,7 +263,7 @@ def test_a_file_that_is_not_mnist_is_refused(changed: dict[str, Any], words: str
         mnist(tmp_path)
 
 
-def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mnist.npz").write_text("not an archive")
     with pytest.raises(UsageError, match=r"mnist\.npz"):
         mnist(tmp_path)

@@ -1,6 +1,6 @@
-"""Whoever watches is watched: coordinator, launcher and guard are stopped or killed, alone and in pairs.
+"""Coordinator, launcher and guard watch each other: they are stopped or killed, alone and in pairs.
 
-Nothing is left behind, whatever happens; `running` checks that at the end of every test.
+No process is left behind; `running` checks that at the end of every test.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def test_nothing_is_left_when_those_who_watch_are_lost_in_pairs(case: str, tmp_p
         run.gone()
 
 
-def test_a_guard_that_is_killed_is_replaced_and_harms_nobody(tmp_path: Path) -> None:
+def test_a_guard_that_is_killed_is_replaced_and_the_run_continues(tmp_path: Path) -> None:
     with running(tmp_path, UNTIL, "-n", "2") as run:
         run.hears("under way", 2)
         first = run.guard()

@@ -1,4 +1,4 @@
-"""Codecs over whatever values there are."""
+"""Codecs over random values, also extreme ones."""
 
 from __future__ import annotations
 

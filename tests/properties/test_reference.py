@@ -32,7 +32,7 @@ def tables(
     workers: tuple[int, int] = (1, 5),
     iterations: tuple[int, int] = (1, 8),
 ) -> st.SearchStrategy[Rows]:
-    """Between so many workers and so many, the same of iterations."""
+    """Random numbers of workers and of iterations, between these limits."""
     shapes = st.tuples(st.integers(*workers), st.integers(*iterations))
     return shapes.flatmap(lambda shape: st.tuples(*[st.tuples(*[times] * shape[1])] * shape[0]))
 

@@ -1,4 +1,4 @@
-"""Properties over random schedules: nothing lost, nothing twice, nobody too far ahead, always progress.
+"""Properties over random schedules: no update is lost or applied twice, no worker is too far ahead, all make progress.
 
 The invariants themselves stand in `ledger.py` and `scheduler.py`; a failure prints the script that breaks one of them.
 """

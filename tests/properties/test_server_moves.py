@@ -1,4 +1,4 @@
-"""Servers come and go: nothing is lost or applied twice, everyone goes on, and under bsp the model does not show it."""
+"""Servers join and leave: no update is lost or applied twice, all make progress, and bsp stays bit-identical."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def run(scenario: Scenario) -> Outcome:
 
 
 def check(scenario: Scenario) -> None:
-    """A run ends well, unless everybody who holds the model is gone: it never stalls."""
+    """A run succeeds unless all processes that hold the model are gone; it never stalls."""
     try:
         outcome = run(scenario)
     except RunError as error:

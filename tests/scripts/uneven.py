@@ -1,4 +1,4 @@
-"""A loader of one's own, with another number of batches on every worker: whoever runs out leaves."""
+"""A loader of one's own, with another number of batches on every worker: a worker that runs out of data leaves."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_an_address_has_one_spelling() -> None:
         ("10.0.0.1:http", "from 0 to 65535"),
     ],
 )
-def test_what_is_no_address_is_refused(text: str, problem: str) -> None:
+def test_an_invalid_address_is_refused(text: str, problem: str) -> None:
     with pytest.raises(UsageError, match=problem) as caught:
         parse(text, OPTION)
     assert caught.value.option == OPTION
@@ -104,7 +104,7 @@ def test_an_address_stands_for_itself(text: str) -> None:
         ("-n:7070", "is not an address"),
     ],
 )
-def test_what_is_no_name_either_is_refused(text: str, problem: str) -> None:
+def test_an_invalid_host_name_is_refused(text: str, problem: str) -> None:
     with pytest.raises(UsageError, match=problem) as caught:
         resolve(text, OPTION)
     assert caught.value.option == OPTION
@@ -210,7 +210,7 @@ def test_unix_names_differ_and_are_long() -> None:
     assert len(first) >= 32
 
 
-def test_nobody_listens() -> None:
+def test_connecting_where_no_process_listens_is_refused() -> None:
     with listen(ANY_PORT, OPTION) as listener:
         address = address_of(listener)
     with pytest.raises(ConnectionRefusedError):
@@ -219,7 +219,7 @@ def test_nobody_listens() -> None:
         connect(Address(name="syncline-nobody"), timeout=10)
 
 
-def test_a_connection_to_itself_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_socket_connected_to_itself_counts_as_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = socket.socket.connect
 
     def from_the_same_port(self: socket.socket, target: tuple[str, int]) -> None:

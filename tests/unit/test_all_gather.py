@@ -1,4 +1,4 @@
-"""All say something and hear what all have said: nobody too early, nobody who is missing is forgotten."""
+"""The all-gather: every worker sends a value and gets the values of all, when all have arrived, and never earlier."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ def test_all_hear_all_in_the_order_of_workers(meeting: Meeting) -> None:
     assert not meeting.gather.said
 
 
-def test_nobody_waits_for_whoever_is_not_needed(meeting: Meeting) -> None:
+def test_workers_do_not_wait_for_a_value_that_is_not_needed(meeting: Meeting) -> None:
     meeting.say(1, data=b"x")
     meeting.gather.end_if_all({1})
     assert meeting.heard() == [[], [Gathered("mean", (b"x",))], []]
 
 
-def test_whoever_has_spoken_hears_the_answer_though_it_is_not_needed(meeting: Meeting) -> None:
+def test_a_worker_whose_value_is_not_needed_gets_the_answer_too(meeting: Meeting) -> None:
     meeting.say(0, data=b"a")
     meeting.say(1, data=b"b")
     meeting.gather.end_if_all({0})
     assert meeting.heard() == [[Gathered("mean", (b"a", b"b"))]] * 2 + [[]]
 
 
-def test_what_those_have_said_who_are_gone_is_left_out(meeting: Meeting) -> None:
+def test_values_of_workers_that_are_gone_are_left_out(meeting: Meeting) -> None:
     for number in range(3):
         meeting.say(number, data=bytes([number]))
     meeting.gather.leave(1)
@@ -68,12 +68,12 @@ def test_what_those_have_said_who_are_gone_is_left_out(meeting: Meeting) -> None
     assert meeting.heard() == [[answer], [], [answer]]
 
 
-def test_where_nobody_has_spoken_nothing_is_said(meeting: Meeting) -> None:
+def test_without_values_nothing_is_sent(meeting: Meeting) -> None:
     meeting.gather.end_if_all(set())
     assert meeting.heard() == [[], [], []]
 
 
-def test_nobody_speaks_twice(meeting: Meeting) -> None:
+def test_a_second_value_of_a_worker_is_refused(meeting: Meeting) -> None:
     meeting.say(0)
     with pytest.raises(PeerError, match="a second value before the all-gather was complete"):
         meeting.say(0)
@@ -90,7 +90,7 @@ def test_different_calls_are_named_to_all(meeting: Meeting) -> None:
     assert not meeting.gather.said
 
 
-def test_all_together_may_say_so_much(meeting: Meeting) -> None:
+def test_the_values_of_all_workers_together_have_a_size_limit(meeting: Meeting) -> None:
     half = bytes(MOST_BYTES // 2)
     meeting.say(0, data=half)
     meeting.say(1, data=half + b"x")
@@ -100,7 +100,7 @@ def test_all_together_may_say_so_much(meeting: Meeting) -> None:
     assert meeting.heard() == [[refused], [refused], []]
 
 
-def test_whoever_is_not_a_member_does_not_speak(meeting: Meeting, peer: Callable[[], Peer]) -> None:
+def test_a_worker_that_is_not_a_member_cannot_take_part(meeting: Meeting, peer: Callable[[], Peer]) -> None:
     guest = peer()
     meeting.gather.say(participant(guest, worker_id(7), own=False), Share("another call", bytes(1 << 20)))
     (refused,) = guest.heard()

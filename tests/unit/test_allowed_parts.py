@@ -11,12 +11,12 @@ OWN = {"sync": "mine.models.Patient:3", "codec": "dense"}
 
 
 @pytest.mark.parametrize("modules", ["mine", "mine.models", "other,mine.models", EVERY_PART])
-def test_what_is_allowed(modules: str) -> None:
+def test_parts_that_are_allowed(modules: str) -> None:
     AllowedParts(modules).check(OWN)
 
 
 @pytest.mark.parametrize("modules", ["", "other", "mine.mod", "mine.models.Patient.x", "min"])
-def test_what_is_not(modules: str) -> None:
+def test_parts_that_are_not_allowed(modules: str) -> None:
     with pytest.raises(UsageError) as caught:
         AllowedParts(modules).check(OWN)
     assert caught.value.option == "sync"

@@ -97,7 +97,7 @@ def test_wrong_settings_are_refused(text: str, problem: str) -> None:
 
 
 def test_by_hand_in_the_simulator() -> None:
-    """Worker 2 takes 10 s for a step, the others 1 s. Whoever samples only a fast worker goes on."""
+    """Worker 2 takes 10 s for a step, the others 1 s. A worker whose sample is a fast worker continues."""
     model = Psp(1, 0)
     rows = ((1.0, 1.0), (1.0, 1.0), (10.0, 10.0))
     outcome = _simulated(model, rows)

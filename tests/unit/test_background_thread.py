@@ -1,4 +1,4 @@
-"""The thread in the background: it turns the wires while nobody else does, one thread at a time, and hides no error."""
+"""The background thread: it serves the connections while the program does not, and hides no error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from syncline.messages import NodeId, server_id
 
 
 class Listener:
-    """A reader with one peer; it notes in which thread it heard what."""
+    """A reader with one peer; it records which thread received what."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
@@ -68,7 +68,7 @@ def test_it_reads_while_the_program_does_something_else(listener: Listener) -> N
     assert threading.main_thread() not in listener.heard
 
 
-def test_it_leaves_the_wires_alone_while_the_program_has_its_turn(listener: Listener) -> None:
+def test_it_does_not_touch_the_connections_while_the_program_uses_them(listener: Listener) -> None:
     listener.background.wake()
     with listener.background:
         for count in range(100):
@@ -81,7 +81,7 @@ def test_it_leaves_the_wires_alone_while_the_program_has_its_turn(listener: List
     assert listener.heard[-1] is not threading.main_thread()
 
 
-def test_the_program_gets_its_turn_however_much_comes_in(listener: Listener) -> None:
+def test_the_program_gets_its_turn_even_under_heavy_traffic(listener: Listener) -> None:
     listener.background.wake()
     for _ in range(200):
         for _ in range(5):

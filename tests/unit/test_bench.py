@@ -55,7 +55,7 @@ def marked(monkeypatch: pytest.MonkeyPatch) -> Marked:
 def bench(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], marked: Marked
 ) -> Callable[..., tuple[int, str]]:
-    """Run `syncline bench`; the exit code and what stands on stderr."""
+    """Run `syncline bench`; return the exit code and stderr."""
 
     def bench(*options: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["syncline", "bench", *options])

@@ -159,7 +159,7 @@ def test_a_repeat_is_known_to_the_new_holder() -> None:
     assert (other.buckets[RIGHT].params == 1).all()
 
 
-def test_whoever_died_while_its_pull_travelled_is_answered_gone() -> None:
+def test_a_worker_that_died_while_its_pull_moved_is_answered_gone() -> None:
     node, other = shard(), shard(1)
     push(node, 0, 0)
     effects = node.handle(Received(COORDINATOR, NEW), 0.0)
@@ -193,7 +193,7 @@ def test_a_change_of_model_that_overtakes_a_bucket_counts() -> None:
     assert give(effects, other)[0] == Send(worker_id(0), Params(2, 0, 0, RIGHT, 1, 0))
 
 
-def test_nobody_reports_for_what_it_does_not_hold_yet() -> None:
+def test_a_server_does_not_report_before_it_holds_its_buckets() -> None:
     joiner = (*TWO, Member(2, 0, None))
     node, other = shard(0, Asp()), shard(1, Asp())
     push(node, 0, 0)
@@ -300,7 +300,7 @@ def _known(bucket: HeldBucket) -> dict[int, tuple[int, int]]:
     return {worker: (push.incarnation, push.progress) for worker, push in bucket._seen.items()}
 
 
-def test_a_bucket_that_nobody_awaits_is_refused() -> None:
+def test_a_bucket_that_is_not_expected_is_refused() -> None:
     effects = shard().handle(Received(COORDINATOR, NEW), 0.0)
     other = shard(1)
     other.handle(Received(COORDINATOR, NEW), 0.0)
@@ -334,7 +334,7 @@ def test_what_has_moved_is_sent_on_piece_by_piece() -> None:
     assert node.handle(Received(S, Params(2, 0, 0, LEFT, 1, 1), values[:10]), 0.0) == [Deliver(LEFT, None, 1)]
 
 
-def test_moved_that_comes_twice_is_heeded_once() -> None:
+def test_a_repeated_moved_counts_once() -> None:
     node = worker()
     start(node)
     node.handle(Received(COORDINATOR, NEW), 0.0)
@@ -431,7 +431,7 @@ def test_one_move_at_a_time_and_what_is_wanted_meanwhile_comes_next() -> None:
     assert {number for number, held in enumerate(node.view.holders) if held} == {1, 2, 3}
 
 
-def test_word_of_an_earlier_move_does_not_settle_the_present_one() -> None:
+def test_a_settled_of_an_earlier_move_does_not_settle_the_present_one() -> None:
     node = coordinator(1)
     node.handle(Admit(1), 0.0)
     for server in (0, 1):
@@ -472,7 +472,7 @@ def test_nobody_waits_for_the_report_of_a_server_that_has_left() -> None:
         ([Admit(2 + n) for n in range(39)], "no values"),
     ],
 )
-def test_what_makes_no_sense_is_refused(events: list[Admit | Dismiss], words: str) -> None:
+def test_invalid_changes_of_servers_are_refused(events: list[Admit | Dismiss], words: str) -> None:
     node = coordinator()
     for event in events[:-1]:
         node.handle(event, 0.0)

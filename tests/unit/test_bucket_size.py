@@ -1,4 +1,4 @@
-"""How large buckets are where nobody has said it."""
+"""The default size of buckets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_between_hosts_it_is_neither_tiny_nor_larger_than_a_mebibyte(values: int
 
 
 @pytest.mark.parametrize("key", ["codec", "reply_codec"])
-def test_few_bytes_need_few_buckets(key: str) -> None:
+def test_with_a_codec_buckets_are_large(key: str) -> None:
     values = RESNET_56 // 4
     assert fitting(BETWEEN_HOSTS[0], values, [{key: "topk:0.01"}]) == {"bucket": "1MiB"}
     assert fitting(BETWEEN_HOSTS[0], values, [{key: "dense"}, {key: "topk:0.01"}]) == {"bucket": "104KiB"}

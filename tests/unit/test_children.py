@@ -1,4 +1,4 @@
-"""All processes of a launcher, without processes: their output passed on, their ends noticed once, their last words."""
+"""The children of a launcher, without real processes: their output is passed on, and each end is noticed once."""
 
 from __future__ import annotations
 

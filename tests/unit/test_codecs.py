@@ -143,7 +143,7 @@ def test_other_chances_give_other_bytes(text: str) -> None:
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("bad", [np.zeros(10, np.float64), np.zeros((2, 5), np.uint8), np.zeros(10**6, np.uint8)])
-def test_what_is_no_payload_is_refused(text: str, bad: Payload) -> None:
+def test_an_invalid_payload_is_refused(text: str, bad: Payload) -> None:
     codec: Codec = parse("codec", text)
     for call in (codec.decode, codec.add_into):
         with pytest.raises(PeerError):
@@ -181,7 +181,7 @@ class TestDense:
 
 class TestHalves:
     def test_fp16_is_what_numpy_makes_of_it(self) -> None:
-        """All halves, what lies in the middle between two, and a hair to either side."""
+        """All half-precision numbers, the middles between two of them, and the float32 next to each middle."""
         halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
         middles = (halves[1:] + halves[:-1]) / 2
         values = np.concatenate([halves, middles, np.nextafter(middles, 0), np.nextafter(middles, np.float32(1e9))])
@@ -222,7 +222,7 @@ class TestHalves:
 
 
 @pytest.mark.parametrize("text", ["fp16", "bf16", "int8", "onebit"])
-def test_blocks_know_nothing_of_each_other(text: str) -> None:
+def test_blocks_are_independent_of_each_other(text: str) -> None:
     """A large bucket is written in pieces; what they give is what each block gives alone."""
     codec: Codec = parse("codec", text)
     size, block = 300_007, getattr(codec, "block", 2048)
@@ -295,7 +295,7 @@ class TestQuantised:
         assert (np.abs(sent) <= tops * 1.00001).all()
 
     def test_as_many_steps_as_there_are_stay_finite(self) -> None:
-        """A step is rounded: 127 of them may be more than what was cut into 127."""
+        """A step is rounded, so 127 steps can be more than the value that was divided by 127."""
         update = np.array([LARGEST, -LARGEST, LARGEST / 3, 1], np.float32)
         for text in ("int8", *(f"qsgd:{levels},feedback=true" for levels in range(1, 128))):
             codec: Codec = parse("codec", text)
@@ -307,7 +307,7 @@ class TestQuantised:
 
 class TestTopK:
     @pytest.mark.parametrize("values", [1, 99, 100, 101, 2000, 40_000, 300_000])
-    def test_exactly_so_many_of_the_largest(self, values: int) -> None:
+    def test_topk_sends_exactly_the_right_number_of_the_largest(self, values: int) -> None:
         update = normal(values)
         codec = TopK(0.01)
         sent = decode(codec, encode(codec, update), values)
@@ -316,7 +316,7 @@ class TestTopK:
 
     @pytest.mark.parametrize("values", [500, 50_000, 300_000])
     @pytest.mark.parametrize("ratio", [0.0001, 0.01, 0.2, 0.5, 0.999])
-    def test_of_equal_ones_the_first(self, values: int, ratio: float) -> None:
+    def test_topk_prefers_the_first_of_equal_values(self, values: int, ratio: float) -> None:
         kinds = {
             "zero": np.zeros(values),
             "equal": np.full(values, -2.5),
@@ -363,14 +363,14 @@ class TestTopK:
 
 
 class TestThreshold:
-    def test_exactly_the_large_ones(self) -> None:
+    def test_threshold_sends_exactly_the_large_values(self) -> None:
         update = normal(5000)
         codec = parse("codec", "threshold:2")
         payload = encode(codec, update)
         assert np.array_equal(decode(codec, payload, 5000), np.where(np.abs(update) >= 2, update, 0))
         assert payload.nbytes < 0.06 * codec.size(5000)
 
-    def test_all_where_naming_them_would_take_more(self) -> None:
+    def test_threshold_sends_all_values_if_positions_would_take_more(self) -> None:
         update = normal(5000)
         codec = parse("codec", "threshold:0.001")
         payload = encode(codec, update)
@@ -490,7 +490,7 @@ class Own:
 
 
 def test_the_codec_in_the_docs_conforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Written to a module, as a user would; and in 20 lines with its imports, as the page says."""
+    """The code is written to a module, as a user would; it has 20 lines with its imports, as the page says."""
     page = (Path(__file__).parents[2] / "docs" / "codecs.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     (tmp_path / "documented_codec.py").write_text("\n".join(blocks))
@@ -502,7 +502,7 @@ def test_the_codec_in_the_docs_conforms(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 class TestTheSuiteItself:
-    """It passes for what is right but for NaN, and says why for what is wrong."""
+    """It passes a correct codec, except for what the codec does with NaN, and gives the reason for a wrong one."""
 
     @pytest.mark.parametrize(
         ("how", "reason"),
@@ -522,7 +522,7 @@ class TestTheSuiteItself:
         with pytest.raises(AssertionError, match=reason):
             check_bucket(Own(how), 301)
 
-    def test_a_right_one_passes_but_for_what_it_hides(self) -> None:
+    def test_a_correct_codec_passes_except_for_what_it_hides(self) -> None:
         with pytest.raises(AssertionError, match="in an update was decoded as finite values"):
             check_bucket(Own(), 7)  # the fourth value is not sent
 

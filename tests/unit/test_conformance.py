@@ -1,4 +1,4 @@
-"""The conformance suite passes for what is right and says why for what is wrong."""
+"""The conformance suite passes correct sync models, and gives the reason for wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wires: frames survive however a stream is cut up, on every kind of socket; nothing piles up, nothing leaks."""
+"""Connections: frames survive any division of the stream, on every kind of socket; no queue grows without bound."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_what_the_socket_takes_at_once_is_not_kept() -> None:
 @given(
     st.lists(st.tuples(st.sampled_from([PUSH, HELLO, Go(), Ended()]), st.binary(max_size=300)), max_size=8), st.data()
 )
-def test_any_cuts(frames: list[Got], data: st.DataObject) -> None:
+def test_a_stream_that_is_cut_anywhere_gives_the_same_frames(frames: list[Got], data: st.DataObject) -> None:
     stream = b"".join(recorded(message, payload).whole for message, payload in frames)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
     assert through(stream, cuts) == frames
@@ -344,7 +344,7 @@ def test_a_connection_that_is_cut_off_hard() -> None:
     wire.close()
 
 
-def test_a_wire_that_is_cut_is_found_ended() -> None:
+def test_a_connection_that_is_cut_counts_as_ended() -> None:
     with listening() as (_, wire):
         wire.cut()
         wire.cut()
@@ -352,8 +352,8 @@ def test_a_wire_that_is_cut_is_found_ended() -> None:
             list(wire.receive(nowhere))
 
 
-def test_whoever_sends_without_end_is_read_for_a_share() -> None:
-    """So that a poll can find others as well; the rest is there at the next look."""
+def test_a_peer_that_sends_without_end_is_read_in_portions() -> None:
+    """So the loop can serve other connections; it reads the rest in the next round."""
     with listening(trusted=True) as (ours, wire):
         flood = pack(Go()) * 20_000
         ours.settimeout(10)
@@ -438,7 +438,7 @@ def test_no_descriptor_is_taken_from_whom_we_know() -> None:
 
 
 class Listener:
-    """An owner that takes hellos, notes everything, and can be told to answer at length."""
+    """An owner that accepts hellos, records everything, and can be told to send long answers."""
 
     def __init__(self) -> None:
         self.got: list[Frame] = []
@@ -488,7 +488,7 @@ def knock(where: str | tuple[str, int]) -> socket.socket:
     return sock
 
 
-def test_a_bad_frame_costs_its_sender_and_nobody_else(office: tuple[Listener, str]) -> None:
+def test_a_bad_frame_closes_only_the_connection_of_its_sender(office: tuple[Listener, str]) -> None:
     owner, where = office
     good, bad = knock(where), knock(where)
     for sock in (good, bad):
@@ -504,8 +504,8 @@ def test_a_bad_frame_costs_its_sender_and_nobody_else(office: tuple[Listener, st
     owner.turn_until(lambda: owner.lost == ["not this one", ""])
 
 
-def test_a_stranger_has_so_long_and_no_longer(office: tuple[Listener, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither silence nor one byte at a time earns it more."""
+def test_a_stranger_must_identify_itself_in_time(office: tuple[Listener, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither silence nor one byte at a time extends the time."""
     monkeypatch.setattr(reactors, "HELLO_SECONDS", 0.2)
     owner, where = office
     silent, slow = knock(where), knock(where)
@@ -521,7 +521,9 @@ def test_a_stranger_has_so_long_and_no_longer(office: tuple[Listener, str], monk
     slow.close()
 
 
-def test_whoever_has_said_hello_may_be_silent(office: tuple[Listener, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_has_identified_itself_may_be_silent(
+    office: tuple[Listener, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reactors, "HELLO_SECONDS", 0.05)
     owner, where = office
     with knock(where) as known, knock(where) as stranger:
@@ -545,7 +547,7 @@ def test_many_strangers_do_not_keep_others_out(office: tuple[Listener, str], mon
         each.close()
 
 
-def test_without_descriptors_whoever_knocks_is_sent_away(office: tuple[Listener, str]) -> None:
+def test_without_free_descriptors_new_connections_are_refused(office: tuple[Listener, str]) -> None:
     owner, where = office
     with knock(where) as known:
         known.sendall(pack(HELLO))
@@ -578,7 +580,7 @@ def fill_descriptors() -> list[int]:
             return taken
 
 
-def test_whoever_does_not_read_its_answers_is_not_read(
+def test_a_peer_that_does_not_read_its_answers_is_not_read(
     office: tuple[Listener, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reactors, "BACKLOG", 1 << 20)

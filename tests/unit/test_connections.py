@@ -39,7 +39,7 @@ class Answering:
 
 
 def test_a_peer_that_is_gone_before_it_is_answered_is_lost_once() -> None:
-    """Its last words are read; the answer to the first of them finds out that it is gone, and so does the reading."""
+    """Its last messages are read. Both the answer to the first of them and the reading find that the peer is gone."""
     reader = Answering()
     for _ in range(3):
         reader.peer.send(Go())

@@ -1,4 +1,4 @@
-"""A launcher's connection to the coordinator: what is said, what is heard, and that the end of it is no accident."""
+"""A launcher's connection to the coordinator: what is sent, what is received, and the end of the connection."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_came_before_the_end_counts(link: CoordinatorLink, office: Peer) ->
     assert link.receive() == []
 
 
-def test_to_say_something_to_nobody_is_no_error(link: CoordinatorLink, office: Peer) -> None:
+def test_sending_to_a_coordinator_that_is_gone_is_no_error(link: CoordinatorLink, office: Peer) -> None:
     office.hang_up()
     for _ in range(3):
         link.tell(Stop())

@@ -1,4 +1,4 @@
-"""The coordinator from its first frame to its last, in a thread of this process: who is told what, and in which order.
+"""The coordinator from its first frame to its last, in a thread of this process: which messages it sends, and when.
 
 Launcher, server and workers are sockets of the test.
 """
@@ -56,7 +56,7 @@ def test_a_run_from_start_to_end(crew: Crew) -> None:
     crew.office.over()
 
 
-def test_whoever_has_left_and_still_reads_is_waited_for(crew: Crew) -> None:
+def test_the_run_waits_for_a_worker_that_has_left_and_still_reads(crew: Crew) -> None:
     crew.begin().leave()
     crew.workers[0].close()
     crew.launcher.say(Stop())
@@ -66,9 +66,9 @@ def test_whoever_has_left_and_still_reads_is_waited_for(crew: Crew) -> None:
     assert crew.server.hear() == Stop()
 
 
-def test_nobody_comes_when_all_is_over(crew: Crew) -> None:
+def test_nobody_can_join_a_run_that_has_ended(crew: Crew) -> None:
     crew.begin().leave()
-    assert crew.office.call("worker", 0, again=True).hear() == Refused("this run is over")
+    assert crew.office.call("worker", 0, again=True).hear() == Refused("this run has ended")
 
 
 def test_workers_meet(crew: Crew) -> None:
@@ -130,7 +130,7 @@ def test_a_worker_whose_process_has_ended_is_lost_though_its_connection_is_open(
 
 
 def test_the_end_of_another_process_with_that_number_is_no_news(crew: Crew) -> None:
-    """It came back in a new process before the end of the old one was seen."""
+    """The worker was restarted in a new process before the end of the old process was reported."""
     crew.begin()
     crew.launcher.say(Seen("worker", 1, 0, "ended by signal 9", pid=1))
     crew.office.has_handled_all()
@@ -149,7 +149,7 @@ def test_a_worker_that_never_comes_is_not_waited_for(office: Office) -> None:
     assert begin.leader == 1
 
 
-def test_where_all_workers_are_gone_before_the_beginning_the_run_is(crew: Crew) -> None:
+def test_the_run_ends_if_all_workers_are_gone_before_it_begins(crew: Crew) -> None:
     for number, worker in enumerate(crew.workers):
         worker.close()
         assert crew.launcher.hear() == Seen("worker", number, 0, "gone before the run began", of=4242 + number)
@@ -179,7 +179,7 @@ def test_without_its_launcher_a_run_is_over(crew: Crew) -> None:
     crew.office.over()
 
 
-def test_a_frame_that_nobody_may_send_costs_its_sender_the_connection(crew: Crew) -> None:
+def test_a_frame_that_is_not_allowed_closes_the_connection_of_its_sender(crew: Crew) -> None:
     crew.begin()
     crew.workers[1].say(Stop())
     assert crew.workers[1].hangs_up()

@@ -46,7 +46,7 @@ WRONG_TABLES = {
 
 
 @pytest.mark.parametrize("case", WRONG_TABLES)
-def test_tables_that_cannot_be(case: str) -> None:
+def test_invalid_tables_are_refused(case: str) -> None:
     arrays, words = WRONG_TABLES[case]
     with pytest.raises(UsageError, match=words) as refused:
         declare(arrays)
@@ -55,7 +55,7 @@ def test_tables_that_cannot_be(case: str) -> None:
 
 
 @pytest.mark.parametrize("wish", [0.1, None, True, b"bsp", ["bsp"]], ids=repr)
-def test_a_setting_that_is_no_word(wish: object) -> None:
+def test_a_setting_that_is_not_text_is_refused(wish: object) -> None:
     with pytest.raises(UsageError, match="is not text") as refused:
         declare({"w": np.zeros(3)}, sync=wish)
     assert refused.value.option == "sync"

@@ -100,8 +100,8 @@ def test_uniform_draws_independently() -> None:
     assert abs(repeats - 400) < 5 * (4000 * 0.1 * 0.9) ** 0.5
 
 
-def test_weighted_spares_who_has_just_been_drawn() -> None:
-    """after = 0.5: whoever is drawn often becomes unlikely, so that counts stay close together."""
+def test_weighted_draws_a_client_less_often_after_it_was_drawn() -> None:
+    """after = 0.5: a client that is drawn often becomes unlikely, so that counts stay close together."""
     uniform, weighted = (
         np.bincount(drawn(run(rule, Asp(), clients=10, iterations=400)[1]))
         for rule in (UniformDispatch(), Weighted(after=0.5))

@@ -1,4 +1,4 @@
-"""Randomness is a pure function: who draws first does not matter, and one purpose does not move another."""
+"""Randomness is a pure function: the order of draws does not matter, and purposes are independent of each other."""
 
 from __future__ import annotations
 

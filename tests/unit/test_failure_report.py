@@ -39,7 +39,7 @@ def test_an_error_of_the_program_has_its_type() -> None:
     assert (report.brief, report.usage) == (False, False)
 
 
-def test_what_others_did_has_no_place() -> None:
+def test_a_failure_in_another_process_names_no_place_in_the_program() -> None:
     assert report_of(RunError("server 0 is gone"), None, own=False).line == "RunError: server 0 is gone"
 
 
@@ -111,5 +111,5 @@ def test_a_wrong_setting_in_the_program_is_a_usage_error() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"line": 3}'])
-def test_what_is_no_report(data: bytes) -> None:
+def test_an_invalid_report_is_ignored(data: bytes) -> None:
     assert read_report(data) is None

@@ -1,4 +1,4 @@
-"""Frames: every message survives the way there and back, and nothing that is no message gets through."""
+"""Frames: every message survives encoding and decoding, and invalid frames are refused."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_payload_has_a_length_and_nothing_else_to_do_with_the_header() -> None
         msgspec.msgpack.encode({"type": "hello", "run": b"x", "role": "worker"}),
     ],
 )
-def test_what_is_no_message_is_a_peers_error(header: bytes) -> None:
+def test_an_invalid_frame_raises_peer_error(header: bytes) -> None:
     with pytest.raises(PeerError):
         unpack(header)
 
@@ -82,7 +82,7 @@ def test_what_is_no_message_is_a_peers_error(header: bytes) -> None:
     ],
     ids=repr,
 )
-def test_a_message_out_of_all_bounds_is_no_message(message: Frame) -> None:
+def test_a_message_beyond_its_limits_is_refused(message: Frame) -> None:
     with pytest.raises(PeerError):
         unpack(pack(message)[PREFIX.size :])
 
@@ -95,7 +95,7 @@ def test_a_message_out_of_all_bounds_is_no_message(message: Frame) -> None:
         (Declared("w", (2,)), Declared("w", (2,))),
     ],
 )
-def test_a_model_that_cannot_be_is_refused(tables: tuple[Declared, ...]) -> None:
+def test_an_invalid_model_is_refused(tables: tuple[Declared, ...]) -> None:
     with pytest.raises(PeerError):
         layout_of(tables)
 
@@ -123,7 +123,7 @@ def test_any_value_in_any_field(message: Frame, data: st.DataObject, value: obje
 
 
 def unpacked(header: bytes) -> None:
-    """It is a message, which can be written again, or it is `PeerError`."""
+    """Either it decodes to a message, which can be encoded again, or it raises `PeerError`."""
     try:
         message = unpack(header)
     except PeerError:

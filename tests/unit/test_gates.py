@@ -1,4 +1,4 @@
-"""Gates in a worker: what they are offered, what they make of it, and what is held back."""
+"""Gates in a worker: what they are offered, what they decide, and what is held back."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def pushes(gate: Gate, updates: list[float]) -> list[Push]:
 
 
 @pytest.mark.parametrize("s", [0, 1, 3])
-def test_cached_sends_and_fetches_when_what_is_held_would_be_too_old(s: int) -> None:
+def test_cached_sends_and_fetches_before_the_copy_is_too_old(s: int) -> None:
     found = pushes(Cached(s), [1.0] * 12)
     assert [not push.empty for push in found] == [(i + 1) % (s + 1) == 0 for i in range(12)]
     assert [push.wants is Wants.PARAMS for push in found] == [not push.empty for push in found]
@@ -82,7 +82,7 @@ def test_cached_is_every_where_nobody_joins(sync: str) -> None:
         world.run()
         return world.trace.sha256()
 
-    if sync == "drop:2":  # whoever is late skips iterations, and then their numbers say nothing of age
+    if sync == "drop:2":  # a late worker skips iterations, so that their numbers say nothing about age
         assert trace(Cached(0)) == trace(Every(1, 1))
     else:
         assert trace(Cached(2)) == trace(Every(3, 3))
@@ -169,7 +169,7 @@ def test_before_the_first_answer_the_deviation_is_one() -> None:
 
 
 def test_what_comes_in_the_middle_of_an_iteration_counts_from_the_next_on() -> None:
-    """Else one half of the model would be judged by other figures than the other half."""
+    """Otherwise the two halves of the model would be judged by different figures."""
     for seed in range(20):
         hand = Hand(Bandwidth(push=1.0), seed)
         first = hand.ready(A)
@@ -178,7 +178,7 @@ def test_what_comes_in_the_middle_of_an_iteration_counts_from_the_next_on() -> N
 
 
 @pytest.mark.parametrize("mean", [float("nan"), float("inf"), -1.0])
-def test_a_mean_that_is_none_is_the_servers_fault(mean: float) -> None:
+def test_an_invalid_mean_is_an_error_of_the_server(mean: float) -> None:
     hand = Hand(Bandwidth(push=1.0))
     with pytest.raises(PeerError, match="with an invalid mean"):
         hand.answer(hand.ready(A), mean)
@@ -220,7 +220,7 @@ def test_a_budget_is_not_exceeded_and_nothing_of_it_is_lost() -> None:
     assert spent > 40 * 59 - 48, "what is saved is spent as soon as it is enough for the largest"
 
 
-def test_nobody_starves_however_small_its_claim() -> None:
+def test_every_bucket_gets_a_turn_however_low_its_priority() -> None:
     hand, last = Hand(Budget(24)), dict.fromkeys(BUCKETS, 0)
     longest = 0
     for turn in range(1, 400):

@@ -1,4 +1,4 @@
-"""The guard: whatever becomes of the process that it watches, nothing of its sessions is left."""
+"""The guard: when the process that it watches ends or stays stopped, no process of its sessions is left."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_session_is_killed_in_all_its_process_groups(start: Start) -> None:
     until(lambda: over(leader), "the end of the session")
 
 
-def test_who_has_started_a_session(start: Start) -> None:
+def test_the_sessions_that_a_process_has_started(start: Start) -> None:
     assert parent_of_session(start()) == os.getpid()
     assert parent_of_session(1 << 30) == 0
 

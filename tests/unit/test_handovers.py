@@ -1,4 +1,4 @@
-"""What a server believes of a handover, and what it keeps for others until they ask."""
+"""Which handovers a server accepts, and how it keeps those for others until they ask."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_what_is_awaited_is_taken_once(inbox: HandoverInbox, handover: tuple[Han
         inbox.check(0, message, size)
 
 
-def test_it_comes_from_whoever_held_it(inbox: HandoverInbox, handover: tuple[Handover, int]) -> None:
+def test_only_the_old_holder_can_hand_over(inbox: HandoverInbox, handover: tuple[Handover, int]) -> None:
     with pytest.raises(PeerError, match="not expected from it"):
         inbox.check(2, *handover)
 
@@ -130,7 +130,7 @@ WRONG: dict[str, Callable[[Handover], Handover]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_cannot_be_is_refused(inbox: HandoverInbox, handover: tuple[Handover, int], what: str) -> None:
+def test_an_invalid_handover_is_refused(inbox: HandoverInbox, handover: tuple[Handover, int], what: str) -> None:
     message, size = handover
     with pytest.raises(PeerError):
         inbox.check(0, sent(WRONG[what](message)), size)

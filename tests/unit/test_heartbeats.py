@@ -33,7 +33,7 @@ def test_a_beat_is_due_at_intervals() -> None:
     ],
 )
 def test_what_silence_means(in_flight: bool, silence: float, verdict: Silence, peer: Callable[[], Peer]) -> None:
-    """A host that acknowledges data is there; one that does not may be there again soon."""
+    """A host that acknowledges data is reachable; one that does not may be reachable again soon."""
     beats, wire = Heartbeats(PATIENCE, lambda _: in_flight), peer().wire
     beats.heard(wire, 100.0)
     assert beats.verdict(wire, 100.0 + silence) is verdict
@@ -41,7 +41,7 @@ def test_what_silence_means(in_flight: bool, silence: float, verdict: Silence, p
     assert beats.verdict(wire, 100.0 + silence) is Silence.WELL
 
 
-def test_a_short_patience_does_not_make_a_late_beat_a_death(peer: Callable[[], Peer]) -> None:
+def test_with_a_short_patience_a_late_heartbeat_is_still_no_death(peer: Callable[[], Peer]) -> None:
     beats, wire = Heartbeats(0.1, lambda _: False), peer().wire
     beats.heard(wire, 0.0)
     assert beats.verdict(wire, LATE_SECONDS) is Silence.WELL
@@ -83,15 +83,15 @@ def test_the_user_is_told_once_that_a_launcher_is_silent_and_that_it_is_back(two
     for now in range(13):
         two.watch.heard(two.peers[2].wire, Heartbeat(), float(now))
         two.watch.look(float(now))
-    assert two.lines == ["the launcher that joined from 192.0.2.7 has not been heard for 10 s"]
+    assert two.lines == ["the launcher that joined from 192.0.2.7 has sent nothing for 10 s"]
     two.watch.heard(two.peers[1].wire, Heartbeat(), 13.0)
     two.watch.heard(two.peers[1].wire, Heartbeat(), 14.0)
     assert two.lines[1:] == [
-        "the launcher that joined from 192.0.2.7 is heard again after 13 s, on the same connection"
+        "the launcher that joined from 192.0.2.7 continues after 13 s of silence, on the same connection"
     ]
 
 
-def test_a_launcher_that_the_user_has_stopped_is_excused_until_it_continues(two: Watch) -> None:
+def test_a_launcher_that_the_user_stopped_does_not_count_as_stopped(two: Watch) -> None:
     for wire in (two.peers[1].wire, two.peers[2].wire):
         two.watch.heard(wire, Heartbeat(pausing=True), 0.0)
     assert two.watch.look(1e6) == (set(), [])

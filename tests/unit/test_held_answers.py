@@ -59,7 +59,7 @@ def test_a_central_scheduler_answers_when_every_shard_is_done(tmp_path: Path) ->
         ({}, {"dispatch": {"rule": "uniform"}}, "cannot be used with"),
     ],
 )
-def test_a_central_scheduler_where_it_means_nothing(
+def test_a_central_scheduler_is_refused_where_it_cannot_work(
     strategy: dict[str, Any], more: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=f"strategy.central: .*{said}"):

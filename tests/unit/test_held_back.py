@@ -24,7 +24,7 @@ GATE = "every:push=4"
 
 @dataclass(frozen=True)
 class Seconds:
-    """What a step of each worker takes."""
+    """The compute time of a step of each worker."""
 
     of: tuple[float, ...]
 
@@ -68,7 +68,7 @@ def test_all_of_it_counts_as_if_nothing_had_been_held_back(sync: str, iterations
     assert outcome.updates == 4 * (iterations + (iterations % 4 > 0))
 
 
-def test_whoever_joins_at_the_very_end_holds_nobody_up() -> None:
+def test_a_worker_that_joins_at_the_very_end_delays_nobody() -> None:
     run = world("bsp", (1.0,) * 5, 10, Join(9.5, 4))
     assert run.run().model_vector().tolist() == [10] * 8
     assert not any(worker.node.is_waiting for worker in run.workers.values())
@@ -101,6 +101,6 @@ def test_faults_that_come_too_late_are_told(gate: str) -> None:
     assert outcome.notes == ("1 of 1 faults came after the end of the run and had no effect",)
 
 
-def test_last_words_are_no_pulls() -> None:
+def test_pushes_of_leaving_workers_do_not_count_as_pulls() -> None:
     plain, gated = world("bsp", (1.0,) * 3, 10, gate="always").run(), world("bsp", (1.0,) * 3, 10).run()
     assert gated.delayed_pulls == plain.delayed_pulls == 20

@@ -1,4 +1,4 @@
-"""What starts the command, or is only imported, pulls in nothing heavy."""
+"""Starting the command, or importing the package, imports no heavy module."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_a_read_only_file_will_do(key: Path) -> None:
     server_context(key)
 
 
-def test_a_file_that_is_missing_or_none_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_is_missing_or_not_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--key-file: .* does not exist"):
         client_context(tmp_path / "missing")
     with pytest.raises(UsageError, match="is not a file"):

@@ -62,7 +62,7 @@ def test_a_worker_without_a_segment_goes_by_tcp(place: NodeAddress) -> None:
     assert families({0: open_lane(0, place, Wiring(), share=False)}) == [socket.AF_INET]
 
 
-def test_if_one_is_not_reached_nobody_is(place: NodeAddress) -> None:
+def test_if_one_server_cannot_be_reached_no_connection_stays_open(place: NodeAddress) -> None:
     nowhere = NodeAddress("elsewhere", "@syncline-nobody", "127.0.0.1:1")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"\0syncline-test-{os.getpid()}")

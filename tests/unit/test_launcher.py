@@ -84,7 +84,7 @@ def test_a_coordinator_that_stays_stopped_is_killed(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize(("pid", "name"), [(8, "server0"), (10, "w1")])
-def test_without_a_coordinator_whoever_stays_stopped_ends_the_run(pid: int, name: str, watched: Watched) -> None:
+def test_without_a_coordinator_a_process_that_stays_stopped_ends_the_run(pid: int, name: str, watched: Watched) -> None:
     watched.states[pid] = "T"
     watched.look(0.0)
     watched.look(PATIENCE + 1)

@@ -64,8 +64,10 @@ def test_all_are_told_what_has_become_of_a_worker(three: Three, peer: Callable[[
     assert three.heard() == [[Seen("worker", 1, 3, "is gone", of=101)]] * 3
 
 
-def test_a_mistake_is_one_for_those_who_have_brought_the_worker(three: Three, peer: Callable[[], Peer]) -> None:
-    """A worker that joined is nobody's mistake but its own launcher's, whatever host it claims to be on."""
+def test_a_usage_error_is_reported_as_such_only_to_the_launcher_of_the_worker(
+    three: Three, peer: Callable[[], Peer]
+) -> None:
+    """A worker that joined belongs to the launcher that started it, whatever host it claims to be on."""
     three.launchers.tell(participant(peer(), worker_id(1)), "refused", usage=True)
     own, told = Seen("worker", 1, 0, "refused", usage=True, of=101), Seen("worker", 1, 0, "refused", of=101)
     assert three.heard() == [[own], [told], [told]]

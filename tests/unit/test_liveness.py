@@ -1,4 +1,4 @@
-"""Who is stopped for too long, by this host's kernel or by another host's word: time comes in as an argument."""
+"""Which processes are stopped for too long, by this host's kernel or by another host's report; time is an argument."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def test_a_process_that_computes_or_is_gone_is_not_stopped(states: dict[int, str
 
 
 def test_processes_of_other_hosts_are_not_looked_at(states: dict[int, str]) -> None:
-    """What the kernel says of a number there would be about somebody else here."""
+    """Here the kernel would report about another process with the same number."""
     watch, workers = Liveness(PATIENCE), entries(7, on=ELSEWHERE)
     states[7] = "T"
     for now in (0.0, 1000.0):
         assert numbers(watch.stopped(workers, now)) == []
 
 
-def test_with_patience_without_end_nobody_is_dead(states: dict[int, str]) -> None:
+def test_with_infinite_patience_nobody_counts_as_dead(states: dict[int, str]) -> None:
     watch, workers = Liveness(inf), entries(7)
     states[7] = "T"
     for now in (0.0, 1e9):
@@ -87,7 +87,7 @@ def test_the_word_of_another_host_counts_for_its_own_processes(frozen: Frozen, f
     assert numbers(Liveness(PATIENCE).reported(entries(7, 8, on=ELSEWHERE), frozen)) == found
 
 
-def test_nobody_else_has_a_word_about_this_host() -> None:
+def test_reports_of_other_hosts_about_this_host_do_not_count() -> None:
     assert numbers(Liveness(PATIENCE).reported(entries(7), Frozen(host(), 7, 1e9))) == []
 
 

@@ -119,7 +119,7 @@ def test_a_new_incarnation_takes_the_place_of_the_old_one(store: Store) -> None:
 
 
 def test_who_has_never_been_in_a_view_writes_nothing(store: Store) -> None:
-    """But for a few, whose view may be on its way; a push without an update is answered."""
+    """Except a few, whose view may be in flight; a push without an update is answered."""
     for number in range(10, 10 + 2 * held_model.MOST_EARLY_WRITERS):
         guest = store.connect(number)
         store.push(guest, ones())
@@ -133,7 +133,9 @@ def test_who_has_never_been_in_a_view_writes_nothing(store: Store) -> None:
     assert sum(map(store.is_open, early)) == held_model.MOST_EARLY_WRITERS
 
 
-def test_so_many_are_let_in_that_have_never_been_in_a_view(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_workers_that_were_never_members_is_limited(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(held_model, "MOST_GUESTS", 5)
     guests = [store.connect(number) for number in range(10, 20)]
     assert sum(map(store.is_open, guests)) == 5
@@ -185,7 +187,7 @@ def test_large_values_are_no_nan(store: Store) -> None:
 
 
 def messages() -> Iterator[Frame]:
-    """Whatever a member can send, with all fields written."""
+    """Every message that a member can send, with all fields written."""
     yield from every_message("run", "here", 1)
     for wants in Wants:
         yield Push(0, 0, 1, WHOLE, 1, wants, 0.5, True, 1, 1, Skipped.HELD)

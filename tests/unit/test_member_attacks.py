@@ -1,4 +1,4 @@
-"""What a process can do to a run that it was let in to: learn and train what a member may, and nothing else."""
+"""What a process that has joined can do to a run: learn and train what a member may, and nothing else."""
 
 from __future__ import annotations
 
@@ -123,10 +123,10 @@ def begun(crew: Crew) -> Crew:
     return crew
 
 
-# Who somebody is.
+# Identity.
 
 
-def test_whoever_learns_the_run_from_a_welcome_is_not_worker_0(office: Office, imports: Imports) -> None:
+def test_a_joiner_that_knows_the_run_from_its_welcome_cannot_be_worker_0(office: Office, imports: Imports) -> None:
     """Not even before worker 0 has connected."""
     _, welcome = joiner(office)
     assert welcome.run == RUN
@@ -271,7 +271,7 @@ def test_no_module_is_imported_by_a_worker_that_joined(imports: Imports) -> None
     link.close()
 
 
-# What is not a member's business.
+# What a member must not do.
 
 
 def test_a_value_from_one_who_is_not_a_member_disturbs_no_barrier(crew: Crew) -> None:
@@ -324,7 +324,7 @@ def test_one_who_is_not_a_member_sets_no_epoch(crew: Crew) -> None:
 
 
 def test_joiners_cannot_use_up_the_models(crew: Crew) -> None:
-    """Only so many that none of the run's own workers trains."""
+    """The number of models that only joiners train is limited."""
     begun(crew)
     _, welcome = joiner(crew.office)
     for number in range(MOST_UNCONFIRMED):

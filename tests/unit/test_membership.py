@@ -1,4 +1,4 @@
-"""Who is a member, when news of a worker overtake one another."""
+"""Membership, when messages about a worker arrive in another order."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_join_that_is_repeated_changes_nothing() -> None:
     assert members(node) == [(0, 0), (1, 0), (2, 0)]
 
 
-def test_who_has_left_is_not_let_in_again_in_the_same_incarnation() -> None:
+def test_a_worker_that_has_left_cannot_rejoin_in_the_same_incarnation() -> None:
     node = coordinator()
     node.handle(Received(worker_id(0), LeaveNotice(0, 0)), 0.0)
     assert node.handle(Received(worker_id(0), JoinRequest(0, 0)), 0.0) == [Send(worker_id(0), Gone(1, 0))]

@@ -141,7 +141,7 @@ def test_two_that_pushed_die_at_once_and_their_updates_count() -> None:
     assert server.applied == [0, 1, 2, 3]
 
 
-def test_nothing_closes_while_nobody_lives() -> None:
+def test_no_round_closes_while_no_member_is_alive() -> None:
     server = Server(Bsp(), 2)
     server.push(0, 0, at=0)
 
@@ -185,7 +185,7 @@ def test_two_shards_learn_of_a_death_at_different_times() -> None:
 def test_a_frozen_worker_that_pushes_after_being_declared_dead() -> None:
     server = Server(Asp(), 2)
     server.see(*members(0))
-    update = np.full(SIZE, np.nan, np.float32)  # whoever reads or writes this is found out
+    update = np.full(SIZE, np.nan, np.float32)  # the test fails if a shard reads or writes this
     update.flags.writeable = False
     push = Push(1, 0, 0, B, 0)
 
@@ -206,7 +206,7 @@ def test_the_frozen_worker_fails_and_sends_nothing_further() -> None:
     assert worker.handle(Ready(B, ones()), 0.0) == []
 
 
-# Coming back.
+# Restarts and joins.
 
 
 def test_a_worker_restarted_at_an_earlier_iteration() -> None:

@@ -63,6 +63,6 @@ def exists(name: str, known: set[str]) -> bool:
         ("the python.python", []),
     ],
 )
-def test_a_name_that_is_none_is_found(text: str, missing: list[str]) -> None:
+def test_a_file_that_does_not_exist_is_found(text: str, missing: list[str]) -> None:
     known = {"engines/worker/link.py", "engines/worker/traffic.py", "nodes/server/shard.py"}
     assert [name for name in names_in(text) if not exists(name, known)] == missing

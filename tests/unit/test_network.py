@@ -110,7 +110,7 @@ def test_a_gigabit_link() -> None:
 
 @pytest.mark.parametrize("N", [1, 2, 4])
 def test_latency_only(N: int) -> None:
-    # No link is ever busy: every iteration takes c + 2L, whoever else there is.
+    # No link is ever busy: every iteration takes c + 2L, with any number of workers.
     outcome = simulate(N, 5, links=Links(inf, L))
     assert outcome.virtual_seconds == 5 * (c + 2 * L)
     assert outcome.waiting_seconds == 0

@@ -31,7 +31,7 @@ def test_the_table_is_named(offset: int, value: float) -> None:
 
 
 def test_large_values_are_finite() -> None:
-    """Their squares overflow, they do not; and nobody is warned."""
+    """Their squares overflow, but they do not, and there is no warning."""
     worker = Worker(2, 0, WorkerParts(LAYOUT, Draw(0)), View(0, (Member(2, 0, 0),), ((WHOLE,),)))
     update = np.full(LAYOUT.size, 1e30, np.float32)
     assert not any(isinstance(effect, Fail) for effect in worker.handle(Ready(WHOLE, update), 0.0))

@@ -1,4 +1,4 @@
-"""How a run is found from outside."""
+"""How `syncline tell` finds a run."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def test_the_only_run_needs_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
         only(monkeypatch, address)
         assert find(None) == (address,)
         only(monkeypatch, address, other)
-        with pytest.raises(UsageError, match="RUN: you have several such runs on this host; name one of"):
+        with pytest.raises(UsageError, match="RUN: you have several runs on this host; name one of"):
             find(None)
         only(monkeypatch)
         with pytest.raises(RunError, match="you have no run on this host"):
             find(None)
 
 
-def test_a_run_that_is_over_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_has_ended_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
     with coordinator() as address:
         pass
     only(monkeypatch, address)
@@ -56,7 +56,7 @@ def test_a_run_that_is_over_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
         find(name_of(address))
 
 
-def test_a_run_of_another_user_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_of_another_user_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
     with coordinator() as address:
         only(monkeypatch, address)
         monkeypatch.setattr("os.geteuid", lambda: 12345)

@@ -1,4 +1,4 @@
-"""How a run ends: what is fatal to it, and what is said when it is over."""
+"""How a run ends: what is fatal to it, and the error that is reported."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_first_reason_that_was_heard_counts_unless_the_cause_is_found() -> N
         ([], [], "it is over", "", False),
     ],
 )
-def test_no_worker_connected_if_all_have_ended_well_without_a_run(
+def test_when_no_worker_has_connected(
     workers: list[Child], servers: list[Child], heard: str, found: str, nobody: bool
 ) -> None:
     outcome = RunOutcome(alone=False)
@@ -84,12 +84,12 @@ def test_no_worker_connected_if_all_have_ended_well_without_a_run(
 # What is said of it.
 
 
-def test_a_run_in_which_a_worker_has_ended_well_has_ended_well() -> None:
+def test_a_run_succeeds_if_a_worker_succeeds() -> None:
     assert RunOutcome(alone=False).judge([GOOD, KILLED], None) is None
     assert RunOutcome(alone=True).judge([], None) is None
 
 
-def test_a_run_in_which_none_has_did_not() -> None:
+def test_a_run_fails_if_no_worker_succeeds() -> None:
     assert isinstance(RunOutcome(alone=False).judge([KILLED], None), RunError)
 
 

@@ -205,7 +205,7 @@ def test_a_worker_and_a_server_on_one_host(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_a_host_of_its_own_for_whoever_has_no_neighbour(n: int) -> None:
+def test_a_server_without_a_worker_of_its_number_has_its_own_host(n: int) -> None:
     # Server 1 is alone: B 3-4 up, 4-5 down. A needs no link.
     assert finish(simulate("none", n, servers=2, colocated=True)) == 5 * n
     assert finish(simulate("none", n, servers=1, colocated=True)) == 3 * n
@@ -369,7 +369,7 @@ def test_the_settings_are_read_and_shown(tmp_path: Path) -> None:
         ('[model]\nlayers = "resnet56"\nrecipe = "digits-mlp"', "model.layers", "a recipe"),
     ],
 )
-def test_nonsense_names_its_key(tmp_path: Path, text: str, option: str, hint: str) -> None:
+def test_invalid_settings_are_refused_by_their_key(tmp_path: Path, text: str, option: str, hint: str) -> None:
     with pytest.raises(UsageError, match=hint) as caught:
         read(tmp_path, f"[cluster]\nworkers = 2\n{text}\n")
     assert caught.value.option == option

@@ -67,7 +67,7 @@ class Memory:
         return self.again(worker, i, incarnation, view)
 
     def again(self, worker: int, i: int, incarnation: int = 0, view: int = 1) -> list[int]:
-        """The same push, with whatever its memory holds now."""
+        """The same push, with the present content of its memory."""
         push = Push(view, incarnation, i, B, 0)
         return self.tell(Received(worker_id(worker), push, self.updates[worker, incarnation, i]))
 

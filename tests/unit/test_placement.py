@@ -119,7 +119,7 @@ def test_a_wrong_placement_is_refused(ranges: Ranges, words: str) -> None:
         (((Bucket(0.0, 5.0),), (Bucket(5.0, 10.0),)), "a range whose ends are not integers"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_no_answer_is_refused(answer: object, words: str) -> None:
+def test_an_invalid_result_of_a_placement_is_refused(answer: object, words: str) -> None:
     placement = Given(answer)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=words) as caught:
         checked(placement, layout_of(7, 3), 2)
@@ -148,7 +148,7 @@ def test_uniform_gives_every_server_its_part_of_every_table(sizes: list[int], se
             assert table.size // servers <= there <= -(-table.size // servers)
 
 
-def test_balanced_gives_the_largest_first_to_whoever_has_least() -> None:
+def test_balanced_gives_the_largest_table_first_to_the_server_with_the_least_load() -> None:
     assert Balanced().place(layout_of(3, 7, 2, 5, 4), 2) == (
         (Bucket(0, 10),),
         (Bucket(10, 21),),
@@ -157,7 +157,7 @@ def test_balanced_gives_the_largest_first_to_whoever_has_least() -> None:
 
 @given(lengths, st.integers(1, 8))
 def test_balanced_keeps_tables_whole_and_loads_close(sizes: list[int], servers: int) -> None:
-    """Whoever has most had least before it got its last table, which is no larger than the largest."""
+    """The server with the largest load had the least load before its last table, which is at most the largest table."""
     layout = layout_of(*sizes)
     ranges = Balanced().place(layout, servers)
     for table in layout.tables:
@@ -208,7 +208,7 @@ def test_a_function_may_return_what_is_made_as_it_is_read() -> None:
     )
 
 
-def test_who_wants_to_end_the_program_may() -> None:
+def test_a_function_may_end_the_program() -> None:
     def ends(tables: tuple[Table, ...], servers: int) -> list[list[str]]:
         raise SystemExit(3)
 
@@ -222,7 +222,7 @@ def test_an_object_of_ones_own_is_taken_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("given", [3, Given, "elastic"])
-def test_what_is_no_placement_is_refused(given: object) -> None:
+def test_an_object_that_is_not_a_placement_is_refused(given: object) -> None:
     with pytest.raises(UsageError, match="neither an object with a method `place` nor a function"):
         placement_of(given)
 
@@ -322,7 +322,7 @@ def test_removing_a_server_moves_only_what_it_held(sizes: list[int], servers: in
     first=st.integers(1, 4),
     steps=st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=8),
 )
-def test_whoever_comes_and_goes_nothing_is_lost_and_buckets_are_only_cut(
+def test_when_servers_join_and_leave_no_value_is_lost_and_buckets_are_only_cut(
     placement: Placement, sizes: list[int], first: int, steps: list[tuple[bool, int]]
 ) -> None:
     layout = layout_of(*sizes)
@@ -434,7 +434,7 @@ def test_values_for_a_server_that_is_not_there_are_refused() -> None:
 
 @dataclass(frozen=True)
 class Forgetful(ToTheDead):
-    """Does not know any more what it was asked."""
+    """Forgets its argument."""
 
     def replace(self, layout: Layout, held: Ranges, servers: object) -> Ranges:
         raise KeyError("servers")

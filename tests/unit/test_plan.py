@@ -1,4 +1,4 @@
-"""A request is checked before it runs: addresses, keys, and which setting beats which."""
+"""A request is checked before it runs: addresses, keys, and which setting overrides which."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def test_a_rule_on_the_command_line_beats_a_mode_in_the_file() -> None:
         ({}, {"seed": "-1"}, "seed"),
     ],
 )
-def test_nonsense_is_named_where_it_was_written(settings: dict[str, str], config: dict[str, str], named: str) -> None:
+def test_an_error_names_the_option_or_the_key_of_the_file(
+    settings: dict[str, str], config: dict[str, str], named: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         checked(Plan([], settings=settings, config=config))
     assert caught.value.option == named
@@ -61,13 +63,13 @@ HERE = "127.0.0.1:7070"
         (Plan([], wiring=Wiring(trace="traces")), {"join": HERE}, "--trace"),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_its_option(plan: Plan, where: dict[str, str], option: str) -> None:
+def test_invalid_options_are_refused_by_name(plan: Plan, where: dict[str, str], option: str) -> None:
     with pytest.raises(UsageError) as caught:
         checked(plan, **where)  # type: ignore[arg-type]
     assert caught.value.option == option
 
 
-def test_who_joins_may_bring_servers_alone() -> None:
+def test_a_launcher_can_join_with_servers_only() -> None:
     plan = checked(Plan([], workers=0, servers=1), join="127.0.0.1:7070")
     assert plan.joins
     assert not checked(PLAN).joins

@@ -21,6 +21,6 @@ def test_patience(word: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("word", ["abc", "0", "-1", "nan"])
-def test_what_is_no_patience_is_refused(word: str) -> None:
+def test_an_invalid_patience_is_refused(word: str) -> None:
     with pytest.raises(UsageError, match=f"SYNCLINE_PATIENCE: '{word}' is not a number of seconds"):
         patience({"SYNCLINE_PATIENCE": word})

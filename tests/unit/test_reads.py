@@ -1,4 +1,4 @@
-"""What a worker gives to servers, or asks them for, outside of iterations: of whom, and what is still open."""
+"""What a worker sends to servers or requests from them outside of iterations, and what is still missing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def reader() -> Reader:
     return Reader()
 
 
-def test_all_is_asked_for_of_whoever_holds_it(reader: Reader) -> None:
+def test_each_bucket_is_requested_from_its_holder(reader: Reader) -> None:
     reader.reads.read()
     assert reader.sent == [
         (S0, Read(FIRST, "", 3)),

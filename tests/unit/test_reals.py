@@ -1,4 +1,4 @@
-"""Functions of random numbers: right, and the same to the bit wherever these tests run."""
+"""Functions for random numbers: correct, and bit-identical on every machine."""
 
 from __future__ import annotations
 

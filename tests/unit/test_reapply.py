@@ -82,7 +82,7 @@ def test_a_repeat_is_not_applied_a_third_time() -> None:
     assert value(node) == -2
 
 
-def test_who_has_sent_nothing_yet_adds_nothing() -> None:
+def test_a_worker_that_has_sent_nothing_yet_adds_nothing() -> None:
     node = shard(Asp())
     push(node, 0, 0, None)
     assert (value(node), node.buckets[B].version) == (0, 0)

@@ -1,4 +1,4 @@
-"""Those who are sent away are one line each, then only a number now and then."""
+"""Refused connections: the first are one line each, later ones are only counted."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_many_are_a_number_now_and_then(clock: Clock, capsys: pytest.CaptureFixt
     assert capsys.readouterr().err.endswith(": later (and 1 more)\n")
 
 
-def test_after_a_silence_one_alone_is_one_alone(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_after_a_pause_a_single_refusal_is_reported_as_one(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     log = RefusalLog("coordinator")
     for _ in range(ONE_BY_ONE):
         log.sent_away("early")

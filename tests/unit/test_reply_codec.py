@@ -1,4 +1,4 @@
-"""Replies that are changes: both sides stay in step to the bit, and whoever is not known gets everything."""
+"""Replies that are changes: both sides stay bit-identical, and an unknown worker gets whole parameters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pair(text: str, keeps: bool = True) -> tuple[ReplyWriter, ReplyReader]:
 
 
 def reply(made: ReplyWriter, hearer: ReplyReader, params: Values, version: int, worker: int = 0) -> tuple[int, Values]:
-    """Have a worker told, and hear it; the bytes, and what it has then."""
+    """Send a reply to a worker; return the bytes, and what the worker holds then."""
     payload, serial = made.tell(worker, 0, hearer.holds(BUCKET), params, version)
     written = payload.nbytes if payload.dtype == np.uint8 else 0
     answer = Params(0, 0, version, BUCKET, version, version, size=written, serial=serial)
@@ -75,7 +75,7 @@ def test_workers_that_hold_the_same_get_the_same_bytes() -> None:
 
 
 @pytest.mark.parametrize("loss", ["the reply", "its repeat", "the worker"])
-def test_whoever_may_hold_something_else_gets_everything(loss: str) -> None:
+def test_a_worker_that_may_hold_something_else_gets_whole_parameters(loss: str) -> None:
     made, hearer = pair("topk:0.05")
     path = walk(4)
     reply(made, hearer, path[0], 0)

@@ -136,7 +136,7 @@ def test_names() -> None:
         ([is_true("so", False)], "does not hold"),
     ],
 )
-def test_how_far_a_claim_holds(compared: list[Compared], standing: str) -> None:
+def test_the_verdict_follows_from_the_effects(compared: list[Compared], standing: str) -> None:
     assert Verdict(compared, "").status == standing
 
 

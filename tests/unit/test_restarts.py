@@ -1,4 +1,4 @@
-"""Who may come back, how often, and where nobody can."""
+"""Which workers may be restarted, how often, and in which runs none can."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_worker_that_is_started_again_is_waited_for_however_long_it_takes() ->
 
 
 @pytest.mark.parametrize(("allowed", "number"), [(False, 1), (True, 3)], ids=["no restarts", "of another launcher"])
-def test_whom_nobody_starts_again(allowed: bool, number: int) -> None:
+def test_workers_that_are_not_restarted(allowed: bool, number: int) -> None:
     returning = ReturningWorkers(allowed, 3)
     returning.lost(number, 0.0)
     assert not returning

@@ -1,4 +1,4 @@
-"""Who is there: which hello is let in, under which number and incarnation, and who is gone."""
+"""The roster: which hello is accepted, under which number and incarnation, and which process is gone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Trained:
 
 @pytest.fixture
 def roster() -> Roster:
-    """Of a run with two workers and two servers, which others may join."""
+    """The roster of a run with two workers and two servers, which others may join."""
     return Roster(2, 2, WIRING)
 
 
@@ -76,7 +76,7 @@ def token(role: str, number: int) -> str:
     ],
     ids=str,
 )
-def test_whoever_belongs_here_may_speak(roster: Roster, hello: Hello) -> None:
+def test_a_process_of_the_run_is_accepted(roster: Roster, hello: Hello) -> None:
     roster.check(hello, near=True)
 
 
@@ -94,7 +94,7 @@ def test_whoever_belongs_here_may_speak(roster: Roster, hello: Hello) -> None:
     ],
     ids=str,
 )
-def test_whoever_does_not_is_refused(roster: Roster, hello: Hello, why: str) -> None:
+def test_any_other_process_is_refused(roster: Roster, hello: Hello, why: str) -> None:
     with pytest.raises(Refusal, match=why):
         roster.check(hello, near=True)
 
@@ -136,7 +136,7 @@ def test_a_server_opens_a_connection_for_each_model(roster: Roster, peer: Make) 
     [server(0), server(2), server(1, again=True), server(0, again=True, pid=99), server(0, again=True, host="another")],
     ids=["there already", "unexpected", "again before it came", "another process", "another host"],
 )
-def test_there_is_no_room_for_another_server(roster: Roster, peer: Make, hello: Hello) -> None:
+def test_a_server_that_was_not_expected_is_refused(roster: Roster, peer: Make, hello: Hello) -> None:
     roster.admit_server(peer().wire, server(0))
     with pytest.raises(Refusal, match=f"server {hello.number}"):
         roster.admit_server(peer().wire, hello)
@@ -150,7 +150,7 @@ def test_a_server_that_is_gone_does_not_come_back(roster: Roster, peer: Make) ->
     assert roster.first_servers() == {1}
 
 
-def test_a_server_that_is_leaving_is_none_to_begin_with(roster: Roster, peer: Make) -> None:
+def test_a_model_does_not_begin_on_a_server_that_is_leaving(roster: Roster, peer: Make) -> None:
     roster.admit_server(peer().wire, server(1))
     roster.servers[1].leaving = True
     assert roster.first_servers() == {0}
@@ -193,13 +193,13 @@ def test_further_connections_belong_to_the_same_process(roster: Roster, peer: Ma
         (worker(0, again=True, host="another"), "worker 0 is connected from a different process"),
     ],
 )
-def test_a_worker_that_cannot_be_is_refused(roster: Roster, peer: Make, hello: Hello, why: str) -> None:
+def test_an_invalid_worker_is_refused(roster: Roster, peer: Make, hello: Hello, why: str) -> None:
     roster.admit_worker(peer().wire, worker(0))
     with pytest.raises(Refusal, match=why):
         roster.admit_worker(peer().wire, hello)
 
 
-def test_a_process_has_so_many_connections_and_no_more(roster: Roster, peer: Make) -> None:
+def test_the_connections_of_a_process_are_limited(roster: Roster, peer: Make) -> None:
     wire = peer().wire
     roster.admit_worker(wire, worker(0))
     for _ in range(MOST_CONNECTIONS - 1):
@@ -237,7 +237,7 @@ def test_who_has_left_may_read_for_a_while(roster: Roster, peer: Make) -> None:
 # Numbers and tokens.
 
 
-def test_a_number_belongs_to_whoever_shows_its_token(roster: Roster, peer: Make) -> None:
+def test_a_number_belongs_to_the_process_that_shows_its_token(roster: Roster, peer: Make) -> None:
     for hello in (worker(0, token=""), worker(0, token=token("worker", 1)), worker(7), server(0, token=JOINED)):
         with pytest.raises(Refusal, match="is another process: you did not show its token"):
             (roster.admit_worker if hello.role == "worker" else roster.admit_server)(peer().wire, hello)
@@ -252,7 +252,7 @@ def test_a_number_belongs_to_whoever_shows_its_token(roster: Roster, peer: Make)
 
 @pytest.mark.parametrize(("role", "most"), [("server", MOST_SERVERS), ("worker", MOST_WORKERS)])
 def test_hellos_do_not_use_up_the_numbers(roster: Roster, peer: Make, role: str, most: int) -> None:
-    """Those that nobody was told of are used again, once there are no others."""
+    """Numbers that were never published are reused when no others are left."""
     admit, wire = (roster.admit_server if role == "server" else roster.admit_worker), peer().wire
     known = admit(wire, Hello("", role, token=JOINED))
     known.named = known.entered = True
@@ -264,7 +264,7 @@ def test_hellos_do_not_use_up_the_numbers(roster: Roster, peer: Make, role: str,
 
 
 @pytest.mark.parametrize("role", ["server", "worker"])
-def test_so_many_may_be_joining_at_a_time(roster: Roster, peer: Make, role: str) -> None:
+def test_the_number_of_processes_that_join_at_a_time_is_limited(roster: Roster, peer: Make, role: str) -> None:
     admit, wire = (roster.admit_server if role == "server" else roster.admit_worker), peer().wire
     found = [admit(wire, Hello("", role, token=JOINED)) for _ in range(MOST_JOINING)]
     with pytest.raises(Refusal, match="joining already"):

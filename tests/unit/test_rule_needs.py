@@ -1,4 +1,4 @@
-"""Rules that ask for more than the update: whose it is, what that worker read, norms over a bucket or table."""
+"""Rules that need more than the update: its worker, what that worker read, norms over a bucket or table."""
 
 from __future__ import annotations
 
@@ -348,9 +348,9 @@ class NoNeeds(Sgd):
 @pytest.mark.parametrize(
     ("rule", "sync", "more", "problem"),
     [
-        (DcAsgd(0.1), Bsp(), {}, "needs to know of each update: read. But under 'bsp' the servers apply the updates"),
+        (DcAsgd(0.1), Bsp(), {}, "needs to know this of each update: read. But under 'bsp' the servers"),
         (GapAware(0.1), Ssp(0), {}, "under 'ssp:0' the servers apply"),
-        (WorkerSum(), Drop(2), {}, "needs to know of each update: worker. But under 'drop:2'"),
+        (WorkerSum(), Drop(2), {}, "needs to know this of each update: worker. But under 'drop:2'"),
         (DcAsgd(0.1), Asp(), {"gate": Every(push=2)}, "with the gate 'every:2' an update can be a sum"),
         (Wishful(0.1), Asp(), {}, "a rule cannot need 'reads'; it can need worker, read, bucket-norms"),
         (Word(0.1), Asp(), {}, r"needs must be a tuple of names, such as \('read',\), not 'read'"),
@@ -365,7 +365,7 @@ def test_what_cannot_work_is_refused(rule: Any, sync: SyncModel, more: dict[str,
 
 def test_a_change_to_a_model_that_applies_at_the_close_is_refused() -> None:
     strategy = ServerStrategy((Asp(),), mode=Mode.RULE, rule=DcAsgd(0.1))
-    with pytest.raises(UsageError, match="But under 'bsp' the servers apply the updates of a round as one"):
+    with pytest.raises(UsageError, match="But under 'bsp' the servers apply the updates of a round together"):
         strategy.changed({"sync": "bsp"}, 3)
     assert strategy.changed({"sync": "ssp:3"}, 3).sync == (Ssp(3),)
 

@@ -245,7 +245,7 @@ def test_sasgd_ignores_a_staleness_of_0() -> None:
     assert (applied(Sasgd(0.1), 1) == applied(Sgd(0.1))).all()
 
 
-def test_who_divides_and_who_keeps() -> None:
+def test_which_rules_divide_and_which_keep_parameters() -> None:
     assert [(rule.of_gradients, rule.keeps) for rule in (Mean(), Add(), Sgd(1.0))] == [
         (True, False),
         (False, True),

@@ -1,4 +1,4 @@
-"""When the workers of a real run stop: they agree through files."""
+"""How the workers of a real run agree, through files, when to stop."""
 
 from __future__ import annotations
 

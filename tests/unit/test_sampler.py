@@ -1,4 +1,4 @@
-"""How examples are dealt: to the live workers, in equal counts, and none to two of those who agree who is there."""
+"""How examples are divided: equal counts, and no overlap between workers that know the same members."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from syncline.pytorch.sampler import SharedSampler
 
 
 class Crew:
-    """The samplers of some workers, and whom they know."""
+    """The samplers of some workers, and the members that these workers know."""
 
     def __init__(self, count: int, members: Sequence[int], *, shuffle: bool = True, drop_last: bool = False) -> None:
         self.members = tuple(members)
@@ -28,7 +28,7 @@ class Crew:
 
 @pytest.mark.parametrize("members", [(0, 1, 2), (0, 1, 3), (1, 7, 9)])
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_whoever_is_there_gets_a_share_of_its_own(members: tuple[int, ...], shuffle: bool) -> None:
+def test_every_live_worker_gets_a_share_of_its_own(members: tuple[int, ...], shuffle: bool) -> None:
     shares = Crew(30, members, shuffle=shuffle).shares()
     assert [len(share) for share in shares] == [10, 10, 10]
     assert sorted(index for share in shares for index in share) == list(range(30))
@@ -49,7 +49,7 @@ def test_more_workers_than_examples() -> None:
         Crew(2, range(5), drop_last=True).sampler(0)
 
 
-def test_an_epoch_stays_as_it_was_dealt_and_the_next_is_dealt_to_whoever_is_there() -> None:
+def test_an_epoch_keeps_its_shares_and_the_next_is_divided_among_the_live_workers() -> None:
     crew = Crew(12, (0, 1), shuffle=False)
     first, second = crew.sampler(0), crew.sampler(1)
     under_way = [iter(first), iter(second)]

@@ -1,4 +1,4 @@
-"""The servers of one model that come and go: who is told what, and when each is admitted or dismissed."""
+"""The servers of one model that join and leave: which messages are sent, and when each is admitted or dismissed."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_server_is_admitted_when_all_have_reached_it(training: Training) -> No
     assert training.changes.holds(1)
 
 
-def test_whoever_comes_meanwhile_must_reach_it_too(training: Training) -> None:
+def test_processes_that_join_meanwhile_must_reach_it_too(training: Training) -> None:
     """A worker and a server that come later are told of all servers that hold nothing yet."""
     training.introduce(1)
     training.changes.mention(training.servers[2])
@@ -246,7 +246,7 @@ def test_a_server_that_holds_nothing_just_goes(training: Training) -> None:
     assert training.changes.is_free(1)
 
 
-def test_a_server_that_leaves_before_the_beginning_is_none_of_its_servers(peer: Callable[[], Peer]) -> None:
+def test_a_server_that_leaves_before_the_start_holds_no_part(peer: Callable[[], Peer]) -> None:
     training = Training(peer)
     training.changes.check_leaving(0)
     training.changes.leave(0)

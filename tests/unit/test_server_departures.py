@@ -1,4 +1,4 @@
-"""Which servers a run can spare, and what each of them is told."""
+"""Which servers a run can lose, and what each of them is told."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Model:
         self.begun = begun
         self.holding = set(holding)
         self.known: set[int] = set()
-        """Servers that somebody who joins may still look for."""
+        """Servers that a joiner may still connect to."""
         self.waiting: set[int] = set()
         """Servers that leave when another is there."""
         self.asked: list[str] = []
@@ -108,7 +108,7 @@ def test_a_server_that_gets_no_part_is_refused_unless_another_model_needs_it(off
     found = office(Model(0), Model(0, 1))
     found.departures.refuse(1, "too large")
     found.departures.refuse(2, "too large")
-    assert found.told == ["server1: holds nothing: too large", "server2: holds nothing: too large"]
+    assert found.told == [f"server{number}: gets no part of the model: too large" for number in (1, 2)]
     assert found.heard() == [[], [], [Refused("too large")]]
     found.departures.refuse(7, "nobody is there")
     assert len(found.told) == 2
@@ -190,7 +190,7 @@ def test_a_server_that_held_nothing_is_gone(office: Make) -> None:
     assert model.asked == ["closed 2"]
 
 
-def test_whoever_waited_to_leave_for_one_that_is_gone_stays(office: Make) -> None:
+def test_servers_that_could_leave_only_with_a_server_that_is_gone_stay(office: Make) -> None:
     """Servers 0 and 1 are to leave once server 2 holds something; then it is gone."""
     model = Model(0, 1)
     found = office(model)

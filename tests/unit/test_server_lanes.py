@@ -1,4 +1,4 @@
-"""The servers as a worker reaches them: who is greeted how, and whose payloads stay where they lie."""
+"""A worker's connections to servers: what each server is told first, and whose payloads stay in shared memory."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_server_that_has_come_is_greeted_like_the_others(stack: ExitStack) -> 
     assert sorted(worker.traffic.wires) == [server_id(number) for number in range(3)]
 
 
-def test_what_is_in_the_way_of_a_server_that_has_come_is_said(stack: ExitStack) -> None:
+def test_the_reason_why_a_new_server_cannot_be_reached_is_reported(stack: ExitStack) -> None:
     worker = Worker(stack, "shm")
     worker.lanes.open({0: worker.doors[0].here}, VALUES, HELLO)
     assert "another host" in worker.reach(1, worker.doors[1].away)

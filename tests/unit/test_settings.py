@@ -1,4 +1,4 @@
-"""Settings in words: what makes no sense is refused by the name of the setting."""
+"""Settings as text: an error names the setting."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def test_a_bucket_is_at_most_what_a_frame_carries() -> None:
 
 
 @pytest.mark.parametrize(("rule", "mode", "sync"), [("add", "changes", "asp"), ("mean", "gradients", "bsp")])
-def test_to_name_the_rule_of_a_mode_is_to_name_the_mode(rule: str, mode: str, sync: str) -> None:
+def test_the_rule_of_a_mode_selects_that_mode(rule: str, mode: str, sync: str) -> None:
     found = settle({"the command line": {"rule": rule, "sync": sync}}, 1, 2)
     assert {key: found[key][0] for key in ("rule", "mode")} == {"rule": rule, "mode": mode}

@@ -1,4 +1,4 @@
-"""Segments: what another process hands over is mapped only if it is what it should be."""
+"""Memory segments: a descriptor from another process is mapped only if it is a valid segment."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_segment_that_is_open_for_reading_only() -> None:
         map_segment(reading, VALUES)
 
 
-def test_what_is_no_segment(tmp_path: Path) -> None:
+def test_a_descriptor_that_is_not_a_segment_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(BYTES))
     read, write = os.pipe()
     for fd in (

@@ -114,14 +114,14 @@ def test_without_workers_there_is_nothing_to_stop() -> None:
         (StopAt(accuracy=95.0), "stop.accuracy: must be above 0 and at most 1"),
     ],
 )
-def test_a_stop_that_cannot_be_is_refused(stop: StopAt, problem: str) -> None:
+def test_an_invalid_stop_is_refused(stop: StopAt, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         Scenario(Cluster(2), stop=stop).check()
 
 
-def test_what_would_never_come_is_refused() -> None:
+def test_a_stop_that_would_never_be_reached_is_refused() -> None:
     scenario = Scenario(Cluster(1), stop=StopAt(seconds=1.0))
-    with pytest.raises(UsageError, match=r"would never come: cluster\.compute\.mean is 0"):
+    with pytest.raises(UsageError, match=r"would never be reached: cluster\.compute\.mean is 0"):
         replace(scenario, cluster=Cluster(1, Lognormal(0.0))).check()
     with pytest.raises(UsageError, match="a trace of compute times has one column per iteration"):
         replace(scenario, cluster=Cluster(1, Trace(((0.1,),)))).check()

@@ -1,4 +1,4 @@
-"""Connections of strangers: many of them displace each other, and not whoever comes from elsewhere."""
+"""Unidentified connections: many of them displace each other, but not connections from other hosts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST = 8
 
 
 class Owner:
-    """Knows whoever says hello."""
+    """Accepts every hello."""
 
     def __init__(self) -> None:
         self.loop = EventLoop(self)
@@ -81,7 +81,7 @@ def test_a_flood_from_elsewhere_does_not_displace_a_caller(owner: Owner, place: 
 
 
 def test_in_a_flood_from_the_same_host_the_oldest_is_not_always_the_one(owner: Owner, place: tuple[str, int]) -> None:
-    """Whoever needs two round trips is not certain to lose: of many callers some are left after as many others."""
+    """A caller that needs two round trips does not always lose: some of many callers are left after as many others."""
     left = 0
     for _ in range(40):
         caller = dial(owner, place, "127.0.0.1")
@@ -159,18 +159,18 @@ def test_it_does_not_try_for_ever() -> None:
     ("wiring", "listen", "said"),
     [
         (Wiring(), "127.0.0.1:0", "no key: every user of this host can join"),
-        (Wiring(insecure="1"), "0.0.0.0:0", "--insecure: whoever reaches this host can join"),
+        (Wiring(insecure="1"), "0.0.0.0:0", "--insecure: anybody on the network can join"),
         (Wiring(), None, ""),
     ],
 )
-def test_it_is_said_what_it_means_to_have_no_key(wiring: Wiring, listen: str | None, said: str) -> None:
+def test_without_a_key_one_line_says_who_can_join(wiring: Wiring, listen: str | None, said: str) -> None:
     words = _without_key(checked(Plan([], wiring=wiring), listen))
     assert words.startswith(said)
     assert bool(words) == bool(said)
     assert "\n" not in words
 
 
-def test_with_a_key_there_is_nothing_to_say(tmp_path: Path) -> None:
+def test_with_a_key_nothing_is_said(tmp_path: Path) -> None:
     make_key_file(tmp_path / "key")
     plan = Plan([], wiring=Wiring(key_file=str(tmp_path / "key")))
     assert _without_key(checked(plan, "127.0.0.1:0")) == ""

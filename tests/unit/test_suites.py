@@ -1,4 +1,4 @@
-"""The conformance suites name what is wrong with a part, and pass what is right, such as all shipped parts."""
+"""The conformance suites name the mistake of a wrong part, and pass correct parts, such as all shipped ones."""
 
 from __future__ import annotations
 

@@ -45,11 +45,11 @@ def test_a_change_may_be_asked_for_by_objects_or_by_text(sync: object, release: 
         ("sometimes", None, (), "sync: 'sometimes' is unknown"),
         ("ssp:-1", None, (), "sync: 'ssp:-1': s must be at least 0"),
         (7, None, (), "sync: "),
-        (None, "hard", (), "release: 'hard' is none of lazy, soft"),
+        (None, "hard", (), "release: 'hard' is not one of lazy, soft"),
         ("bsp", None, ("codec",), "codec: cannot change during a run; only sync and release can"),
     ],
 )
-def test_what_cannot_be_asked_for(sync: object, release: object, others: tuple[str, ...], problem: str) -> None:
+def test_invalid_changes_are_refused(sync: object, release: object, others: tuple[str, ...], problem: str) -> None:
     with pytest.raises(UsageError) as caught:
         words_of(sync, release, others)
     assert str(caught.value).startswith(problem)
@@ -75,7 +75,7 @@ def of(mode: Mode) -> Strategy:
     return strategy_in({"mode": mode.value, **({"rule": "sgd:0.1"} if mode is Mode.RULE else {})})
 
 
-def test_what_it_takes() -> None:
+def test_changes_that_the_strategy_accepts() -> None:
     check_change(("ssp:0",), "soft", of(Mode.GRADIENTS), 3, 2)
     check_change(("ssp:3", "bsp"), "", of(Mode.CHANGES), 3, 2)
     check_change((), "soft", of(Mode.GRADIENTS), 3, 2)
@@ -161,12 +161,12 @@ class Desk:
         return found
 
 
-def test_every_server_is_told_and_whoever_asked_when_all_have_changed() -> None:
+def test_every_server_is_told_and_the_change_is_confirmed_when_all_have_changed() -> None:
     model = Model(0, 1)
     desk = Desk(model)
     desk.ask("ssp:3", release="soft")
     assert desk.told(0) == desk.told(1) == [("ssp:3", "soft")]
-    assert model.settings["sync"] == "ssp:3", "whoever comes now is told the new model"
+    assert model.settings["sync"] == "ssp:3", "a process that joins now gets the new model"
     desk.confirm(0)
     assert desk.replies() == desk.notices == []
     desk.confirm(1)
@@ -277,10 +277,10 @@ def test_a_worker_can_change_what_it_trains_and_nothing_else() -> None:
     [
         ({"begun": False}, "training has not started yet"),
         ({"running": False}, "training has not started yet"),
-        ({"ended": True}, "this run is over"),
+        ({"ended": True}, "this run has ended"),
     ],
 )
-def test_too_early_and_too_late(state: dict[str, bool], problem: str) -> None:
+def test_a_change_before_the_start_or_after_the_end_is_refused(state: dict[str, bool], problem: str) -> None:
     model = Model(0)
     for key, value in state.items():
         setattr(model, key, value)

@@ -42,7 +42,7 @@ def wire() -> Any:
 
 @pytest.mark.parametrize("what", ["unacked", "probes"])
 def test_a_host_is_gone_when_nothing_was_acknowledged_for_as_long_as_the_limit(wire: Any, what: str) -> None:
-    """Counted from the first look: nobody has looked before, so nobody knows what was under way then."""
+    """The time counts from the first look, because what was in flight before is not known."""
     setattr(wire, what, 1)
     liveness = TcpLiveness()
     wire.heard_seconds_ago = 1000.0

@@ -1,4 +1,4 @@
-"""Tokens: each process has its own, and nobody can make one of another from it."""
+"""Tokens: each process has its own, and cannot derive that of another from it."""
 
 from __future__ import annotations
 

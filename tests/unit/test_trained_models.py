@@ -111,7 +111,7 @@ def test_a_connection_is_about_one_model(office: Office) -> None:
     assert list(office.models.all) == ["first"]
 
 
-def test_there_are_so_many_models_and_no_more(office: Office) -> None:
+def test_the_number_of_models_is_limited(office: Office) -> None:
     for number in range(MOST_MODELS):
         office.declare(f"model {number}")
     with pytest.raises(PeerError, match=f"one model more than the limit of {MOST_MODELS}"):

@@ -48,14 +48,14 @@ def test_times(value: str | float, expected: float) -> None:
 @pytest.mark.parametrize(
     "text", ["", "1", "Gbit", "1Gb", "1gbit", "-1Gbit", "1Gbit/h", "1 2Gbit", "nanGbit", "1Gbit s"]
 )
-def test_what_is_no_rate(text: str) -> None:
+def test_an_invalid_rate_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"^network\.bandwidth: .*1Gbit") as caught:
         rate(text, "network.bandwidth")
     assert repr(text) in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "1", "1M", "1MiB/s", "-1MiB", "MiB"])
-def test_what_is_no_size(text: str) -> None:
+def test_an_invalid_size_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"^strategy\.bucket: .*1MiB"):
         size(text, "strategy.bucket")
 
@@ -73,6 +73,6 @@ def test_sizes_are_above_0_and_finite(text: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["1", "ms", "1h", "-1ms", "", -0.1, float("nan"), float("inf"), "1e400s"])
-def test_what_is_no_time(value: str | float) -> None:
+def test_an_invalid_time_is_refused(value: str | float) -> None:
     with pytest.raises(UsageError, match=r"^network\.latency: .*is not a time"):
         seconds(value, "network.latency")

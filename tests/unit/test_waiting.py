@@ -1,4 +1,4 @@
-"""For whom the run waits: when the line comes, and what it says; time comes in as an argument."""
+"""The line that says which workers the run waits for: when it is printed, and its text; time is an argument."""
 
 from __future__ import annotations
 

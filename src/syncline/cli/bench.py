@@ -105,7 +105,7 @@ def _check_memory(case: Case) -> None:
     if there is not None and need > there:
         option = "--size" if needed(replace(case, size=1), count) < there else "--workers"
         text = f"{case.size:,} values with {case.workers} workers may take {need / 2**30:,.1f} GiB of memory"
-        raise UsageError(option, f"{text}, but only {there / 2**30:,.1f} GiB are free; use fewer")
+        raise UsageError(option, f"{text}, but only {there / 2**30:,.1f} GiB are free; use fewer values or workers")
 
 
 def _run(cases: list[Case], rounds: int | None, report: Path | None) -> None:

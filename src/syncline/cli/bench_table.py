@@ -20,7 +20,7 @@ _NOTES = (
     "floor: one process that only adds the updates and copies the sum; sockets: plain TCP without a protocol",
     "gloo uses TCP on loopback in both tables",
 )
-_NO_GLOO = "gloo was skipped because torch is not installed; install it with: pip install 'syncline[torch]'"
+_NO_GLOO = "gloo was skipped because torch is not installed; install it with: pip install torch"
 
 
 def show_rows(rows: Sequence[Row]) -> None:

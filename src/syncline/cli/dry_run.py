@@ -15,13 +15,17 @@ if TYPE_CHECKING:
     from syncline.engines.launch.plan import Plan
 
 
+_AT_START = {"bucket": "chosen when training starts"}
+"""What is shown of a setting that the coordinator chooses if the user does not."""
+
+
 def show_plan(plan: Plan, origins: dict[str, str]) -> None:
     """Print the plan; `origins` says where the numbers of workers and servers came from."""
     console = Console(stderr=True)
     rows = [("workers", str(plan.workers), origins["workers"])]
     if not plan.joins:
         rows.append(("servers", str(plan.server_count), origins["servers"]))
-        rows += [(key, word, origin) for key, (word, origin) in plan.settled().items()]
+        rows += [(key, _shown(key, word, origin), origin) for key, (word, origin) in plan.settled().items()]
     rows += _places(plan)
     console.print(settings_table(rows), "")
     if not plan.joins:
@@ -29,6 +33,10 @@ def show_plan(plan: Plan, origins: dict[str, str]) -> None:
     costs = () if plan.joins else plan.strategy.costs(plan.workers)
     for line in (*costs, *_processes(plan)):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def _shown(key: str, word: str, origin: str) -> str:
+    return _AT_START.get(key, word) if origin == "default" else word
 
 
 def _places(plan: Plan) -> list[tuple[str, str, str]]:

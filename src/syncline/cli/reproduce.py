@@ -102,7 +102,7 @@ def _check_out(out: Path) -> None:
     from importlib.util import find_spec
 
     if find_spec("matplotlib") is None:
-        raise UsageError("reproduce", "needs matplotlib; install it with: pip install 'syncline[plot]'")
+        raise UsageError("reproduce", "needs matplotlib; install it with: pip install matplotlib")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

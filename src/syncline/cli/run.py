@@ -92,8 +92,8 @@ def run(
         typer.Option(
             metavar="stop|skip",
             rich_help_panel=strategy.SYNC,
-            help="What a worker does with an update that holds NaN or infinity. stop: end the run; skip: leave that "
-            "step out. Default: stop.",
+            help="What a worker does with an update that holds NaN or infinity. stop: end the run; skip: skip that "
+            "step. Default: stop.",
         ),
     ] = None,
     codec: strategy.Codec = None,
@@ -174,6 +174,7 @@ def run(
             rich_help_panel=strategy.RUN,
             help="Start a worker again if it dies or fails, up to N times in all. It rejoins under the same number. "
             "Default: 0.",
+            show_default=False,
         ),
     ] = 0,
     trace: Annotated[
@@ -340,11 +341,9 @@ def _without_key(plan: Plan) -> str:
     if plan.wiring.key_file:
         return ""
     if plan.joins and plan.wiring.insecure:
-        return (
-            "--insecure: whoever is on the network can read and change what is sent; use --key-file FILE to prevent it"
-        )
+        return "--insecure: anybody on the network can read and change what is sent; --key-file FILE prevents it"
     if plan.wiring.insecure and plan.wiring.listen:
-        return "--insecure: whoever reaches this host can join, read and change the model; --key-file FILE prevents it"
+        return "--insecure: anybody on the network can join, and read and change the model; --key-file FILE prevents it"
     if plan.wiring.listen:
         return "no key: every user of this host can join, and read and change the model; --key-file FILE prevents it"
     return ""

@@ -32,7 +32,7 @@ Patience = Annotated[
         metavar="TIME",
         rich_help_panel=NETWORK,
         help="How long a worker waits for an answer before it sends its update again over TCP, for example 10s; never: "
-        "it does not. Default: 30s.",
+        "it does not send again. Default: 30s.",
     ),
 ]
 Stop = Annotated[

@@ -23,7 +23,7 @@ _MEASURED = (
 _SIMULATED = (
     "Simulated from the measured step of one worker ({step:.1f} ms) and the size of the model ({kilobytes:,.0f} kB). "
     "Each machine has a worker and a server, and sends nothing while it computes. DDP is estimated from the bytes that "
-    "its ring moves. One process is the one measured above."
+    "its ring moves. One process has a machine to itself: its rate follows from the processor time of its step."
 )
 
 

@@ -136,7 +136,7 @@ def _check_comparison(words: Mapping[str, str], engine: str, counts: Mapping[str
     if engine == "sim":
         raise UsageError("--engine", "--compare measures real runs; leave one of them out")
     if counts["workers"] < 2:
-        raise UsageError("--workers", "--compare needs at least 2, of which one is slow")
+        raise UsageError("--workers", "--compare needs at least 2 workers, of which one is slow")
     most = examples // counts["workers"]
     if counts["batch"] > most:
         raise UsageError(

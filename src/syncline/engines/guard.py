@@ -12,7 +12,7 @@ guard. The guard reads lines from stdin:
     resume    it continues
     quit      end, and leave everything as it is
 
-1. The guard sees the death of the watched process by a pidfd, whoever else may hold its pipes.
+1. The guard sees the death of the watched process by a pidfd, even if other processes hold its pipes.
 2. A watched process that is stopped (SIGSTOP) for more than PATIENCE seconds is killed, and counts as dead.
 3. The guard ends with the process that has started it.
 4. Only the standard library is used, without `site`, so that the process starts in some milliseconds.

@@ -58,7 +58,7 @@ def _named(run: str | None) -> str:
         remedy = "for one on another host, give the address that its --listen printed"
         raise RunError(f"you have no run{which} on this host (your runs: {there}); {remedy}")
     if len(matching) > 1:
-        raise UsageError(OPTION, f"you have several such runs on this host; name one of {there}")
+        raise UsageError(OPTION, f"you have several runs on this host; name one of {there}")
     return matching[0]
 
 

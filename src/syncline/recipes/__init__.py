@@ -59,7 +59,7 @@ def check(name: str, data: Path | None, option: str = "model.recipe", data_optio
     recipe = RECIPES[name]
     for package, module in _NEEDS[: 1 if recipe.needs_data else 2]:
         if find_spec(module) is None:
-            raise UsageError(option, f"{name!r} needs {package}; install it with: pip install 'syncline[recipes]'")
+            raise UsageError(option, f"{name!r} needs {package}; install it with: pip install {package}")
     if data is not None and not recipe.needs_data:
         raise UsageError(data_option, f"cannot be used with {name!r}, which has its own data; remove it")
     if recipe.examples is not None:

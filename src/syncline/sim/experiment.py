@@ -215,9 +215,8 @@ def _strategy(section: StrategySection) -> Strategy:
     servers = section.servers
     for key, value in said.items():
         if isinstance(value, list) and len(value) != (max(len(value), 1) if servers is None else servers):
-            raise UsageError(
-                f"strategy.{key}", f"lists {len(value)} models for {servers or 1} servers; one each, or a single text"
-            )
+            problem = f"lists {len(value)} models for {servers or 1} servers; give one for each, or one for all"
+            raise UsageError(f"strategy.{key}", problem)
     return strategy.of(words).with_servers(servers)
 
 

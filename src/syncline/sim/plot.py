@@ -30,7 +30,7 @@ def check_plot(path: Path) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise UsageError("--plot", "needs matplotlib; install it with: pip install 'syncline[plot]'") from None
+        raise UsageError("--plot", "needs matplotlib; install it with: pip install matplotlib") from None
 
 
 def plot(outcome: Outcome, path: Path, form: str = "png") -> None:

@@ -87,7 +87,7 @@ class Scenario:
                 "stop", "a trace of compute times has one column per iteration; remove stop.updates and stop.seconds"
             )
         if self.stop.seconds is not None and isinstance(compute, Lognormal) and compute.mean == 0:
-            raise UsageError("stop.seconds", "would never come: cluster.compute.mean is 0; use stop.updates")
+            raise UsageError("stop.seconds", "would never be reached: cluster.compute.mean is 0; use stop.updates")
 
     def _check_machines(self) -> None:
         """Check the settings of the machines against each other."""

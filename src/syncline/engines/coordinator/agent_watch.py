@@ -40,7 +40,7 @@ class AgentWatch:
         if wire in self._late:
             self._late.discard(wire)
             seconds = self._beats.silence(wire, now)
-            self._notice(f"{self._named(wire)} is heard again after {seconds:.0f} s, on the same connection")
+            self._notice(f"{self._named(wire)} continues after {seconds:.0f} s of silence, on the same connection")
         self._beats.heard(wire, now)
         if isinstance(message, Heartbeat) and message.pausing:
             self._beats.excuse(wire)
@@ -59,7 +59,7 @@ class AgentWatch:
         for wire in found:
             if wire not in self._late and self._beats.silence(wire, now) > LATE_SECONDS:
                 self._late.add(wire)
-                self._notice(f"{self._named(wire)} has not been heard for {LATE_SECONDS:g} s")
+                self._notice(f"{self._named(wire)} has sent nothing for {LATE_SECONDS:g} s")
         alive = {self._agents[wire].host for wire, verdict in found.items() if verdict is not Silence.STOPPED}
         stopped = {self._agents[wire].host for wire in found} - alive
         return stopped, [wire for wire, verdict in found.items() if verdict is Silence.GONE]

@@ -309,7 +309,7 @@ class CoordinatorProcess:
         if role == "server":
             if not hello.run:
                 self._launchers.tell_name(self._peers[wire])
-                self.tell(self._peers[wire], "has come")
+                self.tell(self._peers[wire], "has connected")
             self._models.assign_servers()
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:

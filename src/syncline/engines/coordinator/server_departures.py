@@ -57,7 +57,7 @@ class ServerDepartures:
         entry = self._servers.get(number)
         if entry is None or not entry.peers:
             return
-        self._tell(entry.peers[0], f"holds nothing: {reason}")
+        self._tell(entry.peers[0], f"gets no part of the model: {reason}")
         if not self.needs(number):
             self._out(entry.peers[0].wire, Refused(reason))
 

@@ -58,7 +58,7 @@ from syncline.nodes.protocol import ViewMaker
 from syncline.strategies.protocol import Job, Strategy
 from syncline.strategies.settings import FITTED, contradiction, settle, strategy_of
 
-OVER = "this run is over"
+OVER = "this run has ended"
 
 MOST_BUCKETS = 1 << 20
 """The limit of buckets; a view with more would not fit into a frame."""

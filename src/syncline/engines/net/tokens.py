@@ -19,7 +19,7 @@ def new_token() -> str:
 
 
 def derived(secret: str, *words: object) -> str:
-    """A token for this purpose; whoever has only the token can derive neither the secret nor another token."""
+    """A token for this purpose. Neither the secret nor another token can be derived from it."""
     text = "\0".join(map(str, words))
     return hmac.digest(secret.encode(), text.encode(), "sha256").hex()[:32]
 

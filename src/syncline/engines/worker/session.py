@@ -275,7 +275,7 @@ class NumpySession:
         """The program ended without closing the session: leave, or only disconnect if an exception ended it.
 
         Do not wait for the others as `close` does: the program may end with an error code, which the launcher must see.
-        If the run does not agree to the end, the exit code is 1. Only `os._exit` can set it here.
+        If the worker cannot leave the run, the exit code is 1. Only `os._exit` can set it here.
         """
         if os.getpid() != self._pid:
             return  # a forked copy of the program, which is not a worker
@@ -288,7 +288,7 @@ class NumpySession:
         except SynclineError as failed:
             error = failed
         if error is not None:
-            say(f"syncline: worker {self.rank} ended without session.close(), and the run did not agree: {error}")
+            say(f"syncline: worker {self.rank} ended without session.close(), and could not leave the run: {error}")
             sys.stdout.flush()
             os._exit(1)
 

@@ -121,8 +121,8 @@ def check_model(model: SyncModel, mode: Mode, workers: int, rule: Rule | None = 
     if alone and applies_at_close(model):
         raise UsageError(
             option,
-            f"the rule {write(rule)!r} needs to know of each update: {', '.join(sorted(alone))}. But under "
-            f"{write(model)!r} the servers apply the updates of a round as one; use another rule, or "
+            f"the rule {write(rule)!r} needs to know this of each update: {', '.join(sorted(alone))}. But under "
+            f"{write(model)!r} the servers apply the updates of a round together; use another rule, or "
             'sync = "asp" or "ssp:3"',
         )
     if mode is Mode.GRADIENTS and not is_bsp(model):
