@@ -1,8 +1,8 @@
 """Start, watch and end the processes of one experiment, each on its host.
 
 Syncline's launcher starts all servers on its own host, so this module starts the processes itself, with the same
-environment: the coordinator on the first host, and a server and a worker on each host. They use TCP without encryption,
-as gloo does.
+environment: the coordinator on the first host, and a server and a worker on each host. Between hosts they use TCP
+without encryption, as gloo does; a worker shares memory with the server of its own host, as in every run.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def check(experiment: Experiment) -> None:
 
 def _start_syncline(crew: Crew, experiment: Experiment, seconds: float) -> list[Process]:
     count = len(crew.hosts)
-    here = Wiring(run=secrets.token_hex(16), lane="tcp", insecure="1", token=new_token())
+    here = Wiring(run=secrets.token_hex(16), insecure="1", token=new_token())
     settings = json.dumps({COMMAND_LINE: experiment.settings})
     words = ["-m", "syncline.engines.coordinator", str(count), str(count), settings]
     first = crew.hosts[0]

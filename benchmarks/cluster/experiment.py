@@ -29,6 +29,8 @@ class Experiment:
     hosts: int = 4
     rate: float = 125e6
     """The rate of each link in each direction, in bytes per second."""
+    latency: float = 0.0
+    """Seconds that a frame takes from one host to another, in addition to the time on the links."""
     pause: float = 0.0
     """The computing time of a step in seconds; 0: the time in models.py."""
     system: System = System.SYNCLINE

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from benchmarks.cluster.experiment import Experiment, Overlap, System, ddp_buckets
 
 from syncline.draw import Draw
-from syncline.engines.coordinator.bucket_size import between_hosts
+from syncline.engines.coordinator.network_defaults import between_hosts
 from syncline.engines.launch.plan import COMMAND_LINE
 from syncline.layout import VALUE_BYTES
 from syncline.recipes import build_layers
@@ -60,10 +60,10 @@ def cores() -> int:
 def scenario_of(experiment: Experiment, iterations: int) -> Scenario:
     """The experiment as a scenario for the simulator."""
     hosts = experiment.hosts
-    lane = between_hosts(experiment.layers.layout.size // hosts, [experiment.settings])
+    lane = between_hosts(experiment.layers.layout.size // hosts, [experiment.settings], 2 * experiment.latency)
     settled = settle({COMMAND_LINE: experiment.settings, "the lane": lane}, hosts, hosts)
     words = {key: word for key, (word, _) in settled.items()}
-    links = Links(experiment.rate * GOODPUT, turn=WINDOW)
+    links = Links(experiment.rate * GOODPUT, experiment.latency, turn=WINDOW)
     handling = HANDLING * max(1.0, hosts / cores())
     cluster = Cluster(hosts, Lognormal(experiment.seconds), links, colocated=True, handling=handling)
     return Scenario(cluster, strategy_of(words, hosts), iterations, overlap=experiment.overlap)

@@ -182,7 +182,8 @@ def run(
         typer.Option(
             metavar="DIR",
             rich_help_panel=strategy.OUTPUT,
-            help="Write every message of each server and worker to a CSV file in this folder: server0.csv, worker0.csv, ...",
+            help="Write every message of each server and worker to a CSV file in this folder: server0.csv, "
+            "worker0.csv, ...",
         ),
     ] = None,
     log_dir: Annotated[

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from syncline.draw import Draw
-from syncline.engines.coordinator.bucket_size import between_hosts
+from syncline.engines.coordinator.network_defaults import between_hosts
 from syncline.layout import VALUE_BYTES, Layout
 from syncline.nodes.meter import Span
 from syncline.recipes.job import RecipeJob

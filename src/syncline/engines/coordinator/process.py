@@ -30,9 +30,9 @@ from msgspec.structs import replace
 
 from syncline.engines.coordinator.agent_watch import AgentWatch
 from syncline.engines.coordinator.all_gather import AllGather
-from syncline.engines.coordinator.bucket_size import fitting
 from syncline.engines.coordinator.launchers import Launchers
 from syncline.engines.coordinator.liveness import Liveness
+from syncline.engines.coordinator.network_defaults import fitting
 from syncline.engines.coordinator.participant import Participant
 from syncline.engines.coordinator.returning_workers import ReturningWorkers
 from syncline.engines.coordinator.roster import Refusal, Roster, RosterEntry
@@ -69,6 +69,7 @@ from syncline.engines.net.control import (
 from syncline.engines.net.event_loop import BACKLOG, EventLoop
 from syncline.engines.net.frames import DECLARATION, FIRST_HEADER, Frame
 from syncline.engines.net.refusals import RefusalLog
+from syncline.engines.net.round_trip import round_trip
 from syncline.engines.net.wiring import RUN, Wiring, listen
 from syncline.engines.process import also_look_in, run
 from syncline.engines.process_state import host, patience
@@ -316,7 +317,7 @@ class CoordinatorProcess:
         self._loop.call_later(seconds, action)
 
     def fitting(self, values: int, said: Iterable[Mapping[str, str]]) -> dict[str, str]:
-        return fitting(self._wiring, values, said)
+        return fitting(self._wiring, values, said, max(map(round_trip, self._peers), default=0.0))
 
     def first_servers(self) -> Collection[int]:
         return self._roster.first_servers()

@@ -25,8 +25,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from syncline.engines.net import addresses, tokens
 from syncline.engines.message_trace import MessageTrace
+from syncline.engines.net import addresses, tokens
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (
     PROTOCOL,

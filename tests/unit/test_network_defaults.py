@@ -1,10 +1,10 @@
-"""The default size of buckets."""
+"""The default sizes of buckets and windows, and the default placement."""
 
 from __future__ import annotations
 
 import pytest
 
-from syncline.engines.coordinator.bucket_size import LARGEST, PER_SERVER, SMALLEST, fitting
+from syncline.engines.coordinator.network_defaults import LARGEST, PER_SERVER, SMALLEST, fitting
 from syncline.engines.net.wiring import Wiring
 from syncline.layout import VALUE_BYTES, Bucket, Layout, buckets
 from syncline.units import size
@@ -22,25 +22,31 @@ def test_a_small_model_between_hosts_has_several_buckets_on_each_server(wiring: 
 
 
 @pytest.mark.parametrize(
-    ("values", "word"),
+    ("values", "bucket", "window", "placement"),
     [
-        (1, "64KiB"),
-        (SMALLEST * PER_SERVER // VALUE_BYTES, "64KiB"),
-        (RESNET_56 // 4, "104KiB"),
-        (LARGEST * PER_SERVER // VALUE_BYTES - 1, "1023KiB"),
-        (LARGEST * PER_SERVER // VALUE_BYTES, "1MiB"),
-        (25_000_000, "1MiB"),
+        (1, "64KiB", "256KiB", "elastic"),
+        (3 * SMALLEST // VALUE_BYTES, "64KiB", "256KiB", "elastic:3"),
+        (RESNET_56 // 4, "104KiB", "416KiB", "elastic:8"),
+        (25_000_000, "128KiB", "512KiB", "elastic:8"),
     ],
 )
-def test_between_hosts_it_is_neither_tiny_nor_larger_than_a_mebibyte(values: int, word: str) -> None:
-    assert fitting(BETWEEN_HOSTS[0], values) == {"bucket": word}
+def test_between_hosts_buckets_are_small_and_dealt_in_stripes(
+    values: int, bucket: str, window: str, placement: str
+) -> None:
+    assert fitting(BETWEEN_HOSTS[0], values) == {"bucket": bucket, "window": window, "placement": placement}
+
+
+def test_the_window_grows_with_the_round_trip() -> None:
+    """It must hold what a link of 1 Gbit/s carries until the first answer can be here."""
+    found = fitting(BETWEEN_HOSTS[0], 25_000_000, round_trip=0.040)
+    assert size(found["window"], "window") >= 4 * LARGEST + 0.040 * 125e6 - 1024
 
 
 @pytest.mark.parametrize("key", ["codec", "reply_codec"])
 def test_with_a_codec_buckets_are_large(key: str) -> None:
     values = RESNET_56 // 4
     assert fitting(BETWEEN_HOSTS[0], values, [{key: "topk:0.01"}]) == {"bucket": "1MiB"}
-    assert fitting(BETWEEN_HOSTS[0], values, [{key: "dense"}, {key: "topk:0.01"}]) == {"bucket": "104KiB"}
+    assert fitting(BETWEEN_HOSTS[0], values, [{key: "dense"}, {key: "topk:0.01"}])["bucket"] == "104KiB"
     assert fitting(Wiring(lane="tcp"), values, [{key: "topk:0.01"}]) == {"bucket": "2MiB"}
 
 
