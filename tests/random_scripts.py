@@ -74,6 +74,8 @@ seeds = st.integers(0, 3)
 releases = st.sampled_from(Release)
 models = st.sampled_from(MODELS)
 gates = st.sampled_from(GATES)
+windows = st.sampled_from([None, 1, 200])
+"""Of one bucket at a time, or of about two buckets."""
 
 STEADY: tuple[st.SearchStrategy[Action], ...] = (
     *[st.builds(Arrive, which)] * 4,
@@ -134,7 +136,7 @@ def under_each_model(
 
     @pytest.mark.parametrize("model", MODELS, ids=repr)
     @runs(examples)
-    @given(script=scripts(*kinds), release=releases, seed=seeds, **drawn)
+    @given(script=scripts(*kinds), release=releases, seed=seeds, window=windows, **drawn)
     def test(model: SyncModel, script: list[Action], **setup: Any) -> None:
         Schedule(Setup((model, model), patience=patience, **setup)).play(script)
 
@@ -146,7 +148,7 @@ def with_copies(examples: int, *kinds: Kind, **drawn: st.SearchStrategy[Any]) ->
     on_arrival = st.sampled_from([model for model in MODELS if not applies_at_close(model)])
 
     @runs(examples)
-    @given(script=scripts(*kinds), model=on_arrival, release=releases, seed=seeds, **drawn)
+    @given(script=scripts(*kinds), model=on_arrival, release=releases, seed=seeds, window=windows, **drawn)
     def test(script: list[Action], model: SyncModel, **setup: Any) -> None:
         changes = [each for each in script if not isinstance(each, Switch) or not applies_at_close(each.model)]
         Schedule(Setup((model, model), rule=Recall(), **setup)).play(changes)
@@ -160,7 +162,7 @@ def under_two_models(
     """A test that plays scripts of these kinds on two shards, each with a model of its own."""
 
     @runs(examples)
-    @given(script=scripts(*kinds), first=models, second=models, release=releases, seed=seeds, **drawn)
+    @given(script=scripts(*kinds), first=models, second=models, release=releases, seed=seeds, window=windows, **drawn)
     def test(script: list[Action], first: SyncModel, second: SyncModel, **setup: Any) -> None:
         Schedule(Setup((first, second), patience=patience, **setup)).play(script)
 

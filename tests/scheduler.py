@@ -100,6 +100,7 @@ class Setup:
     gate: Gate = field(default_factory=Always)
     rule: Rule = field(default_factory=lambda: Count())
     patience: float | None = 1.0
+    window: int | None = None
     seed: int = 0
     blocks: int = 1
     """How often a bucket repeats the coordinates. A piece of at least one block contains all of them."""
@@ -321,7 +322,7 @@ class Schedule:
             names = sorted(bucket for each in holders for bucket in each)
         view = View(1, tuple(Member(n, 0, 0) for n in range(setup.workers)), holders)
         draw = Draw(setup.seed)
-        self.parts = WorkerParts(layout, draw, gate=setup.gate, patience=setup.patience)
+        self.parts = WorkerParts(layout, draw, gate=setup.gate, patience=setup.patience, window=setup.window)
         self.names = names
         placement = setup.placement or Elastic()
         self.coordinator = Coordinator(view, lambda held, servers: replaced(placement, layout, held, servers))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from syncline.draw import Draw
 from syncline.errors import RunError
 from syncline.layout import Layout
+from syncline.placement import Elastic
 from syncline.sim import Cluster, Outcome, Scenario, World
 from syncline.sim.compute import Trace
 from syncline.sim.faults import AddServer, Crash, Fault, Freeze, Join, Leave, RemoveServer, Restart, Slow, Switch
@@ -75,7 +76,13 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     rows = draw(st.lists(st.lists(seconds, min_size=8, max_size=8), min_size=workers + 1, max_size=workers + 1))
     settled, rule = settle_mode(mode, None, chosen)
     strategy = ServerStrategy(
-        chosen, draw(st.sampled_from(Release)), settled, rule, bucket_values=draw(st.sampled_from([4, 10, 1000]))
+        chosen,
+        draw(st.sampled_from(Release)),
+        settled,
+        rule,
+        placement=Elastic(draw(st.sampled_from([1, 1, 3]))),
+        bucket_values=draw(st.sampled_from([4, 10, 1000])),
+        window=draw(st.sampled_from([None, 1, 8])),
     )
     cable = draw(links)
     colocated = cable is not None and draw(st.booleans())

@@ -116,6 +116,15 @@ def run(
             help="How much of the model one message carries, for example 1MiB. Default: chosen when training starts.",
         ),
     ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            rich_help_panel=strategy.NETWORK,
+            help="How much of the model a worker may send ahead of each server's answers, for example 1MiB, or "
+            "unlimited. Default: chosen when training starts between hosts, unlimited on one host.",
+        ),
+    ] = None,
     patience: strategy.Patience = None,
     listen: Annotated[
         str | None,
@@ -228,7 +237,7 @@ def run(
     """
     words = strategy.words(
         sync=sync, seed=seed, release=release, mode=mode, rule=rule, gate=gate, codec=codec, reply_codec=reply_codec,
-        on_nan=on_nan, placement=placement, bucket=bucket, strategy=strategy_text, patience=patience,
+        on_nan=on_nan, placement=placement, bucket=bucket, window=window, strategy=strategy_text, patience=patience,
     )  # fmt: skip
     if join is not None:
         _refuse_with_join({"--report": report, "--config": config})
