@@ -74,9 +74,8 @@ class Experiment:
     @property
     def settings(self) -> dict[str, str]:
         """The settings for Syncline."""
-        words = {
-            key: str(getattr(self, key)) for key in ("sync", "gate", "placement", "codec", "reply_codec", "bucket", "window")
-        }
+        keys = ("sync", "gate", "placement", "codec", "reply_codec", "bucket", "window")
+        words = {key: str(getattr(self, key)) for key in keys}
         return {key: word for key, word in words.items() if word}
 
     @property
