@@ -179,3 +179,17 @@ def is_finite(values: Values) -> bool:
     """
     with np.errstate(over="ignore", invalid="ignore"):
         return isfinite(np.dot(values, values)) or bool(np.isfinite(values).all())
+
+
+CACHED_VALUES = 1 << 15
+"""Values of a block that stays in a core's cache while it is copied and checked."""
+
+
+def copy_finite(values: Values, out: Values) -> bool:
+    """Copy a flat array, and return True if no value is NaN or infinite; memory is read only once."""
+    finite = True
+    for start in range(0, out.size, CACHED_VALUES):
+        block = out[start : start + CACHED_VALUES]
+        block[:] = values[start : start + CACHED_VALUES]
+        finite = finite and is_finite(block)
+    return finite

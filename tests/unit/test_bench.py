@@ -21,6 +21,7 @@ from syncline.bench.crew import BenchCrew
 from syncline.bench.floor import Floor
 from syncline.bench.gloo import Gloo, installed
 from syncline.bench.memory import free, needed
+from syncline.bench.own import Syncline
 from syncline.bench.sockets import Sockets
 from syncline.bench.systems import System
 from syncline.bench.values import check_sum, fill
@@ -72,6 +73,8 @@ def bench(
 CASES = [
     pytest.param(Floor, Case(1, 1, 256), id="floor, 1 worker"),
     pytest.param(Floor, Case(3, 1, 1000), id="floor, 3 workers"),
+    pytest.param(Floor, Case(3, 1, 1000, "changes"), id="floor, changes"),
+    pytest.param(lambda: Syncline("shm"), Case(3, 2, 1000, "changes"), id="syncline, changes"),
     pytest.param(Gloo, Case(3, 1, 1000), id="gloo", marks=needs_torch),
     pytest.param(Sockets, Case(1, 1, 256), id="sockets, 1 worker"),
     pytest.param(Sockets, Case(3, 2, 1001), id="sockets, 2 servers"),
@@ -274,7 +277,7 @@ def test_the_report_has_a_row_for_each_system_and_case(
     report = json.loads(path.read_text())
     assert report.keys() == {"schema", "rows"}
     assert report["schema"] == 1
-    assert all(row.keys() == {"system", "workers", "servers", "size", "seconds"} for row in report["rows"])
+    assert all(row.keys() == {"system", "workers", "servers", "size", "seconds", "mode"} for row in report["rows"])
     assert all(row["seconds"] > 0 for row in report["rows"])
     own = {"syncline-shm": 2, "syncline-tcp": 2}
     servers = own | {"floor": 0, "sockets": 2} | ({"gloo": 0} if torch else {})

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.layout import BUCKET_VALUES, Bucket, Layout, Table, buckets
+from syncline.layout import BUCKET_VALUES, CACHED_VALUES, Bucket, Layout, Table, buckets, copy_finite
 
 sizes = st.lists(st.integers(1, 60), min_size=1, max_size=10)
 
@@ -133,3 +134,13 @@ def test_the_first_difference_is_named(
     assert difference is not None
     for word in words:
         assert word in difference
+
+
+@pytest.mark.parametrize("wrong", [None, np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("size", [1, CACHED_VALUES, 3 * CACHED_VALUES + 7])
+def test_values_are_copied_whole_and_checked_on_the_way(size: int, wrong: float | None) -> None:
+    values, out = np.arange(size, dtype=np.float32), np.full(size, -1, np.float32)
+    if wrong is not None:
+        values[size // 2] = wrong
+    assert copy_finite(values, out) is (wrong is None)
+    np.testing.assert_array_equal(out, values)

@@ -15,6 +15,8 @@ class Case:
     workers: int
     servers: int
     size: int
+    mode: str = "gradients"
+    """`gradients`: the new values are the mean of the updates. `changes`: the servers add that mean to parameters."""
 
 
 @dataclass(frozen=True)
@@ -26,3 +28,4 @@ class Row:
     servers: int
     size: int
     seconds: float
+    mode: str = "gradients"

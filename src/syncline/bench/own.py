@@ -1,4 +1,4 @@
-"""Syncline itself, in either lane: in a round a worker pushes its update and waits for the mean of all updates."""
+"""Syncline itself, in either lane: in a round a worker pushes its update and waits for the new values."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ class Syncline:
         self._launcher: Launcher | None = None
 
     def start(self, case: Case) -> None:
-        plan = Plan([], case.workers, case.servers, {"mode": "gradients"}, Wiring(lane=self._lane))
+        plan = Plan([], case.workers, case.servers, {"mode": case.mode}, Wiring(lane=self._lane))
         self._launcher = Launcher(plan)
         self._launcher.open()
         for worker in range(case.workers):
             wiring = asdict(self._launcher.wiring.of("worker", worker))
-            self._crew.add_worker("syncline.bench.own:work", wiring=wiring, size=case.size, workers=case.workers)
+            words = {"size": case.size, "workers": case.workers, "mode": case.mode}
+            self._crew.add_worker("syncline.bench.own:work", wiring=wiring, **words)
         self._crew.ready()
 
     def burst(self, rounds: int) -> list[float]:
@@ -45,18 +46,19 @@ class Syncline:
             self._launcher = None
 
 
-def work(channel: Channel, *, wiring: dict[str, str], size: int, workers: int) -> None:
+def work(channel: Channel, *, wiring: dict[str, str], size: int, workers: int, mode: str) -> None:
     """The program of a worker."""
-    serve(channel, _OwnWorker(NumpySession().start(Wiring(**wiring)), size, workers))
+    kind = _MeanWorker if mode == "gradients" else _ChangeWorker
+    serve(channel, kind(NumpySession().start(Wiring(**wiring)), size, workers))
 
 
-class _OwnWorker:
-    """Pushes the same update in every round, straight from the session's buffer."""
+class _MeanWorker:
+    """Pushes the same update in every round, straight from the session's buffer, and receives the mean of all."""
 
     def __init__(self, session: NumpySession, size: int, workers: int) -> None:
         self._session = session
-        self._workers = workers
-        self._means = session.tables({"values": np.zeros(size, np.float32)})["values"]
+        self._workers = np.float32(workers)
+        self._values = session.tables({"values": np.zeros(size, np.float32)})["values"]
 
     def prepare(self) -> None:
         fill(self._session.buffer("values"), self._session.rank)
@@ -67,4 +69,21 @@ class _OwnWorker:
         self._session.sync()
 
     def check(self) -> None:
-        check_sum(np.rint(self._means * np.float32(self._workers)), self._workers)
+        check_sum(np.rint(self._values * self._workers), int(self._workers))
+
+
+class _ChangeWorker(_MeanWorker):
+    """Receives parameters, to which every round adds the mean of the updates."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._session.sync()
+        self._before, self._rounds = self._values.copy(), 0
+
+    def round(self) -> None:
+        super().round()
+        self._rounds += 1
+
+    def check(self) -> None:
+        mean = (self._values - self._before) / np.float32(self._rounds)
+        check_sum(np.rint(mean * self._workers), int(self._workers))

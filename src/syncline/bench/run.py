@@ -80,4 +80,4 @@ def _within(limits: tuple[int, int], value: float) -> int:
 
 def _row(case: Case, system: str, seconds: Sequence[float]) -> Row:
     servers = 0 if system in SERVERLESS else case.servers
-    return Row(system, case.workers, servers, case.size, median(seconds))
+    return Row(system, case.workers, servers, case.size, median(seconds), case.mode)

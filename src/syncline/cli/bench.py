@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SIZES = (256, 250_000, 2_500_000, 25_000_000)
 WORKERS = (2, 4)
+MODES = ("gradients", "changes")
 MOST_VALUES = 10**12
 MOST_ROUNDS = 1_000_000
 """About a day, at 0.1 s for a round of all systems."""
@@ -49,6 +50,15 @@ def bench(
         int,
         typer.Option(metavar="N", rich_help_panel=strategy.RUN, help="How many servers share the values."),
     ] = 2,
+    mode: Annotated[
+        str,
+        typer.Option(
+            metavar="MODE",
+            rich_help_panel=strategy.RUN,
+            help="gradients: workers receive the mean of the updates. changes: the servers add the mean to parameters, "
+            "which workers receive.",
+        ),
+    ] = "gradients",
     rounds: Annotated[
         int | None,
         typer.Option(
@@ -72,7 +82,9 @@ def bench(
 
     Example: syncline bench --size 25000000 --workers 2
     """
-    cases = _cases(size or SIZES, workers or WORKERS, servers, rounds)
+    if mode not in MODES:
+        raise UsageError("--mode", f"{mode!r} is not measured; choose from: {', '.join(MODES)}")
+    cases = [replace(case, mode=mode) for case in _cases(size or SIZES, workers or WORKERS, servers, rounds)]
     check_outputs([], [] if report is None else [OutputFile("--report", report, REPORT)], force=force)
     _run(cases, rounds, report)
 

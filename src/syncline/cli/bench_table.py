@@ -17,7 +17,8 @@ _TABLES = (
 )
 _NOTES = (
     "ratio: Syncline's time divided by that of the system to its left; below 1, Syncline is faster",
-    "floor: one process that only adds the updates and copies the sum; sockets: plain TCP without a protocol",
+    "floor: one process that only adds the updates and copies the sum (in mode changes: adds the sum to parameters and "
+    "copies those); sockets: plain TCP without a protocol",
     "gloo uses TCP on loopback in both tables",
 )
 _NO_GLOO = "gloo was skipped because torch is not installed; install it with: pip install torch"
@@ -35,7 +36,7 @@ def show_rows(rows: Sequence[Row]) -> None:
 
 
 def _table(rows: Sequence[Row], title: str, own: str, others: Sequence[str]) -> Table:
-    table = Table(title=f"a round over {title}", title_justify="left", box=None, pad_edge=False)
+    table = Table(title=f"a round over {title}, mode {rows[0].mode}", title_justify="left", box=None, pad_edge=False)
     heads = [head for other in others for head in (other, "ratio")]
     for head in ("workers", "values", own, *heads):
         table.add_column(head, justify="right", no_wrap=True)

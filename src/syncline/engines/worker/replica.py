@@ -9,7 +9,7 @@ replica.sync()                       wait as long as the sync model requires
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from syncline.engines.net.control import Begin, Declare
 from syncline.engines.net.shared_memory import LaneMemory
 from syncline.engines.worker.declaration import declaration, in_float32
 from syncline.errors import NotFinite, SynclineError, UsageError
-from syncline.layout import Bucket, Layout, Table, Values, is_finite
+from syncline.layout import Bucket, Layout, Table, Values, copy_finite, is_finite
 from syncline.nodes.protocol import Trainer
 from syncline.strategies.mode import Mode
 from syncline.strategies.protocol import Strategy
@@ -238,9 +238,8 @@ class Replica:
         Raises `NotFinite` if it contains NaN or infinity. None of it has been sent, and you may call this again.
         """
         self._turn_to("update", name)
-        if values is not None:
-            self._view(self.link.memory.updates, name)[...] = values
-        self._check_finite(name)
+        if not self._write(name, values):
+            raise NotFinite(self.rank, self.iteration, name)
         self.give(name)
 
     def give(self, name: str, lr: float | None = None) -> None:
@@ -273,13 +272,18 @@ class Replica:
         if name not in self._tables:
             raise UsageError(call, f"there is no table {name!r}; the tables are {', '.join(self._tables)}")
 
-    def _check_finite(self, name: str) -> None:
-        """Raise `NotFinite`, except in mode `gradients`: there servers keep no values, and all workers see the NaN."""
-        table = self._tables[name]
-        if self.mode is Mode.GRADIENTS:
-            return
-        if not is_finite(self.link.memory.updates[table.start : table.stop]):
-            raise NotFinite(self.rank, self.iteration, name)
+    def _write(self, name: str, values: npt.ArrayLike | None) -> bool:
+        """Write an update to its memory, unless it is there; return False if it contains NaN or infinity.
+
+        In mode `gradients` nobody looks for NaN: servers keep no values, and all workers see it.
+        """
+        place = self._view(self.link.memory.updates, name)
+        checks = self.mode is not Mode.GRADIENTS
+        if checks and isinstance(values, np.ndarray) and _is_plain(values, place):
+            return copy_finite(values.reshape(-1), place.reshape(-1))
+        if values is not None:
+            place[...] = values
+        return not checks or is_finite(place.reshape(-1))
 
     def _push(self, bucket: Bucket, full: bool) -> None:
         memory = self.link.memory
@@ -347,3 +351,8 @@ class Replica:
         """Close the link; no further call is possible."""
         self._closed = True
         self.link.close()
+
+
+def _is_plain(values: npt.NDArray[Any], place: Values) -> bool:
+    """Whether these are the values of `place`, one after the other in memory."""
+    return values.dtype == place.dtype and values.shape == place.shape and values.flags.c_contiguous
