@@ -143,7 +143,7 @@ def one_of(choices: type[Choice], word: str, option: str) -> Choice:
     try:
         return choices(word)
     except ValueError:
-        raise UsageError(option, f"{word!r} is none of {', '.join(choices)}") from None
+        raise UsageError(option, f"must be one of {', '.join(choices)}, not {word!r}") from None
 
 
 def example(part: type) -> str:

@@ -82,7 +82,7 @@ def test_interrupted_and_taken_up_again(tmp_path: Path) -> None:
     kept = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "figures" / "runs").iterdir()}
     assert kept
     done = subprocess.run(command(*words), cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("fluent-overlap holds: independent shards are up to ")
+    assert done.stdout.startswith("fluent-overlap in part (--quick): independent shards are up to ")
     again = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "figures" / "runs").iterdir()}
     assert kept.items() <= again.items(), "what was kept was simulated again"
     found = json.loads((tmp_path / "figures" / "fluent-overlap.json").read_text())

@@ -352,7 +352,7 @@ def port_of(run: Run) -> int:
         (["192.0.2.1:7070", "--sync", "bsp"], 2, "--key-file: 192.0.2.1 is not a loopback address"),
         (["nobody"], 2, "--sync: there is nothing to change; give --sync ssp:3, --release soft, or both"),
         (["nobody", "--sync", "sometimes"], 2, "--sync: 'sometimes' is unknown"),
-        (["nobody", "--release", "hard"], 2, "--release: 'hard' is none of lazy, soft"),
+        (["nobody", "--release", "hard"], 2, "--release: must be one of lazy, soft, not 'hard'"),
         (["nobody", "--codec", "fp16"], 2, "No such option: --codec"),
     ],
 )

@@ -64,7 +64,7 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "not a model": ({"sync": (3,)}, "sync: 3 is not a SyncModel"),
     "a class": ({"sync": Asp}, "sync: <class 'syncline.sync.Asp'> is not a SyncModel"),
     "a rule as codec": ({"codec": Sgd(0.1)}, "codec: Sgd.* is not a Codec"),
-    "a mode that is none": ({"mode": "ruel"}, "mode: 'ruel' is none of"),
+    "a mode that is none": ({"mode": "ruel"}, "mode: must be one of"),
     "a bucket of nothing": ({"bucket_values": 0}, "bucket_values: must be a whole number of at least 1"),
     "no patience": ({"patience": -1.0}, "patience: must be more than 0 seconds"),
     "not a placement": ({"placement": 7}, "placement: 7 is neither an object"),

@@ -45,7 +45,7 @@ def test_a_change_may_be_asked_for_by_objects_or_by_text(sync: object, release: 
         ("sometimes", None, (), "sync: 'sometimes' is unknown"),
         ("ssp:-1", None, (), "sync: 'ssp:-1': s must be at least 0"),
         (7, None, (), "sync: "),
-        (None, "hard", (), "release: 'hard' is none of lazy, soft"),
+        (None, "hard", (), "release: must be one of lazy, soft, not 'hard'"),
         ("bsp", None, ("codec",), "codec: cannot change during a run; only sync and release can"),
     ],
 )

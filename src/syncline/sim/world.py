@@ -125,7 +125,7 @@ class World:
         if cut > MOST_BUCKETS:
             usual = strategy.bucket_values == BUCKET_VALUES
             problem = (
-                f"a model of {layout.size:,} parameters makes about {cut:,} buckets, but {MOST_BUCKETS:,} is the limit; "
+                f"a model of {layout.size:,} parameters makes about {cut:,} buckets, more than {MOST_BUCKETS:,}; "
                 f"use at most {MOST_BUCKETS * strategy.bucket_values:,} parameters, or larger buckets (strategy.bucket)"
             )
             raise UsageError("model.parameters" if usual else "strategy.bucket", problem)
