@@ -5,8 +5,8 @@
 2. Under bsp all workers must do the same number of iterations. The worker that reaches the end after iteration i
    writes that all stop after iteration i + 1. It does so before it sends its update of i + 1, so every worker that has
    finished i + 1 can read it.
-3. A worker that stops by rule 1 leaves before it waits for the others to stop: under ssp and similar models, one that is
-   ahead can be waiting for an update that this worker does not send any more.
+3. A worker that stops by rule 1 leaves before it waits for the others to stop: under ssp and similar models, one that
+   is ahead can be waiting for an update that this worker does not send any more.
 4. Under bsp a number of updates is a number of rounds, which all workers know from the start.
 """
 
