@@ -379,4 +379,4 @@ def test_two_workers_load(tmp_path: Path) -> None:
     with running(tmp_path, LOADS, "-n2") as run:
         assert run.ends() == 2, run.story()
         assert run.out.count("the same") == 2, run.story()
-        assert len(re.findall(r"\[w\d\] .*loaded other values on some of the workers", run.out)) == 1, run.story()
+        assert len(re.findall(r"\[w\d\] .*loaded different values on the workers", run.out)) == 1, run.story()

@@ -180,7 +180,7 @@ class CoordinatorProcess:
                 self.over = True
                 self._launchers.kill_sessions()
         elif peer is None:
-            if reason:
+            if reason and self._aborted is None:  # everybody is told why the run ended
                 self._refusals.sent_away(reason)
         elif peer.id.role == "server":
             self._server_closed(peer, reason)
