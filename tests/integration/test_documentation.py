@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -49,9 +50,20 @@ def test_the_sync_model_in_the_docs_conforms(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("part", ["rule", "gate"])
 def test_the_part_in_the_docs_is_the_example(part: str) -> None:
     """Which is trained with elsewhere."""
-    (code,) = blocks(f"docs/{part}s.md", "python")
+    code = blocks(f"docs/{part}s.md", "python")[0]
     example = (ROOT / f"examples/own/{part}.py").read_text()
     assert code == example[example.index("from dataclasses") :]
+
+
+@pytest.mark.parametrize("part", ["rule", "gate"])
+def test_the_parts_in_the_docs_conform(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / f"documented_{part}.py").write_text("\n".join(blocks(f"docs/{part}s.md", "python")))
+    monkeypatch.syspath_prepend(tmp_path)
+    module = import_module(f"documented_{part}")
+    tests = [value for name, value in vars(module).items() if name.startswith("test_")]
+    assert tests
+    for test in tests:
+        test()
 
 
 @pytest.mark.parametrize("number", range(len(blocks("docs/frameworks.md", "python"))))
