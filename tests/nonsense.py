@@ -35,8 +35,8 @@ WORDS = (
 )
 CONTROL = ("\x1b[31mred", "two\nlines", "tab\there", "\u202ereversed", "null\\u0000")
 NAMES = {
-    "sync": ("bsp", "asp", "ssp", "dsps", "drop", "pssp", "bps"),
-    "rule": ("sgd", "momentum", "adam", "sasgd", "exponential", "fasgd", "mean", "add", "sdg"),
+    "sync": ("bsp", "asp", "ssp", "dsps", "drop", "pssp", "psp", "bps"),
+    "rule": ("sgd", "momentum", "adam", "sasgd", "exponential", "fasgd", "dc-asgd", "gap-aware", "mean", "add", "sdg"),
     "gate": ("always", "every", "cached", "bandwidth", "significance", "budget"),
     "codec": (
         "dense",
@@ -54,7 +54,24 @@ NAMES = {
     "placement": ("elastic", "uniform", "roundrobin", "balanced"),
 }
 NAMES |= {"reply_codec": NAMES["codec"], "optimizer": NAMES["rule"]}
-FIELDS = ("s", "p", "alpha", "k", "lo", "hi", "lr", "push", "fetch", "ratio", "momentum", "levels", "eps", "values", "")
+FIELDS = (
+    "s",
+    "p",
+    "alpha",
+    "k",
+    "sample",
+    "lo",
+    "hi",
+    "lr",
+    "push",
+    "fetch",
+    "ratio",
+    "momentum",
+    "levels",
+    "eps",
+    "values",
+    "",
+)
 VALUES = (
     *WHOLE,
     *REALS,
@@ -99,6 +116,12 @@ def among(choices: tuple[str, ...]) -> Maker:
 
 def number(random: Random) -> str:
     return random.choice((*"112233", *WHOLE, *WHOLE, *HUGE, *REALS, "x", "0x10", "1_0", "٣", " 3"))
+
+
+def end(random: Random) -> str:
+    """A text for `--stop`."""
+    key = random.choice(("updates", "updates", "seconds", "seconds", "loss", "accuracy", "minutes", ""))
+    return key + random.choice(("=", "=", "=", "==", ":", "")) + number(random)
 
 
 def text(random: Random) -> str:
@@ -163,6 +186,7 @@ KEYS: dict[str, dict[str, Maker]] = {
         "kind": _anything,
         "central": _anything,
     },
+    "stop": dict.fromkeys(("updates", "seconds", "loss", "accuracy"), number),
     "dispatch": {"rule": lambda random: _quoted(f"weighted:after={number(random)},slow={number(random)}")},
 }
 USUAL = {
@@ -207,20 +231,22 @@ def _lines(keys: dict[str, str]) -> str:
 PARTS = {f"--{kind.replace('_', '-')}": kind for kind in ("sync", "rule", "gate", "codec", "reply_codec", "placement")}
 OPTIONS: dict[str, dict[str, tuple[Maker, ...]]] = {
     "simulate": {
-        **dict.fromkeys(("--workers", "--servers", "--iterations", "--seed"), (number,)),
-        **dict.fromkeys(("--report", "--trace", "--plot"), (among(PATHS),)),
+        **dict.fromkeys(("--workers", "--servers", "--iterations", "--seed", "--every"), (number,)),
+        **dict.fromkeys(("--report", "--trace", "--plot", "--curve"), (among(PATHS),)),
+        "--stop": (end,),
     },
     "run": {
         **dict.fromkeys(("--workers", "--servers", "--seed", "--restarts"), (number,)),
         **dict.fromkeys(("--bucket", "--patience"), (among(QUANTITIES),)),
         **dict.fromkeys(("--listen", "--join"), (among(PLACES),)),
-        **dict.fromkeys(("--lane", "--on-nan"), (text,)),
+        **dict.fromkeys(("--lane", "--on-nan", "--allow-parts"), (text,)),
         **dict.fromkeys(("--report", "--trace", "--log-dir", "--config", "--key-file"), (among(PATHS),)),
     },
     "train": {
         **dict.fromkeys(("--workers", "--servers", "--iterations", "--batch", "--seed", "--repeats"), (number,)),
         "--slow": (lambda random: f"{number(random)}:{number(random)}", text),
         **dict.fromkeys(("--lane", "--engine"), (text,)),
+        "--stop": (end,),
         **dict.fromkeys(("--data", "--report", "--tensorboard"), (among(PATHS),)),
     },
     "bench": {

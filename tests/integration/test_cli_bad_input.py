@@ -240,11 +240,16 @@ BAD_FILES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "10^18 iterations": (toml("iterations = 1_000_000_000_000_000_000"), ("iterations", "8 workers", "125,000,000")),
     "10^18 parameters": (toml(model="parameters = 1_000_000_000_000_000_000"), ("model.parameters", "at most")),
-    "10^20 workers": (toml(cluster="workers = 100_000_000_000_000_000_000"), ("cluster.workers", "at most 1,000,000")),
+    "10^20 workers": (toml(cluster="workers = 100_000_000_000_000_000_000"), ("cluster.workers", "at most 100,000")),
+    "10^12 parameters": (toml(model="parameters = 1_000_000_000_000"), ("model.parameters", "26,214,400,000")),
+    "10^9 parameters in small buckets": (
+        toml(model="parameters = 1_000_000_000", strategy='bucket = "1KiB"'),
+        ("strategy.bucket", "at most 25,600,000 parameters"),
+    ),
     "10^20 servers": (toml(strategy="servers = 100_000_000_000_000_000_000"), ("strategy.servers", "at most 10,000")),
     "a worker that joins as 10^18": (
         toml(faults=('kind = "join"\nat = 0.1\nworker = 1_000_000_000_000_000_000',)),
-        ("faults", "workers that join", "1,000,000"),
+        ("faults", "workers that join", "100,000"),
     ),
     "a batch of 10^18": (
         toml(model='recipe = "digits-mlp"\nbatch = 1_000_000_000_000_000_000'),

@@ -141,6 +141,15 @@ def test_the_results_are_shown_though_the_report_is_lost(folder: Path) -> None:
     assert done.errors.count("No space left") == 1
 
 
+@pytest.mark.parametrize("option", ["--report", "--trace", "--curve"])
+def test_an_output_goes_into_a_pipe(option: str, folder: Path) -> None:
+    command = [sys.executable, "-m", "syncline", "simulate", "x.toml", "-q", option, "/dev/stdout"]
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    first = {"--report": "{", "--trace": HEADER.strip(), "--curve": "seconds,iterations"}[option]
+    assert done.stdout.startswith(first), done.stdout
+
+
 def test_a_failed_simulation_is_not_hidden_by_a_full_disk(folder: Path) -> None:
     (folder / "x.toml").write_text(
         EXPERIMENT.replace("parameters = 100", 'recipe = "digits-mlp"\noptimizer = "sgd:1e30"')

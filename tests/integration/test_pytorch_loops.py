@@ -50,6 +50,21 @@ def test_two_backwards_before_a_step_add_up(mode: str, options: dict[str, Any], 
     assert_same(parameters(model), backward_twice(plain, SGD(plain.parameters(), 0.1)))
 
 
+@pytest.mark.parametrize("overlap", [True, False])
+def test_a_gradient_that_the_program_keeps_stays_as_it_is(overlap: bool, session: Session) -> None:
+    """Two losses, two gradients: the second exchange must not change what the program kept of the first."""
+    model, optimizer = distributed(session, "gradients", overlap=overlap)
+    plain = little()
+    found = []
+    for each, zero in ((model, optimizer.zero_grad), (plain, plain.zero_grad)):
+        loss_of(each, 1).backward()
+        kept = [parameter.grad for parameter in each.parameters()]
+        zero()
+        loss_of(each, 2).backward()
+        found.append([*kept, *(parameter.grad for parameter in each.parameters())])
+    assert_same(*found)
+
+
 def test_a_rule_with_overlap_names_what_accepts_a_second_backward(session: Session) -> None:
     """Its gradients have been sent, and the servers would optimise twice."""
     model, optimizer = distributed(session, "rule")
@@ -364,4 +379,4 @@ def test_two_workers_load(tmp_path: Path) -> None:
     with running(tmp_path, LOADS, "-n2") as run:
         assert run.ends() == 2, run.story()
         assert run.out.count("the same") == 2, run.story()
-        assert len(re.findall(r"\[w\d\] .*loaded other values on some of the workers", run.out)) == 1, run.story()
+        assert len(re.findall(r"\[w\d\] .*loaded different values on the workers", run.out)) == 1, run.story()

@@ -191,6 +191,16 @@ def test_the_run_says_for_whom_it_waits(sleeps: str, tmp_path: Path) -> None:
         assert run.err.count("waiting for worker 1") == 1, run.story()
 
 
+def test_workers_that_wait_for_each_other_are_named(tmp_path: Path) -> None:
+    """Worker 0 is done and waits for all; worker 1 waits at the server for an update of worker 0."""
+    quick = WAITING[: WAITING.index("SLEEPS")]
+    body = quick + "begin()\nfor _ in range(2 if rank == 0 else 9):\n    step()\nsession.barrier()\n"
+    with running(tmp_path, body, "-n2", "--sync", "ssp:2") as run:
+        run.hears(r"waiting for worker 0 \(in barrier, where it waits for all\) for \d+ s")
+        run.process.terminate()
+        run.ends()
+
+
 # Exceptions.
 
 

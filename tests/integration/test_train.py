@@ -110,6 +110,14 @@ def test_every_sync_model_learns_digits(sync: str, tmp_path: Path) -> None:
     assert report["bytes_pushed"] > 0
 
 
+@pytest.mark.parametrize("sync", sampled(("ssp:2", "dsps:1,2", "drop:2", "psp:sample=1,s=1", "asp"), "ssp:2"))
+def test_the_slowest_worker_ends_the_run_while_another_waits_for_it(sync: str, tmp_path: Path) -> None:
+    """Worker 0 alone measures the model, so it is the one that stops; worker 1 then waits for its next update."""
+    report, _ = train(tmp_path, "--sync", sync, "-n", "2", "--slow", "0:30", "--stop", "loss=1", "-q")
+    assert report["stopped_by"] == "loss"
+    assert report["replica_gap"] is not None
+
+
 COMPENSATING = ("dc-asgd:0.1", "dc-asgd:lr=0.1,lam=2,m=0.95", "gap-aware:0.1")
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +33,15 @@ def test_the_place_is_in_the_users_file_and_not_in_ours() -> None:
     assert report.line.startswith("train.py:4: UsageError: sync: ")
     assert "Traceback" in report.whole
     assert (report.brief, report.usage, report.own) == (True, True, True)
+
+
+def test_the_place_is_not_in_a_package_wherever_it_is_installed() -> None:
+    """Packages can be in folders that this Python does not list as its own."""
+    known: dict[str, Any] = {"wrong": partial(parse, "sync", "spp:3")}
+    exec(compile("def call(it):\n    it()\n", "/elsewhere/site-packages/torchlike/graph.py", "exec"), known)
+    with pytest.raises(UsageError) as raised:
+        exec(compile("\ncall(wrong)\n", str(Path.cwd() / "train.py"), "exec"), known)
+    assert report_of(raised.value, raised.tb).line.startswith("train.py:2: UsageError: sync: ")
 
 
 def test_an_error_of_the_program_has_its_type() -> None:

@@ -65,30 +65,43 @@ def test_every_run_of_a_figure_is_an_experiment(name: str, quick: bool) -> None:
 
 
 def test_a_figure_is_judged_drawn_and_written_down(tmp_path: Path) -> None:
-    made = make(TINY, FigureFolder(tmp_path, jobs=2), nothing, nothing)
+    made = make(TINY, FigureFolder(tmp_path, jobs=2), nothing, nothing, nothing)
     assert made.verdict.status == "holds"
-    assert made.picture.read_bytes().startswith(b"\x89PNG")
-    found = json.loads(made.numbers.read_text())
+    picture, numbers = made.files
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    found = json.loads(numbers.read_text())
     assert found["verdict"] == "holds"
     assert found["compared"] == [{"what": "asp is no slower", "paper": True, "ours": True}]
     assert found["numbers"] == {run["name"]: run["report"]["virtual_seconds"] for run in found["runs"]}
 
 
+def test_a_full_disk_costs_files_and_not_the_figure(tmp_path: Path) -> None:
+    place, lost = FigureFolder(tmp_path, jobs=1), list[tuple[Path, str]]()
+    (tmp_path / "runs").mkdir()
+    for name in ("tiny.part", *(f"runs/{order.key}.part" for order in orders(TINY, place).values())):
+        (tmp_path / name).symlink_to("/dev/full")
+    made = make(TINY, place, nothing, nothing, lambda path, error: lost.append((path, error.strerror)))
+    assert made.verdict.status == "holds"
+    assert made.files == (tmp_path / "tiny.json",)
+    assert lost == [(tmp_path / name, "No space left on device") for name in ("runs", "tiny.png")]
+    assert list((tmp_path / "runs").glob("*.json")) == []
+
+
 def test_what_is_kept_is_not_simulated_again(tmp_path: Path) -> None:
     place = FigureFolder(tmp_path, jobs=1)
-    kept = KeptRuns(tmp_path / "runs")
+    kept = KeptRuns(tmp_path / "runs", nothing)
     kept.put(orders(TINY, place)["bsp"], Result({"virtual_seconds": 123.0}))
-    made = make(TINY, place, nothing, nothing)
+    made = make(TINY, place, nothing, nothing, nothing)
     assert made.verdict.numbers["bsp"] == 123.0, "it was simulated although it was kept"
     assert made.verdict.numbers["asp"] != 123.0
 
 
 def test_a_kept_file_that_is_broken_counts_as_none(tmp_path: Path) -> None:
     place = FigureFolder(tmp_path, jobs=1)
-    make(TINY, place, nothing, nothing)
+    make(TINY, place, nothing, nothing, nothing)
     for file in (tmp_path / "runs").iterdir():
         file.write_bytes(file.read_bytes()[:20])
-    assert make(TINY, place, nothing, nothing).verdict.status == "holds"
+    assert make(TINY, place, nothing, nothing, nothing).verdict.status == "holds"
 
 
 def test_an_interrupted_figure_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -98,12 +111,12 @@ def test_an_interrupted_figure_goes_on_where_it_was(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        make(TINY, place, nothing, interrupt)
+        make(TINY, place, nothing, interrupt, nothing)
     order = orders(TINY, place)
-    there = [name for name in order if KeptRuns(tmp_path / "runs").get(order[name]) is not None]
+    there = [name for name in order if KeptRuns(tmp_path / "runs", nothing).get(order[name]) is not None]
     assert there == ["bsp"]
     assert not (tmp_path / "tiny.json").exists()
-    assert make(TINY, place, nothing, nothing).verdict.status == "holds"
+    assert make(TINY, place, nothing, nothing, nothing).verdict.status == "holds"
 
 
 def test_a_run_that_fails_is_named(tmp_path: Path) -> None:
@@ -111,7 +124,7 @@ def test_a_run_that_fails_is_named(tmp_path: Path) -> None:
     crashes = [{"at": 0.05, "kind": "crash", "worker": worker} for worker in range(2)]
     bad = FigureRun(bad.name, {**bad.experiment, "cluster": {"workers": 2}, "faults": crashes})
     with pytest.raises(RunError, match="all crash: no worker is left"):
-        make(figure([bad]), FigureFolder(tmp_path), nothing, nothing)
+        make(figure([bad]), FigureFolder(tmp_path), nothing, nothing, nothing)
 
 
 def test_names() -> None:

@@ -15,6 +15,7 @@ from syncline.sim import (
     Cluster,
     Crash,
     InTurn,
+    Links,
     Lognormal,
     MadeUp,
     Outcome,
@@ -109,7 +110,8 @@ def test_without_workers_there_is_nothing_to_stop() -> None:
     [
         (StopAt(updates=0), "stop.updates: must be a whole number from 1"),
         (StopAt(updates=10**18), "stop.updates: must be a whole number from 1"),
-        (StopAt(seconds=float("inf")), "stop.seconds: must be finite"),
+        (StopAt(seconds=float("inf")), "stop.seconds: must be above 0 and at most 1,000,000,000, not inf"),
+        (StopAt(seconds=1e18), "stop.seconds: must be above 0 and at most 1,000,000,000, not"),
         (StopAt(loss=float("nan")), "stop.loss: must be finite"),
         (StopAt(accuracy=95.0), "stop.accuracy: must be above 0 and at most 1"),
     ],
@@ -123,6 +125,9 @@ def test_a_stop_that_would_never_be_reached_is_refused() -> None:
     scenario = Scenario(Cluster(1), stop=StopAt(seconds=1.0))
     with pytest.raises(UsageError, match=r"would never be reached: cluster\.compute\.mean is 0"):
         replace(scenario, cluster=Cluster(1, Lognormal(0.0))).check()
+    with pytest.raises(UsageError, match=r"1 virtual seconds, at 1e-12 s per iteration, are more than 1,000,000,000"):
+        replace(scenario, cluster=Cluster(1, Lognormal(1e-12))).check()
+    replace(scenario, cluster=Cluster(1, Lognormal(0.0), Links(latency=0.1))).check()  # messages take time
     with pytest.raises(UsageError, match="a trace of compute times has one column per iteration"):
         replace(scenario, cluster=Cluster(1, Trace(((0.1,),)))).check()
     with pytest.raises(UsageError, match=r"loss and accuracy need a problem whose quality\(\) measures the model"):

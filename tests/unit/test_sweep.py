@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from syncline.draw import Draw
@@ -69,3 +70,14 @@ def test_nothing_runs_if_a_combination_is_wrong() -> None:
         sweep(SMALL, jobs=0)
     with pytest.raises(UsageError, match=r"problem: cannot import 'nowhere\.at_all'"):
         sweep(SMALL, problem="nowhere.at_all")
+
+
+def test_a_grid_of_arrays() -> None:
+    rows = sweep({**SMALL, "cluster.compute.sigma": np.linspace(0, 0.5, 2), "seed": np.arange(2)}, progress=False)
+    assert {(row["cluster.compute.sigma"], row["seed"]) for row in rows} == {(0.0, 0), (0.0, 1), (0.5, 0), (0.5, 1)}
+    assert sweep({**SMALL, "seed": [np.int64(1)]}, progress=False)[0]["seed"] == 1
+
+
+def test_a_problem_that_cannot_be_imported_is_named_before_anything_runs() -> None:
+    with pytest.raises(UsageError, match=r"problem: cannot import 'no_such_module\.make': No module named"):
+        sweep({**SMALL, "seed": 0}, problem="no_such_module.make", jobs=2)

@@ -71,8 +71,8 @@ class SideFile:
 
     def __init__(self, option: str, path: Path, lose: Callable[[str, Path, OSError], None]) -> None:
         self._option, self._path, self._lose = option, path, lose
-        self._target = path.resolve()
-        self._direct = self._target.exists() and not self._target.is_file()
+        self._direct = path.exists() and not path.is_file()
+        self._target = path if self._direct else path.resolve()  # where /dev/stdout leads, a pipe has no path
         self._text: TextIO | None = None
         self._over = False
         try:

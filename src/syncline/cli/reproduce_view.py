@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from threading import Lock
 
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from syncline.cli.output import SideOutputs
 from syncline.engines.launch.interrupts import InterruptHandler
 from syncline.reproduce.catalogue import FIGURES
 from syncline.reproduce.figure import ClaimStatus, Figure
@@ -27,14 +29,16 @@ def listed() -> None:
 
 def produce(figures: Sequence[Figure], place: FigureFolder, left_out: Sequence[Figure]) -> None:
     """Make these figures one after another, and print for each how far the paper's claim holds here."""
-    console = Console(stderr=True, highlight=False)
+    console, outputs = Console(stderr=True, highlight=False), SideOutputs()
+    lose = partial(outputs.lose, "--out")
     with InterruptHandler(again=lambda: None), _View(console) as view:
         for figure in figures:
             view.begin(figure, place)
-            _say(Console(highlight=False, soft_wrap=True), make(figure, place, view.tell, view.done))
+            _say(Console(highlight=False, soft_wrap=True), make(figure, place, view.tell, view.done, lose))
     if left_out:
         names = ", ".join(each.name for each in left_out)
         console.print(f"skipped because they train on MNIST: {names}; name its folder with --data")
+    outputs.end()
 
 
 def _say(console: Console, made: Made) -> None:
@@ -43,7 +47,8 @@ def _say(console: Console, made: Made) -> None:
     quick = " (--quick)" if made.quick else ""
     mark = f"[{colour}]{status}[/{colour}]{quick}"
     console.print(f"[bold]{made.figure.name}[/bold] {mark}: {escape(made.verdict.words)}")
-    console.print(f"  {escape(str(made.picture))}, {escape(str(made.numbers))}", style="dim")
+    if made.files:
+        console.print(f"  {escape(', '.join(map(str, made.files)))}", style="dim")
 
 
 class _View:

@@ -29,6 +29,9 @@ MOST_LINE, MOST_WHOLE = 1 << 11, 1 << 14
 _LIBRARIES = [str(Path(__file__).parents[1]), *site.getsitepackages(), sysconfig.get_path("stdlib")]
 """The folders of files that are not the user's."""
 
+_PACKAGES = {"site-packages", "dist-packages"}
+"""Names of folders of installed packages. Some are in none of the places above, such as those of the user's own."""
+
 
 class FailureReport(msgspec.Struct, frozen=True):
     """Why the program of a worker ended."""
@@ -78,11 +81,15 @@ def read_report(data: bytes) -> FailureReport | None:
 
 def _place(trace: TracebackType | None) -> str:
     """FILE:LINE of the innermost call in a file of the user, with a colon; "" if there is none."""
-    own = [each for each in _frames(trace) if not each[0].startswith(tuple(_LIBRARIES))]
+    own = [each for each in _frames(trace) if not _is_installed(each[0])]
     if not own:
         return ""
     file, line = own[-1]
     return f"{os.path.relpath(file) if file.startswith(os.getcwd() + os.sep) else file}:{line}: "
+
+
+def _is_installed(file: str) -> bool:
+    return file.startswith(tuple(_LIBRARIES)) or not _PACKAGES.isdisjoint(Path(file).parts)
 
 
 def _frames(trace: TracebackType | None) -> Iterator[tuple[str, int]]:

@@ -136,7 +136,8 @@ def _agree_on_load(session: Session, each: Distributed) -> None:
         redistribute(session, each, old.recall())
         each.replica.go_on_with({}, old.earlier + old.iteration)
     elif len(set(said)) > 1:
-        raise UsageError("model", f"{each.name!r}: load_state_dict() loaded other values on some of the workers")
+        problem = "load_state_dict() loaded different values on the workers; load equal values on every worker"
+        raise UsageError("model", f"{each.name!r}: {problem}")
 
 
 def _tables(model: nn.Module, options: Options) -> dict[str, Values]:

@@ -71,16 +71,18 @@ class Gradients(ModeHooks):
             self._count()
 
     def _take(self, slot: Slot) -> None:
-        """Make the mean the gradient. If no worker has a gradient, it stays None, so that no optimizer changes it."""
-        parameter = slot.parameter
+        """Make the mean the gradient. If no worker has a gradient, it stays None, so that no optimizer changes it.
+
+        The mean is copied, as under DDP: the program may keep the gradient, and the next exchange overwrites the lane.
+        """
+        parameter, gradient = slot.parameter, slot.parameter.grad
         if slot not in self._sent and not bool(slot.value.any()):
             return
-        if parameter.dtype is torch.float32 and parameter.device.type == "cpu":
-            parameter.grad = slot.value
-        elif parameter.grad is not None and not parameter.grad.is_sparse:
-            parameter.grad.copy_(slot.value)
+        if gradient is None or gradient.is_sparse or gradient.requires_grad:
+            parameter.grad = slot.value.to(parameter.device, parameter.dtype, copy=True)
         else:
-            parameter.grad = slot.value.to(parameter.device, parameter.dtype)
+            with torch.no_grad():
+                gradient.copy_(slot.value)
 
     def before_step(self) -> None:
         """Do nothing: the gradients are the means already."""

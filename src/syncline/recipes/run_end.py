@@ -5,7 +5,9 @@
 2. Under bsp all workers must do the same number of iterations. The worker that reaches the end after iteration i
    writes that all stop after iteration i + 1. It does so before it sends its update of i + 1, so every worker that has
    finished i + 1 can read it.
-3. Under bsp a number of updates is a number of rounds, which all workers know from the start.
+3. A worker that stops by rule 1 leaves before it waits for the others to stop: under ssp and similar models, one that
+   is ahead can be waiting for an update that this worker does not send any more.
+4. Under bsp a number of updates is a number of rounds, which all workers know from the start.
 """
 
 from __future__ import annotations
@@ -59,6 +61,11 @@ class RunEnd:
         if synchronous and job.stop.updates is not None:
             self._last = min(self._last, ceil(job.stop.updates / job.workers))
         self._began = monotonic()
+
+    @property
+    def leaves_first(self) -> bool:
+        """Whether a worker that stops leaves at once (rule 3)."""
+        return self._stop != StopAt() and not self._synchronous
 
     def is_over(self, iteration: int) -> bool:
         """Whether this worker stops before this iteration."""

@@ -33,6 +33,7 @@ class Trainee:
         self.waited = 0.0
         """The seconds spent between sending an update and its answer so far."""
         self.most_stale = 0
+        self._left = False
 
     def declare(self, first: Values, wishes: Mapping[str, str]) -> None:
         """Declare the tables; all workers start with the leader's parameters."""
@@ -81,9 +82,15 @@ class Trainee:
         """A copy of the answer: parameters, or a round's mean."""
         return np.concatenate([self._replica.arrays[table.name].ravel() for table in self._tables])
 
+    def leave(self) -> None:
+        """Stop training; workers that wait for this one continue."""
+        if not self._left:
+            self._left = True
+            self._replica.leave()
+
     def final(self) -> Values:
         """Leave, and return the final model; in mode `gradients`, where only workers hold it, the own replica."""
-        self._replica.leave()
+        self.leave()
         self._replica.read_final()
         return self.params if self._mode is Mode.GRADIENTS else self._answer()
 

@@ -39,6 +39,8 @@ def train(job: RecipeJob) -> int:
             session, trainee, problem if session.rank == 0 else None, end, 0.0 if job.stop.has_target else LOOK_SECONDS
         )
         ended = monotonic()
+        if end.leaves_first:
+            trainee.leave()
         evaluator = min(map(int, session.share("trained", str(session.rank).encode())))
         own, final = trainee.params, trainee.final()
         quality = problem.quality([final]) if session.rank == evaluator else None

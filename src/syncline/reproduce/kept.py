@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,14 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class KeptRuns:
-    """A folder with one file per result; files are written atomically."""
+    """A folder with one file per result; files are written atomically.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    If one cannot be written, `lose` is called with the folder, and no further result is kept.
+    """
+
+    def __init__(self, folder: Path, lose: Callable[[Path, OSError], None]) -> None:
+        self._folder, self._lose = folder, lose
+        self._full = False
 
     def get(self, order: Order) -> Result | None:
         """The stored result of this order; None if there is none, or if its file cannot be read."""
@@ -42,11 +46,18 @@ class KeptRuns:
             return None
 
     def put(self, order: Order, result: Result) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        if self._full:
+            return
         whole = self._file(order)
         part = whole.with_suffix(".part")
-        part.write_bytes(msgspec.json.encode(result))
-        part.replace(whole)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(msgspec.json.encode(result))
+            part.replace(whole)
+        except OSError as error:
+            self._full = True
+            part.unlink(missing_ok=True)
+            self._lose(self._folder, error)
 
     def _file(self, order: Order) -> Path:
         return self._folder / f"{order.key}.json"

@@ -14,6 +14,9 @@ from syncline.reproduce.kept import KeptRuns, Order, order_of
 from syncline.sim.plot import MADE_BY
 from syncline.sim.report import SCHEMA
 
+Lose = Callable[[Path, OSError], None]
+"""Called for a file that cannot be written; the figure goes on without it."""
+
 
 @dataclass(frozen=True)
 class FigureFolder:
@@ -28,12 +31,11 @@ class FigureFolder:
 
 @dataclass(frozen=True)
 class Made:
-    """A finished figure and its files."""
+    """A finished figure and those of its files that could be written."""
 
     figure: Figure
     verdict: Verdict
-    picture: Path
-    numbers: Path
+    files: tuple[Path, ...]
     quick: bool
 
 
@@ -46,9 +48,9 @@ def _order(run: FigureRun, place: FigureFolder) -> Order:
     return order_of(run.experiment, run.points, place.data if reads_files(run) else None)
 
 
-def make(figure: Figure, place: FigureFolder, tell: Tell, done: Callable[[str], None]) -> Made:
+def make(figure: Figure, place: FigureFolder, tell: Tell, done: Callable[[str], None], lose: Lose) -> Made:
     """Make one figure; `done` is called with the name of each run that finished or was in the cache."""
-    kept, wanted = KeptRuns(place.out / "runs"), orders(figure, place)
+    kept, wanted = KeptRuns(place.out / "runs", lose), orders(figure, place)
     found: dict[str, Result] = {}
     for name, order in wanted.items():
         result = kept.get(order)
@@ -60,16 +62,33 @@ def make(figure: Figure, place: FigureFolder, tell: Tell, done: Callable[[str], 
         kept.put(missing[name], result)
         found[name] = result
         done(name)
-    return _write(figure, place, {name: found[name] for name in wanted})
+    return _write(figure, place, {name: found[name] for name in wanted}, lose)
 
 
-def _write(figure: Figure, place: FigureFolder, results: Results) -> Made:
+def _write(figure: Figure, place: FigureFolder, results: Results, lose: Lose) -> Made:
     verdict = figure.judge(results)
     picture, numbers = (place.out / f"{figure.name}.{kind}" for kind in ("png", "json"))
-    _draw(figure, results, title(figure, verdict, place.quick), picture)
-    whole = _as_json(figure, figure.runs(place.quick), results, verdict, place.quick)
-    numbers.write_text(json.dumps(whole, indent=1) + "\n")
-    return Made(figure, verdict, picture, numbers, place.quick)
+    words = title(figure, verdict, place.quick)
+    whole = json.dumps(_as_json(figure, figure.runs(place.quick), results, verdict, place.quick), indent=1)
+    actions: dict[Path, Callable[[Path], object]] = {
+        picture: lambda path: _draw(figure, results, words, path),
+        numbers: lambda path: path.write_text(whole + "\n"),
+    }
+    written = tuple(path for path, action in actions.items() if _written(path, action, lose))
+    return Made(figure, verdict, written, place.quick)
+
+
+def _written(path: Path, action: Callable[[Path], object], lose: Lose) -> bool:
+    """Whether `action` could write this file; it gets its name when it is complete."""
+    part = path.with_suffix(".part")
+    try:
+        action(part)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        lose(path, error)
+        return False
+    return True
 
 
 def title(figure: Figure, verdict: Verdict, quick: bool) -> str:

@@ -50,6 +50,11 @@ class Lognormal:
         if not 0 <= self.straggle <= 1:
             raise UsageError(f"{SECTION}.straggle", f"must be a probability in [0, 1], not {self.straggle}")
 
+    @property
+    def expected(self) -> float:
+        """The seconds of an iteration on average."""
+        return self.mean * (1 + self.straggle * (self.factor - 1))
+
     def block(self, worker: int, number: int, draw: Draw) -> Sequence[float]:
         times = np.full(BLOCK, self.mean)
         if self.sigma:

@@ -17,7 +17,8 @@ from syncline.strategies.table import DEFAULT, strategy_class
 from syncline.sync import SyncModel, asks_again
 from syncline.units import MOST, MOST_SECONDS, MOST_SEED, real, seconds, whole
 
-MOST_WORKERS = 1_000_000
+MOST_WORKERS = 100_000
+"""A simulated worker takes about 25 kB, so these take about 2.5 GB."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,17 @@ class Scenario:
             raise UsageError(
                 "stop", "a trace of compute times has one column per iteration; remove stop.updates and stop.seconds"
             )
-        if self.stop.seconds is not None and isinstance(compute, Lognormal) and compute.mean == 0:
+        if self.stop.seconds is not None and isinstance(compute, Lognormal):
+            self._check_seconds(self.stop.seconds, compute.expected)
+
+    def _check_seconds(self, end: float, compute: float) -> None:
+        """Refuse an end that the run would reach only after more iterations than are allowed."""
+        step = compute + (0.0 if self.cluster.links is None else 2 * self.cluster.links.latency)
+        if not step:
             raise UsageError("stop.seconds", "would never be reached: cluster.compute.mean is 0; use stop.updates")
+        if end * self.cluster.workers > MOST * step and self.stop.updates is None:
+            problem = f"{end:g} virtual seconds, at {step:g} s per iteration, are more than {MOST:,} iterations"
+            raise UsageError("stop.seconds", f"{problem} of all workers together; use fewer, or stop.updates")
 
     def _check_machines(self) -> None:
         """Check the settings of the machines against each other."""

@@ -8,6 +8,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from syncline.errors import UsageError
+from syncline.units import MOST_SECONDS
 
 if TYPE_CHECKING:
     from syncline.sim.problem import Quality
@@ -45,8 +46,8 @@ class StopAt:
         updates, seconds, loss, accuracy = self.updates, self.seconds, self.loss, self.accuracy
         if updates is not None and not (type(updates) is int and 1 <= updates <= MOST_UPDATES):
             raise UsageError("stop.updates", f"must be a whole number from 1 to {MOST_UPDATES:,}, not {updates!r}")
-        if seconds is not None and not (isfinite(seconds) and seconds > 0):
-            raise UsageError("stop.seconds", f"must be finite and above 0, not {seconds!r}")
+        if seconds is not None and not 0 < seconds <= MOST_SECONDS:
+            raise UsageError("stop.seconds", f"must be above 0 and at most {MOST_SECONDS:,.0f}, not {seconds!r}")
         if loss is not None and not isfinite(loss):
             raise UsageError("stop.loss", f"must be finite, not {loss!r}")
         if accuracy is not None and not 0 < accuracy <= 1:

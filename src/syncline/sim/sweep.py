@@ -110,11 +110,14 @@ def _points(grid: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _listed(value: Any) -> Sequence[Any]:
+    if hasattr(value, "tolist"):  # an array of numpy, or one of its numbers
+        value = value.tolist()
     return list(value) if isinstance(value, list | tuple | range) else [value]
 
 
 def _plain(value: Any) -> Any:
     """A value as it stands in an experiment file; a part becomes its text."""
+    value = value.tolist() if hasattr(value, "tolist") else value
     return value if isinstance(value, str | int | float | list | dict) else write(value)
 
 
@@ -170,8 +173,9 @@ def _in_process(order: SweepOrder) -> Row:
 
 
 def _dotted(problem: str | MakeProblem, jobs: int) -> str:
-    """The dotted path of the function; other processes import it."""
+    """The dotted path of the function, which can be imported; other processes import it."""
     if isinstance(problem, str):
+        named_function(problem)
         return problem
     module, name = getattr(problem, "__module__", ""), getattr(problem, "__qualname__", "")
     if jobs > 1 and (module in ("", "__main__") or not name.isidentifier()):

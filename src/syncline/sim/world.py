@@ -31,7 +31,7 @@ from syncline.effects import (
     Timer,
 )
 from syncline.errors import GoneError, PeerError, RunError, UsageError
-from syncline.layout import Bucket
+from syncline.layout import BUCKET_VALUES, Bucket
 from syncline.messages import COORDINATOR, Member, NodeId, Params, Push, View, server_id, worker_id
 from syncline.nodes.driver import Driver
 from syncline.nodes.phase import Phase
@@ -123,11 +123,12 @@ class World:
         strategy, layout = self.strategy, self.problem.layout
         cut = layout.size // strategy.bucket_values
         if cut > MOST_BUCKETS:
+            usual = strategy.bucket_values == BUCKET_VALUES
             problem = (
-                f"would cut a model of {layout.size:,} parameters into about {cut:,} buckets, but {MOST_BUCKETS:,} is "
-                "the limit; make the buckets larger, or the model smaller"
+                f"a model of {layout.size:,} parameters makes about {cut:,} buckets, more than {MOST_BUCKETS:,}; "
+                f"use at most {MOST_BUCKETS * strategy.bucket_values:,} parameters, or larger buckets (strategy.bucket)"
             )
-            raise UsageError("strategy.bucket", problem)
+            raise UsageError("model.parameters" if usual else "strategy.bucket", problem)
         topology = strategy.topology(Job(layout, self.draw), range(strategy.servers))
         self.buckets = strategy.buckets(layout, topology)
         self._backwards = list(enumerate(self.buckets))[::-1]

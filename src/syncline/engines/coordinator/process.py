@@ -181,7 +181,7 @@ class CoordinatorProcess:
                 self.over = True
                 self._launchers.kill_sessions()
         elif peer is None:
-            if reason:
+            if reason and self._aborted is None:  # everybody is told why the run ended
                 self._refusals.sent_away(reason)
         elif peer.id.role == "server":
             self._server_closed(peer, reason)
@@ -383,7 +383,8 @@ class CoordinatorProcess:
             needed |= set(range(self.expected)) - self._never
         if self._stopping:
             needed |= self._roster.readers(monotonic())
-        return self._waiting.awaited(needed, self._roster, self._liveness.is_stopped)
+        calls = {number: share.kind for number, (_, share) in self._all_gather.said.items()}
+        return self._waiting.awaited(needed, self._roster, self._liveness.is_stopped, calls)
 
     def _frozen(self, entry: RosterEntry) -> None:
         """A worker has been stopped for too long: remove it as a member. It learns of that when it continues."""

@@ -1,14 +1,15 @@
 """Workers that wait for a long time, and the line that tells the user for whom.
 
 1. A worker reports when it has waited for some seconds in one call, and when that wait is over.
-2. The run waits for the workers that take part and do not wait themselves. If all of them wait, it waits for a server.
+2. The run waits for the workers that take part and do not wait themselves. If all of them wait, it waits for those
+   that wait for all others in a call such as barrier(); if there is none, for a server.
 3. The line comes at once, then after a minute, and after that in intervals that double. If the run waits for other
    processes than the last line named, the line comes at once again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from syncline.engines.coordinator.roster import Roster, RosterEntry
 from syncline.engines.net.connection import Connection
@@ -45,8 +46,10 @@ class WaitingWorkers:
     def forget(self, wire: Connection) -> None:
         self._since.pop(wire, None)
 
-    def awaited(self, needed: Iterable[int], roster: Roster, is_stopped: Callable[[Hello], bool]) -> list[str]:
-        """The processes for which the run waits: those of the `needed` workers that do not wait, else the servers."""
+    def awaited(
+        self, needed: Iterable[int], roster: Roster, is_stopped: Callable[[Hello], bool], calls: Mapping[int, str]
+    ) -> list[str]:
+        """The processes for which the run waits, by rule 2; `calls`: in which call a worker waits for all others."""
 
         def described(role: str, number: int, entry: RosterEntry | None) -> str:
             state = "not connected" if entry is None else "stopped" if is_stopped(entry.hello) else ""
@@ -55,6 +58,7 @@ class WaitingWorkers:
         entries = {number: roster.workers.get(number) for number in sorted(needed)}
         missing = {number: entry for number, entry in entries.items() if not self._waits(entry)}
         names = [described("worker", *each) for each in missing.items()]
+        names = names or [f"worker {number} (in {calls[number]}, where it waits for all)" for number in sorted(calls)]
         return names or [described("server", *each) for each in sorted(roster.servers.items())] or ["each other"]
 
     def _waits(self, entry: RosterEntry | None) -> bool:
