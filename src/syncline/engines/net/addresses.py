@@ -242,14 +242,22 @@ def was_closed(connection: socket.socket, seconds: float) -> bool:
             raw.setblocking(False)
 
 
+LOOPBACK_BUFFER = 1 << 18
+"""The send buffer in bytes on loopback (the kernel doubles it). The kernel's own choice, up to 4 MiB, does not fit in
+the cache: the receiver would read from memory what the sender has just written, and a round takes a fifth longer.
+"""
+
+
 def tune(connection: socket.socket) -> None:
-    """Disable Nagle's algorithm and enable keepalive.
+    """Disable Nagle's algorithm, enable keepalive, and keep the send buffer small on loopback.
 
     Keepalive is answered by the peer's kernel, so a slow process does not count as dead.
     """
     if connection.family == socket.AF_UNIX:
         return
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if is_loopback(Address(str(connection.getpeername()[0]), 0)):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LOOPBACK_BUFFER)
     for option, value in (
         (socket.TCP_NODELAY, 1),
         (socket.TCP_KEEPIDLE, KEEPALIVE_IDLE),
