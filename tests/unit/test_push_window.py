@@ -16,10 +16,10 @@ from syncline.nodes.server.worker_parts import WorkerParts
 from syncline.placement import Elastic
 from syncline.strategies.server.strategy import ServerStrategy
 
-A, B, C, D = (Bucket(start, start + 10) for start in (30, 20, 10, 0))
-"""In the order in which a worker pushes them."""
+A, B, C, D, E = Bucket(44, 54), Bucket(34, 44), Bucket(24, 34), Bucket(14, 24), Bucket(0, 14)
+"""In the order in which a worker pushes them; E is the first quarter of the model."""
 
-LAYOUT = Layout.of([("w", (40,))])
+LAYOUT = Layout.of([("w", (54,))])
 ONE = server_id(0)
 
 
@@ -29,7 +29,7 @@ def ready(bucket: Bucket) -> Ready:
 
 def worker(window: int | None, *holders: tuple[Bucket, ...]) -> Worker:
     parts = WorkerParts(LAYOUT, Draw(0), window=window)
-    return Worker(0, 0, parts, View(0, (Member(0, 0, 0), Member(1, 0, 0)), holders or ((D, C, B, A),)))
+    return Worker(0, 0, parts, View(0, (Member(0, 0, 0), Member(1, 0, 0)), holders or ((E, D, C, B, A),)))
 
 
 def pushed(effects: list[object]) -> list[Bucket]:
@@ -50,7 +50,9 @@ def test_a_bucket_waits_until_the_window_reaches_it() -> None:
     assert pushed(answer(node, A)) == [C]
     assert pushed(answer(node, B)) == [D]
     assert pushed(answer(node, C)) == []
-    (last,) = answer(node, D)
+    assert pushed(node.handle(ready(E), 0.0)) == [E]
+    answer(node, D)
+    (last,) = answer(node, E)
     assert isinstance(last, Deliver)
     assert last.next == 1
     assert pushed(node.handle(ready(A), 0.0)) == [A]
@@ -79,7 +81,7 @@ def test_workers_that_hand_in_buckets_in_different_order_do_not_wait_for_each_ot
 
 
 def test_each_server_has_a_window_of_its_own() -> None:
-    node = worker(10, (C, A), (D, B))
+    node = worker(10, (C, A), (E, D, B))
     assert [pushed(node.handle(ready(each), 0.0)) for each in (A, B, C, D)] == [[A], [B], [], []]
     assert pushed(answer(node, B, server=1)) == [D]
 
@@ -88,8 +90,8 @@ def test_a_new_placement_cuts_what_is_held() -> None:
     node = worker(10)
     for each in (A, B, C, D):
         node.handle(ready(each), 0.0)
-    first, second = Bucket(10, 15), Bucket(15, 20)
-    view = View(1, (Member(0, 0, 0), Member(1, 0, 0)), ((D, second, A), (first, B)))
+    first, second = Bucket(24, 29), Bucket(29, 34)
+    view = View(1, (Member(0, 0, 0), Member(1, 0, 0)), ((E, D, second, A), (first, B)))
     assert pushed(node.handle(Received(COORDINATOR, view), 0.0)) == [B], "the first of the other server"
     assert pushed(answer(node, A)) == [second]
     assert pushed(answer(node, B, server=1)) == [first]
@@ -101,8 +103,8 @@ def test_a_worker_that_leaves_pushes_what_is_held() -> None:
     node = worker(10)
     for each in (A, B, C):
         node.handle(ready(each), 0.0)
-    assert pushed(node.handle(Depart(), 0.0)) == [B, C, D]
-    effects = [effect for each in (A, B, C, D) for effect in answer(node, each)]
+    assert pushed(node.handle(Depart(), 0.0)) == [B, C, E, D]
+    effects = [effect for each in (A, B, C, D, E) for effect in answer(node, each)]
     assert isinstance(effects[-1], Send)
     assert isinstance(effects[-1].message, LeaveNotice)
 
@@ -140,8 +142,18 @@ def test_the_text_of_a_window(word: str) -> None:
     assert ServerStrategy.of(strategy.words()) == strategy
 
 
+def test_the_first_quarter_of_the_model_overtakes_the_rest() -> None:
+    """It has a window of its own, four times as large."""
+    node = worker(10)
+    assert [pushed(node.handle(ready(each), 0.0)) for each in (A, B, C, D, E)] == [[A], [], [], [], [E]]
+    assert pushed(answer(node, E)) == []
+    assert pushed(answer(node, A)) == [B]
+
+
 def test_stripes_are_dealt_in_turn() -> None:
-    assert Elastic(2).place(LAYOUT, 2) == ((D, B), (C, A))
-    assert Elastic().place(LAYOUT, 2) == ((Bucket(0, 20),), (Bucket(20, 40),))
+    layout = Layout.of([("w", (40,))])
+    first, second, third, fourth = (Bucket(start, start + 10) for start in (0, 10, 20, 30))
+    assert Elastic(2).place(layout, 2) == ((first, third), (second, fourth))
+    assert Elastic().place(layout, 2) == ((Bucket(0, 20),), (Bucket(20, 40),))
     with pytest.raises(UsageError, match="stripes"):
         Elastic(0)

@@ -5,7 +5,7 @@
 2. Between hosts one bucket is transmitted while others are computed, applied or returned. That needs several buckets on
    every server, but none so small that the cost per message dominates.
 3. Between hosts each server holds stripes of the model, so that all links are busy during the whole backward pass. A
-   window keeps the workers together (nodes/server/push_window.py). It is four buckets, plus what a link of 1 Gbit/s
+   window keeps the workers together (nodes/server/push_window.py). It is two buckets, plus what a link of 1 Gbit/s
    carries in a round trip to the most distant host: a smaller window would leave links idle.
 4. If a codec compresses buckets, transmission is short and the work per bucket dominates, so fewer buckets are better.
 5. A run that listens for other hosts counts as a run between hosts, even while none has joined.
@@ -36,10 +36,12 @@ ENCODED = 1 << 20
 LARGEST, SMALLEST = 128 << 10, 64 << 10
 """The most and the fewest bytes per bucket between hosts."""
 
-PER_SERVER = 8
-"""Between hosts, each server gets at least this many buckets, unless they would be too small, and this many stripes."""
+PER_SERVER = 12
+"""Between hosts, each server gets at least this many buckets, unless they would be too small."""
 
-WINDOW_BUCKETS = 4
+STRIPES = 8
+
+WINDOW_BUCKETS = 2
 
 RATE = 125e6
 """The rate in bytes per second for which the window is large enough, however long a round trip takes."""
@@ -68,7 +70,7 @@ def between_hosts(values: int, said: Iterable[Mapping[str, str]] = (), round_tri
     return {
         "bucket": _size(bucket),
         "window": _size(WINDOW_BUCKETS * bucket + int(RATE * round_trip)),
-        "placement": str(Elastic(min(max(part // bucket, 1), PER_SERVER))),
+        "placement": str(Elastic(min(max(part // bucket, 1), STRIPES))),
     }
 
 
