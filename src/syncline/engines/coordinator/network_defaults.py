@@ -5,8 +5,9 @@
 2. Between hosts one bucket is transmitted while others are computed, applied or returned. That needs several buckets on
    every server, but none so small that the cost per message dominates.
 3. Between hosts each server holds stripes of the model, so that all links are busy during the whole backward pass. A
-   window keeps the workers together (nodes/server/push_window.py). It is two buckets, plus what a link of 1 Gbit/s
-   carries in a round trip to the most distant host: a smaller window would leave links idle.
+   window keeps the workers together (nodes/server/push_window.py). It is a sixth of what a server holds, but at least
+   two and at most four buckets, plus what a link of 1 Gbit/s carries in a round trip to the most distant host: a
+   smaller window would leave links idle.
 4. If a codec compresses buckets, transmission is short and the work per bucket dominates, so fewer buckets are better.
 5. A run that listens for other hosts counts as a run between hosts, even while none has joined.
 """
@@ -41,7 +42,9 @@ PER_SERVER = 12
 
 STRIPES = 8
 
-WINDOW_BUCKETS = 2
+WINDOWS_PER_SERVER = 6
+LEAST_WINDOW, MOST_WINDOW = 2, 4
+"""In buckets."""
 
 RATE = 125e6
 """The rate in bytes per second for which the window is large enough, however long a round trip takes."""
@@ -67,9 +70,10 @@ def between_hosts(values: int, said: Iterable[Mapping[str, str]] = (), round_tri
         return {"bucket": _size(ENCODED)}
     part = values * VALUE_BYTES
     bucket = min(max(part // PER_SERVER, SMALLEST), LARGEST)
+    window = min(max(part // WINDOWS_PER_SERVER, LEAST_WINDOW * bucket), MOST_WINDOW * bucket)
     return {
         "bucket": _size(bucket),
-        "window": _size(WINDOW_BUCKETS * bucket + int(RATE * round_trip)),
+        "window": _size(window + int(RATE * round_trip)),
         "placement": str(Elastic(min(max(part // bucket, 1), STRIPES))),
     }
 
