@@ -16,7 +16,7 @@ import msgspec
 import torch
 from benchmarks.cluster.device import Device
 from benchmarks.cluster.experiment import Experiment, Overlap, ddp_buckets
-from benchmarks.cluster.network import INTERFACE
+from benchmarks.cluster.links import INTERFACE
 from benchmarks.cluster.window import measure
 from torch import Tensor, distributed
 
