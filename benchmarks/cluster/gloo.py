@@ -11,13 +11,14 @@ import os
 import sys
 from datetime import timedelta
 from pathlib import Path
+from time import monotonic
 
 import msgspec
 import torch
 from benchmarks.cluster.device import Device
 from benchmarks.cluster.experiment import Experiment, Overlap, ddp_buckets
 from benchmarks.cluster.links import INTERFACE
-from benchmarks.cluster.window import measure
+from benchmarks.cluster.window import StepTimes, measure
 from torch import Tensor, distributed
 
 from syncline.errors import RunError
@@ -40,7 +41,8 @@ class Reducer:
             for names in ddp_buckets(experiment.layers.layout.tables)
         ]
 
-    def step(self) -> None:
+    def step(self) -> StepTimes:
+        begun = monotonic()
         self._device.begin()
         if self._overlap is Overlap.NONE:
             self._device.follow(sum(backward for backward, _ in self._buckets))
@@ -50,11 +52,14 @@ class Reducer:
                 self._device.follow(backward)
             works.append(distributed.all_reduce(values, async_op=True))
         self._device.wait()
+        computed = monotonic()
         for work in works:
             work.wait()
+        exchanged = monotonic()
         self._device.begin()
         self._device.feed(self._forward)
         self._device.wait()
+        return StepTimes(begun, computed, exchanged, [])
 
     def check(self, rank: int, workers: int) -> None:
         """Run one round on known values; RunError if the result is not their sum."""
