@@ -136,9 +136,7 @@ class Crew:
                 process.handle.wait()
 
 
-def run(
-    experiment: Experiment, hosts: Sequence[Host], seconds: float, recording: Path | None = None
-) -> list[Window]:
+def run(experiment: Experiment, hosts: Sequence[Host], seconds: float, recording: Path | None = None) -> list[Window]:
     """Run the experiment and measure for about this many seconds; return the measurement of each worker.
 
     `recording`: the folder for the traces of servers and workers, and for samples of the links.

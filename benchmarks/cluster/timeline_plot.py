@@ -14,9 +14,9 @@ MOST_WORKERS = 8
 BACKWARD, FORWARD, LINES, OUT, IN = "#e3ebf7", "#e6f3e2", "#777777", "#4a4a4a", "#8c8c8c"
 
 STAGES = (
-    ("ready", "pushed", 0.12, 1.0, "ready; waits in the worker"),
+    ("ready", "pushed", 0.15, 1.0, "ready; waits in the worker"),
     ("pushed", "arrived", 1.0, 1.0, "update on its way to the server"),
-    ("arrived", "answered", 0.3, 0.45, "at the server, until all workers' updates are there"),
+    ("arrived", "answered", 0.3, 0.45, "at the server (thin), until it may answer"),
     ("answered", "applied", 0.6, 1.0, "answer on its way to the worker"),
 )
 """Two moments of a bucket, the opacity and the height of the bar between them, and what happens meanwhile."""
@@ -28,14 +28,15 @@ def draw_timeline(made: Timeline, path: Path, note: str = "") -> None:
     from matplotlib.figure import Figure
 
     shown = made.workers[:MOST_WORKERS]
-    heights = [2.4 if shown[0].buckets else 0.5, 0.42, 0.42]
+    rows = max(len(worker.buckets) for worker in shown)
+    heights = [min(6.0, 2.0 + 0.03 * rows) if rows else 0.5, 0.42, 0.42]
     figure = Figure(figsize=(13, 1.9 + 1.12 * sum(heights) * len(shown)), layout="constrained")
     FigureCanvasAgg(figure)
     figure.get_layout_engine().set(hspace=0.0, h_pad=0.03)  # type: ignore[union-attr, call-arg]
     panels = figure.subplots(3 * len(shown), 1, sharex=True, squeeze=False, height_ratios=heights * len(shown))[:, 0]
     for number, worker in enumerate(shown):
-        rows, out, into = panels[3 * number : 3 * number + 3]
-        _draw_buckets(rows, made, worker, number)
+        above, out, into = panels[3 * number : 3 * number + 3]
+        _draw_buckets(above, made, worker, number)
         _draw_link(out, made, worker.sent, "out", OUT)
         _draw_link(into, made, worker.received, "in", IN)
     panels[-1].set_xlim(0, _ms(made, made.stop))
@@ -73,7 +74,9 @@ def _draw_buckets(axes: Any, made: Timeline, worker: WorkerStep, number: int) ->
     rows = range(len(last_first))
     axes.vlines(ends, [row - 0.45 for row in rows], [row + 0.45 for row in rows], colors="black", linewidth=0.9)
     axes.set_ylim(max(len(last_first), 1) - 0.4, -0.6)
-    axes.set_yticks([0, len(last_first) - 1] if last_first else [], ["last layer", "first layer"][: 2 * bool(last_first)])
+    axes.set_yticks(
+        [0, len(last_first) - 1] if last_first else [], ["last layer", "first layer"][: 2 * bool(last_first)]
+    )
     axes.tick_params(labelsize=7)
     axes.set_title(f"worker {number}" + (", a row per bucket" if last_first else ""), loc="left", fontsize=9, pad=3)
     axes.spines[["top", "right"]].set_visible(False)
