@@ -105,7 +105,7 @@ class Experiment:
         return self.seconds + self.least_bytes / self.rate + 2 * self.latency
 
     def slower(self, factor: float) -> Experiment:
-        """The same experiment with steps and latency longer and links slower by `factor`, so that ratios stay the same."""
+        """The same experiment with all times longer and links slower by `factor`, so that ratios stay the same."""
         return replace(self, pause=self.seconds * factor, rate=self.rate / factor, latency=self.latency * factor)
 
 

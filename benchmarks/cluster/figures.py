@@ -96,7 +96,7 @@ def medians_of(experiment: Experiment, runs: Sequence[Figures]) -> Figures:
     """The median of each figure; what limits the speed follows from the medians."""
 
     def middle(name: str) -> float:
-        return median(getattr(run, name) for run in runs)
+        return float(median(getattr(run, name) for run in runs))
 
     names = ("iterations_per_second", "speedup", "bytes_per_iteration", "most_bytes_per_iteration")
     others = ("utilisation", "cores", "machine_cores")

@@ -66,7 +66,7 @@ class Report:
     def as_json(self) -> dict[str, object]:
         """The report as values that JSON can represent."""
         head = {"schema": SCHEMA, "cores": cores(), "hosts": self.hosts, "rate": self.rate, "slower": self.slower}
-        rows = [asdict(row) for row in self.rows]
+        rows = [{**asdict(row), "runs": [asdict(run) for run in row.runs]} for row in self.rows]
         head |= {"measured": self.measured, "seconds": self.seconds, "latency": self.latency, "repeat": self.repeat}
         return {**head, "notes": self.notes, "alone": dict(self.alone), "rows": rows}
 
