@@ -37,10 +37,7 @@ class Figures:
     utilisation: float
     """The utilisation of the busiest link in its busier direction, as a fraction of the rate."""
     exchanging: float | None
-    """The same, but only over the time from the first update of a step that is ready to the end of the exchange.
-
-    None if a step may begin before the exchange of the step before it has ended.
-    """
+    """The same, but only from a worker's first update to the end of its exchange; None: see `exchanging_of`."""
     cores: float
     """The cores that the processes of all hosts use."""
     machine_cores: float
@@ -56,10 +53,8 @@ class Figures:
 def figures_of(experiment: Experiment, windows: Sequence[Window], single: float) -> Figures:
     """The results of a case, from the measurements of its workers."""
     rate = sum(window.rate for window in windows)
-    carried = max(max(w.sent, w.received) for w in windows)
     utilisation = max(max(w.sent, w.received) / w.seconds for w in windows) / experiment.rate
-    exchange = exchange_seconds(experiment, windows)
-    exchanging = carried / exchange / experiment.rate if exchange > 0 else None
+    exchanging = exchanging_of(experiment, windows)
     machine = max(w.machine_seconds / w.seconds for w in windows)
     busy = sum(w.processor_seconds / w.seconds for w in windows)
     return Figures(
@@ -78,18 +73,21 @@ def figures_of(experiment: Experiment, windows: Sequence[Window], single: float)
     )
 
 
-def exchange_seconds(experiment: Experiment, windows: Sequence[Window]) -> float:
-    """The seconds of all exchanges: from the first update of any worker to the last worker's end of the exchange.
+def exchanging_of(experiment: Experiment, windows: Sequence[Window]) -> float | None:
+    """The utilisation of the busiest link from a worker's first update to the end of its exchange, in all steps.
 
-    0 if exchanges cannot be told apart.
+    None if a step may begin before the exchange of the step before it has ended.
     """
     if not experiment.lockstep:
-        return 0.0
-    steps = zip(*(window.parts for window in windows), strict=True)
-    return sum(
-        max(parts.exchanged for parts in step) - min(parts.begun for parts in step) - experiment.first_update
-        for step in steps
-    )
+        return None
+    return max(_while_exchanging(window) for window in windows) / experiment.rate
+
+
+def _while_exchanging(window: Window) -> float:
+    """Bytes per second on the link, in its busier direction, while the worker exchanges."""
+    sent, received = (sum(getattr(step.carried, way) for step in window.parts) for way in ("sent", "received"))
+    seconds = sum(step.exchanged - step.first for step in window.parts)
+    return max(sent, received) / seconds
 
 
 def medians_of(experiment: Experiment, runs: Sequence[Figures]) -> Figures:

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from time import monotonic
 
-from benchmarks.cluster.network import count_bytes
+from benchmarks.cluster.network import Count, count_bytes
 
 CHUNKS = 5
 """The steps are divided into this many chunks of equal length; the result is the median over the chunks."""
@@ -26,10 +26,14 @@ class StepTimes:
 
     begun: float
     """The start of the backward pass."""
+    first: float
+    """When the update of the last layer was computed, or all updates if the exchange begins after the backward pass."""
     computed: float
     """The end of the backward pass."""
     exchanged: float
     """The end of the exchange; the forward pass may begin before."""
+    carried: Count
+    """The bytes on the host's link from `first` to `exchanged`."""
     ready: list[float]
     """When the update of each table was computed, last table first; empty for gloo."""
 

@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 from benchmarks.cluster.device import Device
 from benchmarks.cluster.experiment import Experiment, Overlap
+from benchmarks.cluster.network import count_bytes
 from benchmarks.cluster.window import StepTimes, measure
 
 import syncline
@@ -45,10 +46,12 @@ class Stepper:
         self._device.begin()
         if self._overlap is Overlap.NONE:
             self._device.follow(sum(backward for _, _, backward in self._pauses))
-        ready = []
+        ready: list[float] = []
         for name, _, backward in reversed(self._pauses):
             if self._overlap is not Overlap.NONE:
                 self._device.follow(backward)
+            if not ready:
+                before = count_bytes()
             ready.append(monotonic())
             self._session.update(name, self._updates[name])
         self._device.wait()
@@ -56,15 +59,17 @@ class Stepper:
         self._session.clock()
         if self._overlap is not Overlap.FORWARD:
             self._session.sync()
-        exchanged = monotonic()
+        exchanged, carried = monotonic(), count_bytes() - before
         self._device.begin()
         for name, forward, _ in self._pauses:
             if self._overlap is Overlap.FORWARD:
                 self._session.sync(name)
                 exchanged = monotonic()
             self._device.feed(forward)
+        if self._overlap is Overlap.FORWARD:
+            carried = count_bytes() - before
         self._device.wait()
-        return StepTimes(begun, computed, exchanged, ready)
+        return StepTimes(begun, ready[0], computed, exchanged, carried, ready)
 
 
 def agreement(session: syncline.Session) -> Callable[[float], float]:

@@ -147,7 +147,8 @@ def test_settings_that_the_engine_refuses_are_a_skipped_row_with_the_reason(own:
 
 
 def windows(own: Any, marks: list[float], sent: int, received: int) -> Any:
-    return own.window.Window(marks, sent, received, processor_seconds=1.0, machine_seconds=2.0)
+    parts = steps(own, (marks[0], marks[-1], sent, received))
+    return own.window.Window(marks, sent, received, processor_seconds=1.0, machine_seconds=2.0, parts=parts)
 
 
 def test_the_rate_is_the_median_of_the_chunks(own: Any) -> None:
@@ -171,18 +172,23 @@ def test_figures_of_two_workers(own: Any) -> None:
     assert figures.cores == pytest.approx(1)
 
 
-def steps(own: Any, *times: tuple[float, float]) -> list[Any]:
-    """Steps that begin and have exchanged at these times."""
-    return [own.window.StepTimes(begun, begun, exchanged, []) for begun, exchanged in times]
+def steps(own: Any, *steps: tuple[float, float, int, int]) -> list[Any]:
+    """Steps with these times of the first update and of the end of the exchange, and bytes in between."""
+    return [
+        own.window.StepTimes(first, first, first, exchanged, own.network.Count(sent, received), [])
+        for first, exchanged, sent, received in steps
+    ]
 
 
-def test_exchanging_counts_from_the_first_update_of_any_worker_to_the_end_of_the_last(own: Any) -> None:
-    after = own.experiment.case("bsp-after", own.experiment.Experiment("resnet56", hosts=2, rate=100.0, pause=3.0))
-    first = replace(windows(own, [0.0, 10.0, 20.0], 500, 50), parts=steps(own, (0.0, 6.0), (10.0, 17.0)))
-    second = replace(windows(own, [0.0, 10.0, 20.0], 50, 750), parts=steps(own, (1.0, 7.0), (11.0, 16.0)))
-    assert after.first_update == pytest.approx(2.0)
-    assert own.figures.exchange_seconds(after, [first, second]) == pytest.approx(5.0 + 5.0)
-    figures = own.figures.figures_of(after, [first, second], single=1.0)
+def test_exchanging_counts_from_the_first_update_to_the_end_of_the_exchange(own: Any) -> None:
+    experiment = own.experiment.Experiment("resnet56", hosts=2, rate=100.0)
+    first = replace(
+        windows(own, [0.0, 10.0, 20.0], 500, 50), parts=steps(own, (0.0, 6.0, 200, 20), (10.0, 14.0, 300, 30))
+    )
+    second = replace(
+        windows(own, [0.0, 10.0, 20.0], 50, 750), parts=steps(own, (1.0, 7.0, 5, 400), (11.0, 15.0, 5, 350))
+    )
+    figures = own.figures.figures_of(experiment, [first, second], single=1.0)
     assert figures.exchanging == pytest.approx(0.75)
     assert figures.utilisation == pytest.approx(0.375)
 
@@ -192,19 +198,21 @@ def test_with_overlap_the_first_update_is_that_of_the_last_layer_for_gloo_too(ow
     for name in ("bsp", "gloo"):
         made = own.experiment.case(name, base)
         assert made.first_update == made.pauses[-1][2] > 0
+    after = own.experiment.case("gloo-after", base)
+    assert after.first_update == pytest.approx(base.seconds * 2 / 3)
 
 
 def test_exchanges_that_overlap_the_next_step_have_no_utilisation_of_their_own(own: Any) -> None:
     for name in ("ssp", "cached", "all"):
         made = own.experiment.case(name, own.experiment.Experiment("resnet56", hosts=1))
-        one = replace(windows(own, [0.0, 1.0], 5, 5), parts=steps(own, (0.0, 0.9)))
+        one = replace(windows(own, [0.0, 1.0], 5, 5), parts=steps(own, (0.0, 0.9, 5, 5)))
         assert own.figures.figures_of(made, [one], single=1.0).exchanging is None
 
 
 def test_a_link_that_is_full_whenever_it_may_be_used_is_the_limit(own: Any) -> None:
     experiment = own.experiment.Experiment("resnet56", hosts=1, rate=100.0, pause=1e-9)
     quiet = replace(windows(own, [0.0, 10.0], 450, 0), machine_seconds=0.1, processor_seconds=0.1)
-    figures = own.figures.figures_of(experiment, [replace(quiet, parts=steps(own, (0.0, 5.0)))], single=1.0)
+    figures = own.figures.figures_of(experiment, [replace(quiet, parts=steps(own, (0.0, 5.0, 450, 0)))], single=1.0)
     assert (figures.utilisation, figures.exchanging) == pytest.approx((0.45, 0.9))
     assert figures.limit == "link"
 
@@ -438,7 +446,10 @@ def recorded(own: Any, folder: Path) -> tuple[Any, list[Any]]:
     half, size = tables[60].start, experiment.layers.layout.size
     ready = [0.01 * number for number in range(len(tables))]
     parts = [
-        own.window.StepTimes(10.0 * n, 10.0 * n + 2, 10.0 * n + 7, [10.0 * n + r for r in ready]) for n in range(3)
+        own.window.StepTimes(
+            10.0 * n, 10.0 * n, 10.0 * n + 2, 10.0 * n + 7, own.network.Count(1, 1), [10.0 * n + r for r in ready]
+        )
+        for n in range(3)
     ]
     window = replace(windows(own, [0.0, 10.0, 20.0, 30.0], 1, 1), parts=parts)
     progress = own.window.WARM + 1 + 1
