@@ -85,7 +85,8 @@ def exchanging_of(experiment: Experiment, windows: Sequence[Window]) -> float | 
 
 def _while_exchanging(window: Window) -> float:
     """Bytes per second on the link, in its busier direction, while the worker exchanges."""
-    sent, received = (sum(getattr(step.carried, way) for step in window.parts) for way in ("sent", "received"))
+    sent = sum(step.carried.sent for step in window.parts)
+    received = sum(step.carried.received for step in window.parts)
     seconds = sum(step.exchanged - step.first for step in window.parts)
     return max(sent, received) / seconds
 

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from benchmarks.cluster.device import Device
 from benchmarks.cluster.experiment import Experiment, Overlap
-from benchmarks.cluster.network import count_bytes
+from benchmarks.cluster.network import Count, count_bytes
 from benchmarks.cluster.window import StepTimes, measure
 
 import syncline
@@ -47,6 +47,7 @@ class Stepper:
         if self._overlap is Overlap.NONE:
             self._device.follow(sum(backward for _, _, backward in self._pauses))
         ready: list[float] = []
+        before = Count(0, 0)
         for name, _, backward in reversed(self._pauses):
             if self._overlap is not Overlap.NONE:
                 self._device.follow(backward)
