@@ -22,7 +22,7 @@ from syncline.sim.plot import check_plot
 EPILOG = "Exit codes: 0 success, 1 a case failed, 2 an option is invalid, 130 interrupted."
 
 PER_CORE = 62.5e6
-"""Bytes per second that each link may carry for each core of this machine with `--slower auto`, over all hosts."""
+"""With `--slower auto`, all links together have a rate of at most this many bytes per second for each core."""
 
 Number = TypeVar("Number", int, float)
 
