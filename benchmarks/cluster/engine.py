@@ -20,7 +20,8 @@ from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 
 import msgspec
-from benchmarks.cluster.experiment import Experiment, System
+from benchmarks.cluster.experiment import Experiment, System, ddp_buckets
+from benchmarks.cluster.link_samples import samples_of
 from benchmarks.cluster.network import Host
 from benchmarks.cluster.window import LEAST, WARM, Window
 
@@ -32,8 +33,16 @@ from syncline.engines.net.wiring import Wiring
 from syncline.engines.process import ONE_THREAD, end_with_parent, lean
 from syncline.errors import RunError
 
+COORDINATOR = "coordinator"
+
 START_SECONDS = 20.0
 """The timeout for the start of the coordinator."""
+
+END_SECONDS = 20.0
+"""The timeout for the end of the servers after the workers, if they write traces."""
+
+SAMPLING, LEAST_SAMPLING = 1 / 200, 0.0005
+"""How often the links are sampled: the fraction of a step, but at least so many seconds."""
 
 LIMIT_SECONDS, LIMIT_TIMES = 60.0, 4.0
 """The timeout of an experiment: a fixed time for its start, plus a multiple of the expected time of its steps."""
@@ -59,6 +68,7 @@ class Crew:
         self.hosts = hosts
         self.folder = folder
         self._everyone: list[Process] = []
+        self._samplers: list[Process] = []
 
     def start(self, name: str, host: Host, command: Sequence[str], environment: Mapping[str, str]) -> Process:
         """Start a Python program on a host; it dies with this process."""
@@ -78,6 +88,12 @@ class Crew:
             self._everyone.append(process)
         return process
 
+    def sample(self, seconds: float, folder: Path) -> None:
+        """Start a process on each host that counts the bytes on its link every `seconds`, until `end_recording`."""
+        for number, host in enumerate(self.hosts):
+            words = ["-m", "benchmarks.cluster.link_samples", str(seconds), str(samples_of(folder, number))]
+            self._samplers.append(self.start(f"sampler{number}", host, words, lean()))
+
     def wait(self, workers: Sequence[Process], seconds: float) -> None:
         """Wait until all workers have ended; RunError if a process fails, or another one ends before them."""
         until = monotonic() + seconds
@@ -94,8 +110,25 @@ class Crew:
             if code or (code == 0 and process not in workers and any(w.handle.poll() is None for w in workers)):
                 raise RunError(f"{process.name} ended with exit code {code}: {process.last_line()}")
 
+    def end_recording(self) -> None:
+        """End the samplers, and wait until all processes have ended, so that their files are complete.
+
+        A server ends by itself once its coordinator and all workers are gone.
+        """
+        for process in self._everyone:
+            if process.name == COORDINATOR:
+                process.handle.kill()
+        for sampler in self._samplers:
+            sampler.handle.terminate()
+        until = monotonic() + END_SECONDS
+        for process in self._everyone:
+            try:
+                process.handle.wait(max(0.0, until - monotonic()))
+            except subprocess.TimeoutExpired:
+                raise RunError(f"{process.name} did not end within {END_SECONDS:.0f} s after the workers") from None
+
     def stop(self) -> None:
-        """Kill all processes; none has anything to save."""
+        """Kill all processes that are left; none has anything to save."""
         with delay_interrupts():
             for process in self._everyone:
                 process.handle.kill()
@@ -103,15 +136,24 @@ class Crew:
                 process.handle.wait()
 
 
-def run(experiment: Experiment, hosts: Sequence[Host], seconds: float) -> list[Window]:
-    """Run the experiment and measure for about this many seconds; return the measurement of each worker."""
+def run(experiment: Experiment, hosts: Sequence[Host], seconds: float, recording: Path | None = None) -> list[Window]:
+    """Run the experiment and measure for about this many seconds; return the measurement of each worker.
+
+    `recording`: the folder for the traces of servers and workers, and for samples of the links.
+    """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="syncline-cluster-")))
         crew = Crew(hosts, folder)
         stack.callback(crew.stop)
-        start = _start_gloo if experiment.system is System.GLOO else _start_syncline
-        workers = start(crew, experiment, seconds)
+        if recording is not None:
+            crew.sample(max(LEAST_SAMPLING, experiment.least_step * SAMPLING), recording)
+        if experiment.system is System.GLOO:
+            workers = _start_gloo(crew, experiment, seconds)
+        else:
+            workers = _start_syncline(crew, experiment, seconds, str(recording or ""))
         crew.wait(workers, limit(experiment, seconds))
+        if recording is not None:
+            crew.end_recording()
         windows = [msgspec.json.decode(_notes(folder, n).read_bytes(), type=Window) for n in range(len(hosts))]
     if len({window.digest for window in windows}) > 1:
         raise RunError("the final parameters of the workers differ")
@@ -120,8 +162,9 @@ def run(experiment: Experiment, hosts: Sequence[Host], seconds: float) -> list[W
 
 def limit(experiment: Experiment, seconds: float) -> float:
     """The timeout of an experiment in seconds."""
-    step = experiment.seconds + experiment.least_bytes / experiment.rate
-    return LIMIT_SECONDS + LIMIT_TIMES * (seconds + (WARM + 1 + LEAST * experiment.period) * step)
+    steps = WARM + 1 + LEAST * experiment.period
+    turns = 2 * experiment.hosts * experiment.latency * len(ddp_buckets(experiment.layers.layout.tables))
+    return LIMIT_SECONDS + LIMIT_TIMES * (seconds + steps * (experiment.least_step + turns))
 
 
 def check(experiment: Experiment) -> None:
@@ -130,13 +173,13 @@ def check(experiment: Experiment) -> None:
         Plan((), experiment.hosts, experiment.hosts, experiment.settings).settled()
 
 
-def _start_syncline(crew: Crew, experiment: Experiment, seconds: float) -> list[Process]:
+def _start_syncline(crew: Crew, experiment: Experiment, seconds: float, trace: str) -> list[Process]:
     count = len(crew.hosts)
-    here = Wiring(run=secrets.token_hex(16), insecure="1", token=new_token())
+    here = Wiring(run=secrets.token_hex(16), insecure="1", token=new_token(), trace=trace)
     settings = json.dumps({COMMAND_LINE: experiment.settings})
     words = ["-m", "syncline.engines.coordinator", str(count), str(count), settings]
     first = crew.hosts[0]
-    coordinator = crew.start("coordinator", first, words, _environment(replace(here, listen=first.address)))
+    coordinator = crew.start(COORDINATOR, first, words, _environment(replace(here, listen=first.address)))
     here = replace(here, coordinator=_address_of(coordinator))
     for number, host in enumerate(crew.hosts):
         words = ["-m", "syncline.engines.server", str(number)]

@@ -66,6 +66,17 @@ class Experiment:
         return tuple((t.name, forward * share, backward * share) for t, share in zip(tables, shares, strict=True))
 
     @property
+    def first_update(self) -> float:
+        """The seconds from the start of the backward pass until the first update may be sent."""
+        seconds = [backward for _, _, backward in self.pauses]
+        return sum(seconds) if self.overlap is Overlap.NONE else seconds[-1]
+
+    @property
+    def lockstep(self) -> bool:
+        """Does every step exchange all updates, so that no worker begins the next step before?"""
+        return self.sync == "bsp" and self.gate == "always"
+
+    @property
     def period(self) -> int:
         """The pattern of steps repeats after this many: with `cached:S`, one step in S + 1 uses the network."""
         name, _, bound = self.gate.partition(":")
@@ -88,9 +99,14 @@ class Experiment:
         """The bytes that a host's link must carry in each direction in an iteration of dense bsp."""
         return self.layers.layout.size * VALUE_BYTES * self.ring
 
+    @property
+    def least_step(self) -> float:
+        """The seconds of a step of dense bsp without overlap, if nothing but computing and the links takes time."""
+        return self.seconds + self.least_bytes / self.rate + 2 * self.latency
+
     def slower(self, factor: float) -> Experiment:
-        """The same experiment with steps longer and links slower by `factor`, so that their ratio stays the same."""
-        return replace(self, pause=self.seconds * factor, rate=self.rate / factor)
+        """The same experiment with all times longer and links slower by `factor`, so that ratios stay the same."""
+        return replace(self, pause=self.seconds * factor, rate=self.rate / factor, latency=self.latency * factor)
 
 
 SMALL = "128KiB"

@@ -11,13 +11,15 @@ import os
 import sys
 from datetime import timedelta
 from pathlib import Path
+from time import monotonic
 
 import msgspec
 import torch
 from benchmarks.cluster.device import Device
 from benchmarks.cluster.experiment import Experiment, Overlap, ddp_buckets
-from benchmarks.cluster.network import INTERFACE
-from benchmarks.cluster.window import measure
+from benchmarks.cluster.links import INTERFACE
+from benchmarks.cluster.network import count_bytes
+from benchmarks.cluster.window import StepTimes, measure
 from torch import Tensor, distributed
 
 from syncline.errors import RunError
@@ -31,6 +33,7 @@ class Reducer:
 
     def __init__(self, experiment: Experiment) -> None:
         self._device = Device()
+        self._first = experiment.first_update
         self._forward = sum(forward for _, forward, _ in experiment.pauses)
         self._overlap = experiment.overlap
         size = {table.name: table.size for table in experiment.layers.layout.tables}
@@ -40,21 +43,26 @@ class Reducer:
             for names in ddp_buckets(experiment.layers.layout.tables)
         ]
 
-    def step(self) -> None:
+    def step(self) -> StepTimes:
+        begun = monotonic()
         self._device.begin()
-        if self._overlap is Overlap.NONE:
-            self._device.follow(sum(backward for backward, _ in self._buckets))
-        works = []
+        self._device.follow(self._first)
+        first, before = monotonic(), count_bytes()
+        works, done = [], self._first
         for backward, values in self._buckets:
             if self._overlap is not Overlap.NONE:
-                self._device.follow(backward)
+                self._device.follow(backward - done)
+                done = 0.0
             works.append(distributed.all_reduce(values, async_op=True))
         self._device.wait()
+        computed = monotonic()
         for work in works:
             work.wait()
+        exchanged, carried = monotonic(), count_bytes() - before
         self._device.begin()
         self._device.feed(self._forward)
         self._device.wait()
+        return StepTimes(begun, first, computed, exchanged, carried, [])
 
     def check(self, rank: int, workers: int) -> None:
         """Run one round on known values; RunError if the result is not their sum."""

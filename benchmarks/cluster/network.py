@@ -3,8 +3,10 @@
 1. A host has its own loopback, ports and routes, and one interface, `eth0`. Hosts share files and processes.
 2. The switch is a bridge in its own namespace, so the machine's own network is not changed.
 3. `tc tbf` limits both ends of every link: the host's end limits what the host sends, the switch's end what it
-   receives. There is no added latency.
-4. Everything is removed at the end, also after an error or an interrupt.
+   receives.
+4. Without latency a link is a `veth` pair. With latency, `tc netem` delays frames at the switch, if the kernel has it.
+   Otherwise the link is a process (cable.py) between two TAP devices, which delays frames by half of the latency.
+5. Everything is removed at the end, also after an error or an interrupt.
 
 This needs root, and `ip` and `tc` (iproute2).
 """
@@ -14,12 +16,15 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+
+from benchmarks.cluster import links
+from benchmarks.cluster.cable import DEVICE
+from benchmarks.cluster.links import INTERFACE, Link, call
 
 from syncline.engines.launch.interrupts import delay_interrupts
 from syncline.errors import RunError, UsageError
@@ -27,24 +32,7 @@ from syncline.errors import RunError, UsageError
 PREFIX = "cluster"
 """The prefix of the names of the namespaces; the process id and a counter follow, so that names are unique."""
 
-INTERFACE = "eth0"
-
 MOST_HOSTS = 64
-
-BURST_SECONDS = 0.001
-"""How long an idle link may send without limit; longer than the interval of the kernel's timer."""
-
-LEAST_BURST = 131_072
-"""The least burst in bytes: two of the largest segments that the kernel passes on whole.
-
-If a segment did not fit, `tbf` would split it into frames, which costs far more processor time than all the rest.
-"""
-
-HOST_QUEUE = 1 << 26
-"""The bytes that may wait to leave a host; large, since a host blocks its programs instead of dropping packets."""
-
-PORT_QUEUE = 1 << 20
-"""The bytes that may wait at one port of the switch, as in a plain 1 Gbit switch; it drops further packets."""
 
 _NUMBERS = count()
 
@@ -73,8 +61,11 @@ class Count:
 
 
 @contextmanager
-def network(hosts: int, rate: float) -> Iterator[tuple[Host, ...]]:
-    """Make this many hosts, each with a link of `rate` bytes per second in each direction."""
+def network(hosts: int, rate: float, latency: float = 0.0) -> Iterator[tuple[Host, ...]]:
+    """Make this many hosts, each with a link of `rate` bytes per second in each direction.
+
+    A frame takes `latency` seconds from one host to another, in addition to the time on the links.
+    """
     check_possible(hosts)
     run = f"{PREFIX}{os.getpid()}-{next(_NUMBERS)}"
     switch = f"{run}-switch"
@@ -82,12 +73,27 @@ def network(hosts: int, rate: float) -> Iterator[tuple[Host, ...]]:
     with ExitStack() as stack:
         for name in (switch, *(host.name for host in made)):
             stack.callback(_remove, name)  # register this first, since an interrupt may come while it is made
-            _call("ip", "netns", "add", name)
-        _call("ip", "-n", switch, "link", "add", "bridge", "type", "bridge")
-        _call("ip", "-n", switch, "link", "set", "bridge", "up")
-        for number, host in enumerate(made):
-            _plug_in(host, switch, f"port{number}", rate)
+            call("ip", "netns", "add", name)
+        call("ip", "-n", switch, "link", "add", "bridge", "type", "bridge")
+        call("ip", "-n", switch, "link", "set", "bridge", "up")
+        _connect(stack, [Link(h.name, h.address, switch, f"port{n}") for n, h in enumerate(made)], rate, latency)
         yield made
+
+
+def _connect(stack: ExitStack, all_links: Sequence[Link], rate: float, latency: float) -> None:
+    """Make the links; the processes of long cables end with `stack`."""
+    netem = latency > 0 and links.has_netem(all_links[0].switch)
+    if latency > 0 and not netem and not Path(DEVICE).exists():
+        raise RunError(f"--latency needs a kernel with the qdisc `netem`, or {DEVICE}")
+    for link in all_links:
+        if latency > 0 and not netem:
+            with delay_interrupts():
+                cable = links.join_by_cable(link, latency / 2)
+                stack.callback(links.end_cable, cable)
+            links.connect_cable(link, cable)
+        else:
+            links.join(link)
+        links.plug_in(link, rate, latency if netem else 0.0)
 
 
 def check_hosts(hosts: int) -> None:
@@ -112,41 +118,19 @@ def count_bytes() -> Count:
     return Count(*(int((folder / f"{way}_bytes").read_text()) for way in ("tx", "rx")))
 
 
-def _plug_in(host: Host, switch: str, port: str, rate: float) -> None:
-    cable = ("link", "add", port, "netns", switch, "type", "veth", "peer", "name", INTERFACE, "netns", host.name)
-    _call("ip", *cable)
-    _call("ip", "-n", switch, "link", "set", port, "master", "bridge")
-    _call("ip", "-n", switch, "link", "set", port, "up")
-    _call("ip", "-n", host.name, "address", "add", f"{host.address}/24", "dev", INTERFACE)
-    _call("ip", "-n", host.name, "link", "set", "lo", "up")
-    _call("ip", "-n", host.name, "link", "set", INTERFACE, "up")
-    burst = max(LEAST_BURST, int(rate * BURST_SECONDS))
-    for name, end, queue in ((host.name, INTERFACE, HOST_QUEUE), (switch, port, PORT_QUEUE)):
-        held = ("rate", f"{int(rate * 8)}bit", "burst", f"{burst}b", "limit", f"{queue}b")
-        _call("tc", "-n", name, "qdisc", "add", "dev", end, "root", "tbf", *held)
-
-
 def _remove(name: str) -> None:
     """Kill the processes in the namespace and delete it; the kernel removes its links with it."""
     with delay_interrupts():
         if name not in names():
             return
         try:
-            for pid in _call("ip", "netns", "pids", name).split():
+            for pid in call("ip", "netns", "pids", name).split():
                 with suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
         finally:
-            _call("ip", "netns", "delete", name)
+            call("ip", "netns", "delete", name)
 
 
 def names() -> set[str]:
     """The names of all named network namespaces of this machine."""
-    return {line.split()[0] for line in _call("ip", "netns", "list").splitlines() if line.strip()}
-
-
-def _call(*command: str) -> str:
-    # In its own process group, so that Ctrl-C reaches only this process and never interrupts `ip` half-way.
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, process_group=0, check=False)
-    if done.returncode:
-        raise RunError(f"`{' '.join(command)}` failed: {done.stderr.strip() or f'exit code {done.returncode}'}")
-    return done.stdout
+    return {line.split()[0] for line in call("ip", "netns", "list").splitlines() if line.strip()}

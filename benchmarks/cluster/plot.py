@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.cluster.experiment import System
 from benchmarks.cluster.measure import Row
-from benchmarks.cluster.report import Report
+from benchmarks.cluster.report import Report, link_words
 
 OURS, THEIRS, LINES, MARK = "#3b6ea5", "#e8a33d", "#777777", "#222222"
 
@@ -24,9 +24,8 @@ def plot(report: Report, path: Path) -> None:
     for axes, model in zip(panels, models, strict=True):
         rows = [row for row in report.rows if row.experiment.model == model]
         _panel(axes, model, rows, report.hosts)
-    link = f"{report.hosts} hosts, links of {report.rate * 8 / 1e9 / report.slower:g} Gbit"
     slower = f", everything {report.slower:g} times slower" if report.slower != 1 else ""
-    figure.suptitle(f"Steps per second as a multiple of one worker\n{link}{slower}", fontsize=11)
+    figure.suptitle(f"Steps per second as a multiple of one worker\n{link_words(report)}{slower}", fontsize=11)
     measured = "workers sleep instead of computing, and all hosts share the cores of one machine"
     below = measured if report.measured else "nothing was measured"
     figure.supxlabel(f"{below}; diamonds: predicted by the simulator", fontsize=8, color=LINES)

@@ -4,7 +4,8 @@
    one window at a time.
 2. A message takes processor time; the hosts share the cores of this machine. The work on the values in a message takes
    no time.
-3. The simulator does not implement gloo. Its ring is predicted from the bytes alone, one bucket after another.
+3. The simulator does not implement gloo. Its ring is predicted from the bytes and the latency of its 2 (n - 1) turns,
+   one bucket after another.
 """
 
 from __future__ import annotations
@@ -96,8 +97,9 @@ def _ring(experiment: Experiment) -> tuple[float, float]:
     computed, free = 0.0, 0.0
     if experiment.overlap is Overlap.NONE:
         free = experiment.seconds * BACKWARD_PART
+    turns = 2 * (experiment.hosts - 1) * experiment.latency
     for names in ddp_buckets(tables):
         computed += sum(backward[name] for name in names)
         seconds = sum(size[name] for name in names) * experiment.ring / (experiment.rate * GOODPUT)
-        free = max(free, computed) + seconds
+        free = max(free, computed) + seconds + turns
     return experiment.seconds * FORWARD_PART + free, experiment.least_bytes

@@ -15,7 +15,7 @@ SCHEMA = 1
 _OF_PREDICTING = (
     "predicted: by the simulator, from the same description; a message takes 0.1 ms of processor time, the work of "
     "codecs and servers on its values takes none, and TCP loses no packets",
-    "gloo's ring is predicted from its bytes alone",
+    "gloo's ring is predicted from its bytes and the latency alone",
 )
 
 
@@ -34,6 +34,10 @@ class Report:
     rows: Sequence[Row]
     measured: bool = True
     """False if the cases were only predicted."""
+    latency: float = 0.0
+    """The requested latency in seconds; that of the network is this multiplied by `slower`."""
+    repeat: int = 1
+    """The number of runs of each case."""
 
     @property
     def notes(self) -> list[str]:
@@ -41,8 +45,9 @@ class Report:
         found = [*(self._of_measuring if self.measured else ()), *_OF_PREDICTING]
         if self.slower != 1:
             found.append(
-                f"everything is {self.slower:g} times slower: pauses are longer and links slower by this factor; so "
-                "the processors have more time for the same bytes, and the ratio of computing to sending is unchanged"
+                f"everything is {self.slower:g} times slower: pauses and latency are longer and links slower by this "
+                "factor; so the processors have more time for the same bytes, and the ratio of computing to sending is "
+                "unchanged"
             )
         return found
 
@@ -54,14 +59,15 @@ class Report:
             f"all hosts share the {cores()} cores and the kernel of this machine: the work of Syncline and gloo takes "
             "longer than on separate machines",
             "updates are synthetic: workers exchange them, but do not train",
-            "links have no latency, and connections no encryption",
+            "connections have no encryption",
+            *([f"figures are medians of {self.repeat} runs"] if self.repeat > 1 else []),
         ]
 
     def as_json(self) -> dict[str, object]:
         """The report as values that JSON can represent."""
         head = {"schema": SCHEMA, "cores": cores(), "hosts": self.hosts, "rate": self.rate, "slower": self.slower}
-        rows = [asdict(row) for row in self.rows]
-        head |= {"measured": self.measured, "seconds": self.seconds}
+        rows = [{**asdict(row), "runs": [asdict(run) for run in row.runs]} for row in self.rows]
+        head |= {"measured": self.measured, "seconds": self.seconds, "latency": self.latency, "repeat": self.repeat}
         return {**head, "notes": self.notes, "alone": dict(self.alone), "rows": rows}
 
 
@@ -77,13 +83,21 @@ def show(report: Report, console: Console) -> None:
         console.print(f"- {note}", style="dim", highlight=False, markup=False)
 
 
-_MEASURED = ("steps/s", "times one worker", "predicted", "off", "MB/step", "link used", "cores", "of all", "limit")
+_MEASURED = (
+    *("steps/s", "times one worker", "predicted", "off", "MB/step"),
+    *("link used", "exchanging", "cores", "of all", "limit"),
+)
 _PREDICTED = ("steps/s", "times one worker", "MB/step")
 
 
+def link_words(report: Report) -> str:
+    """The network of a report as it was emulated."""
+    latency = f", latency {report.latency * report.slower * 1e3:g} ms" if report.latency else ""
+    return f"{report.hosts} hosts, {report.rate * 8 / 1e9 / report.slower:g} Gbit links{latency}"
+
+
 def _table(report: Report, model: str, rows: Sequence[Row]) -> Table:
-    link = f"{report.hosts} hosts, {report.rate * 8 / 1e9 / report.slower:g} Gbit links"
-    title = f"{model}, {link}; one worker alone: {report.alone[model]:.2f} steps/s"
+    title = f"{model}, {link_words(report)}; one worker alone: {report.alone[model]:.2f} steps/s"
     table = Table(title=title if report.measured else f"{title}; predicted", title_justify="left", box=None)
     table.pad_edge = False
     heads = _MEASURED if report.measured else _PREDICTED
@@ -98,7 +112,7 @@ def _table(report: Report, model: str, rows: Sequence[Row]) -> Table:
 def _measured(row: Row) -> list[str]:
     figures, expected = row.figures, row.predicted
     if figures is None:
-        return [] if expected is None else ["-", "-", f"{expected.speedup:.2f}", *["-"] * 6]
+        return [] if expected is None else ["-", "-", f"{expected.speedup:.2f}", *["-"] * 7]
     return [
         f"{figures.iterations_per_second:.2f}",
         f"{figures.speedup:.2f}",
@@ -106,6 +120,7 @@ def _measured(row: Row) -> list[str]:
         "-" if expected is None else f"{expected.speedup / figures.speedup - 1:+.0%}",
         f"{figures.bytes_per_iteration / 1e6:.2f}",
         f"{figures.utilisation:.0%}",
+        "-" if figures.exchanging is None else f"{figures.exchanging:.0%}",
         f"{figures.cores:.2f}",
         f"{figures.machine_cores:.2f}",
         figures.limit,

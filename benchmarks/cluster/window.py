@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
 from statistics import median
 from time import monotonic
 
-from benchmarks.cluster.network import count_bytes
+from benchmarks.cluster.network import Count, count_bytes
 
 CHUNKS = 5
 """The steps are divided into this many chunks of equal length; the result is the median over the chunks."""
@@ -21,11 +21,29 @@ WARM, LEAST = 2, 5
 
 
 @dataclass(frozen=True)
+class StepTimes:
+    """When the parts of one step were over, in seconds of the machine's monotonic clock, which all hosts share."""
+
+    begun: float
+    """The start of the backward pass."""
+    first: float
+    """When the update of the last layer was computed, or all updates if the exchange begins after the backward pass."""
+    computed: float
+    """The end of the backward pass."""
+    exchanged: float
+    """The end of the exchange; the forward pass may begin before."""
+    carried: Count
+    """The bytes on the host's link from `first` to `exchanged`."""
+    ready: list[float]
+    """When the update of each table was computed, last table first; empty for gloo."""
+
+
+@dataclass(frozen=True)
 class Window:
-    """The measurement of one worker; times are from the machine's monotonic clock, which all hosts share."""
+    """The measurement of one worker."""
 
     marks: list[float]
-    """The start of the first step and the end of every step, in seconds."""
+    """The start of the first step and the end of every step, in seconds of the machine's monotonic clock."""
     sent: int
     received: int
     """Bytes on the host's link."""
@@ -35,6 +53,8 @@ class Window:
     """Processor time of the whole machine, including unrelated programs."""
     digest: str = ""
     """A hash of the final parameters."""
+    parts: list[StepTimes] = field(default_factory=list)
+    """The parts of every step."""
 
     @property
     def seconds(self) -> float:
@@ -52,7 +72,7 @@ class Window:
         return median((stop - start) / (self.marks[stop] - self.marks[start]) for start, stop in pairs)
 
 
-def measure(step: Callable[[], None], seconds: float, agree: Callable[[float], float], period: int = 1) -> Window:
+def measure(step: Callable[[], StepTimes], seconds: float, agree: Callable[[float], float], period: int = 1) -> Window:
     """Warm up, then measure for about this many seconds.
 
     `agree` returns the largest of the numbers that all workers pass to it. The pattern of steps repeats after `period`
@@ -64,14 +84,13 @@ def measure(step: Callable[[], None], seconds: float, agree: Callable[[float], f
     step()
     steps = int(agree(steps_for(seconds, monotonic() - begun, period)))
     bytes_before, host_before, machine_before = count_bytes(), host_seconds(), machine_seconds()
-    marks = [monotonic()]
+    marks, parts = [monotonic()], []
     for _ in range(steps):
-        step()
+        parts.append(step())
         marks.append(monotonic())
     carried = count_bytes() - bytes_before
-    window = Window(
-        marks, carried.sent, carried.received, host_seconds() - host_before, machine_seconds() - machine_before
-    )
+    own, whole = host_seconds() - host_before, machine_seconds() - machine_before
+    window = Window(marks, carried.sent, carried.received, own, whole, parts=parts)
     agree(0.0)  # no worker leaves while another one measures
     return window
 

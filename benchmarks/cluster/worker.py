@@ -14,12 +14,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
+from time import monotonic
 
 import msgspec
 import numpy as np
 from benchmarks.cluster.device import Device
 from benchmarks.cluster.experiment import Experiment, Overlap
-from benchmarks.cluster.window import measure
+from benchmarks.cluster.network import Count, count_bytes
+from benchmarks.cluster.window import StepTimes, measure
 
 import syncline
 from syncline.layout import Values
@@ -39,24 +41,36 @@ class Stepper:
             for table in experiment.layers.layout.tables
         }
 
-    def step(self) -> None:
+    def step(self) -> StepTimes:
+        begun = monotonic()
         self._device.begin()
         if self._overlap is Overlap.NONE:
             self._device.follow(sum(backward for _, _, backward in self._pauses))
+        ready: list[float] = []
+        before = Count(0, 0)
         for name, _, backward in reversed(self._pauses):
             if self._overlap is not Overlap.NONE:
                 self._device.follow(backward)
+            if not ready:
+                before = count_bytes()
+            ready.append(monotonic())
             self._session.update(name, self._updates[name])
         self._device.wait()
+        computed = monotonic()
         self._session.clock()
         if self._overlap is not Overlap.FORWARD:
             self._session.sync()
+        exchanged, carried = monotonic(), count_bytes() - before
         self._device.begin()
         for name, forward, _ in self._pauses:
             if self._overlap is Overlap.FORWARD:
                 self._session.sync(name)
+                exchanged = monotonic()
             self._device.feed(forward)
+        if self._overlap is Overlap.FORWARD:
+            carried = count_bytes() - before
         self._device.wait()
+        return StepTimes(begun, ready[0], computed, exchanged, carried, ready)
 
 
 def agreement(session: syncline.Session) -> Callable[[float], float]:

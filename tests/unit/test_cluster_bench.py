@@ -6,12 +6,15 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -36,15 +39,9 @@ def _within_reach(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def own() -> Any:
     """The benchmark's modules, which are not installed."""
-    from benchmarks.cluster import cli, engine, experiment, measure, models, network, predict, report, window
-
-    class Own:
-        pass
-
-    found: Any = Own()
-    for module in (cli, engine, experiment, measure, models, network, predict, report, window):
-        setattr(found, module.__name__.rpartition(".")[2], module)
-    return found
+    names = ("cable", "cli", "engine", "experiment", "figures", "grid", "link_samples", "links", "measure", "models")
+    names += ("network", "options", "predict", "progress", "report", "timeline", "timeline_plot", "window")
+    return SimpleNamespace(**{name: import_module(f"benchmarks.cluster.{name}") for name in names})
 
 
 needs_namespaces = pytest.mark.skipif(
@@ -111,6 +108,7 @@ def test_slower_keeps_the_proportion_of_computing_to_sending(own: Any) -> None:
     slow = experiment.slower(8)
     assert slow.seconds == 8 * experiment.seconds
     assert slow.rate * 8 == experiment.rate
+    assert own.experiment.Experiment("resnet56", latency=0.02).slower(4).latency == pytest.approx(0.08)
 
 
 def test_a_dense_iteration_moves_what_others_hold_there_and_back(own: Any) -> None:
@@ -140,7 +138,7 @@ def test_the_engine_knows_every_case_but_codecs_that_are_skipped_with_a_reason(o
 
 def test_settings_that_the_engine_refuses_are_a_skipped_row_with_the_reason(own: Any) -> None:
     base = own.experiment.Experiment("resnet56", placement="nowhere")
-    row = own.measure.run_case("bsp", base, (), 1.0, 1.0)
+    row = own.measure.run_case("bsp", base, (), own.measure.Method(1.0), 1.0)
     assert "nowhere" in row.skipped
     assert row.figures is None
 
@@ -149,7 +147,8 @@ def test_settings_that_the_engine_refuses_are_a_skipped_row_with_the_reason(own:
 
 
 def windows(own: Any, marks: list[float], sent: int, received: int) -> Any:
-    return own.window.Window(marks, sent, received, processor_seconds=1.0, machine_seconds=2.0)
+    parts = steps(own, (marks[0], marks[-1], sent, received))
+    return own.window.Window(marks, sent, received, processor_seconds=1.0, machine_seconds=2.0, parts=parts)
 
 
 def test_the_rate_is_the_median_of_the_chunks(own: Any) -> None:
@@ -164,13 +163,73 @@ def test_figures_of_two_workers(own: Any) -> None:
     experiment = own.experiment.Experiment("resnet56", hosts=2, rate=100.0)
     marks = [0.2 * step for step in range(11)]
     both = [windows(own, marks, 100, 50), windows(own, marks, 60, 120)]
-    figures = own.measure.figures_of(experiment, both, single=10.0)
+    figures = own.figures.figures_of(experiment, both, single=10.0)
     assert figures.iterations_per_second == pytest.approx(10)
     assert figures.speedup == pytest.approx(1)
     assert figures.bytes_per_iteration == pytest.approx(8)
     assert figures.most_bytes_per_iteration == pytest.approx(12)
     assert figures.utilisation == pytest.approx(0.6)
     assert figures.cores == pytest.approx(1)
+
+
+def steps(own: Any, *steps: tuple[float, float, int, int]) -> list[Any]:
+    """Steps with these times of the first update and of the end of the exchange, and bytes in between."""
+    return [
+        own.window.StepTimes(first, first, first, exchanged, own.network.Count(sent, received), [])
+        for first, exchanged, sent, received in steps
+    ]
+
+
+def test_exchanging_counts_from_the_first_update_to_the_end_of_the_exchange(own: Any) -> None:
+    experiment = own.experiment.Experiment("resnet56", hosts=2, rate=100.0)
+    first = replace(
+        windows(own, [0.0, 10.0, 20.0], 500, 50), parts=steps(own, (0.0, 6.0, 200, 20), (10.0, 14.0, 300, 30))
+    )
+    second = replace(
+        windows(own, [0.0, 10.0, 20.0], 50, 750), parts=steps(own, (1.0, 7.0, 5, 400), (11.0, 15.0, 5, 350))
+    )
+    figures = own.figures.figures_of(experiment, [first, second], single=1.0)
+    assert figures.exchanging == pytest.approx(0.75)
+    assert figures.utilisation == pytest.approx(0.375)
+
+
+def test_with_overlap_the_first_update_is_that_of_the_last_layer_for_gloo_too(own: Any) -> None:
+    base = own.experiment.Experiment("resnet56")
+    for name in ("bsp", "gloo"):
+        made = own.experiment.case(name, base)
+        assert made.first_update == made.pauses[-1][2] > 0
+    after = own.experiment.case("gloo-after", base)
+    assert after.first_update == pytest.approx(base.seconds * 2 / 3)
+
+
+def test_exchanges_that_overlap_the_next_step_have_no_utilisation_of_their_own(own: Any) -> None:
+    for name in ("ssp", "cached", "all"):
+        made = own.experiment.case(name, own.experiment.Experiment("resnet56", hosts=1))
+        one = replace(windows(own, [0.0, 1.0], 5, 5), parts=steps(own, (0.0, 0.9, 5, 5)))
+        assert own.figures.figures_of(made, [one], single=1.0).exchanging is None
+
+
+def test_a_link_that_is_full_whenever_it_may_be_used_is_the_limit(own: Any) -> None:
+    experiment = own.experiment.Experiment("resnet56", hosts=1, rate=100.0, pause=1e-9)
+    quiet = replace(windows(own, [0.0, 10.0], 450, 0), machine_seconds=0.1, processor_seconds=0.1)
+    figures = own.figures.figures_of(experiment, [replace(quiet, parts=steps(own, (0.0, 5.0, 450, 0)))], single=1.0)
+    assert (figures.utilisation, figures.exchanging) == pytest.approx((0.45, 0.9))
+    assert figures.limit == "link"
+
+
+def test_several_runs_are_summed_up_by_their_medians(own: Any) -> None:
+    experiment = own.experiment.Experiment("resnet56", hosts=1, rate=100.0)
+    runs = []
+    for end, sent in ((1.0, 10), (2.0, 90), (4.0, 50)):
+        window = windows(own, [0.0, end], sent, 0)
+        runs.append(own.measure.Row("bsp", experiment, own.figures.figures_of(experiment, [window], single=1.0)))
+    failed = own.measure.Row("bsp", experiment, failed="out of memory")
+    row = own.measure.summary([*runs, failed])
+    assert row.figures.speedup == pytest.approx(0.5)
+    assert row.figures.bytes_per_iteration == 50
+    assert [each.speedup for each in row.runs] == pytest.approx([1.0, 0.5, 0.25])
+    assert row.failed == "out of memory"
+    assert own.measure.summary([failed]).figures is None
 
 
 @pytest.mark.parametrize(
@@ -185,7 +244,7 @@ def test_figures_of_two_workers(own: Any) -> None:
     ],
 )
 def test_what_limits(own: Any, link: float, processors: float, own_share: float, linear: float, limit: str) -> None:
-    assert own.measure.limit_of(link, processors, own_share, linear) == limit
+    assert own.figures.limit_of(link, processors, own_share, linear) == limit
 
 
 def test_the_report_says_what_it_is_worth(own: Any) -> None:
@@ -266,6 +325,16 @@ def test_a_ring_without_overlap_is_all_computing_and_then_all_bytes(own: Any) ->
     assert own.predict.predict(beside).speedup > own.predict.predict(experiment).speedup
 
 
+def test_latency_costs_a_ring_two_trips_to_each_other_host_for_each_bucket(own: Any) -> None:
+    near = own.experiment.case("gloo-after", own.experiment.Experiment("googlenet"))
+    far = replace(near, latency=0.02)
+    buckets = len(own.experiment.ddp_buckets(near.layers.layout.tables))
+    step = {each: 4 / own.predict.predict(each).iterations_per_second for each in (near, far)}
+    assert step[far] - step[near] == pytest.approx(buckets * 6 * 0.02)
+    alone = own.experiment.case("gloo", own.experiment.Experiment("resnet56", hosts=1, latency=1.0))
+    assert own.predict.predict(alone).speedup == pytest.approx(1)
+
+
 def test_predictions_alone_need_no_root(
     own: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -292,7 +361,7 @@ def test_a_case_that_is_refused_has_no_prediction(own: Any) -> None:
 
 def test_predicted_stands_beside_measured(own: Any) -> None:
     experiment = own.experiment.Experiment("resnet56", hosts=2, rate=100.0)
-    figures = own.measure.figures_of(experiment, [windows(own, [0.0, 1.0, 2.0], 1, 1)] * 2, single=1.0)
+    figures = own.figures.figures_of(experiment, [windows(own, [0.0, 1.0, 2.0], 1, 1)] * 2, single=1.0)
     expected = own.predict.Prediction(2.0, 1.6, 5e6)
     rows = [
         own.measure.Row("bsp", experiment, figures, predicted=expected),
@@ -307,18 +376,189 @@ def test_predicted_stands_beside_measured(own: Any) -> None:
     assert made.as_json()["rows"][0]["predicted"]["speedup"] == 1.6
 
 
+# Several networks.
+
+
+def test_one_line_for_each_network_with_the_ratio_to_gloo(own: Any) -> None:
+    reports = []
+    for hosts, marks in ((2, [0.0, 1.0]), (4, [0.0, 2.0])):
+        experiment = own.experiment.Experiment("resnet56", hosts=hosts, rate=100.0)
+        figures = own.figures.figures_of(experiment, [windows(own, marks, 1, 1)] * hosts, single=1.0)
+        slow = replace(figures, speedup=figures.speedup / 2, limit="turns")
+        expected = own.predict.Prediction(2.0, 1.6, 5e6)
+        gloo = own.experiment.case("gloo", experiment)
+        rows = [own.measure.Row("bsp", experiment, figures, predicted=expected), own.measure.Row("gloo", gloo, slow)]
+        reports.append(own.report.Report(hosts, 125e6, 4.0, 5.0, {"resnet56": 1.0}, rows, latency=0.02))
+    reports[1].rows[1] = replace(rows[1], figures=None, failed="worker1 ended: out of memory")
+    first, rule, two, four = own.grid.as_markdown(reports).splitlines()
+    assert first == (
+        "| hosts | rate | latency | slower | model | bsp | predicted | limit | gloo | limit | bsp / gloo |"
+    )
+    assert rule.count("---") == 11
+    limit = reports[0].rows[0].figures.limit
+    assert two == f"| 2 | 1 Gbit | 20 ms | 4 | resnet56 | 2.00 | 1.60 | {limit} | 1.00 | turns | 2.00 |"
+    assert four.endswith("| - | failed | - |")
+    output = StringIO()
+    own.grid.show_grid(reports, Console(width=140, file=output))
+    assert "4 hosts, resnet56, gloo: failed: worker1 ended: out of memory" in output.getvalue()
+    assert [each["hosts"] for each in own.grid.as_json(reports)["networks"]] == [2, 4]
+    assert own.grid.as_json(reports[:1])["hosts"] == 2
+
+
+def test_the_time_that_is_left_follows_from_the_runs_so_far(own: Any) -> None:
+    told: list[str] = []
+    clock = iter([100.0, 120.0, 400.0])
+    progress = own.progress.Progress([10.0, 30.0], told.append, lambda: next(clock))
+    progress.start()
+    progress.done("first")
+    progress.done("second")
+    assert told == ["2 runs, about 40 s", "[1/2, about 60 s left] first", "[2/2] second"]
+    assert [own.progress.words(seconds) for seconds in (89, 600, 7200)] == ["89 s", "10 min", "2.0 h"]
+
+
+def test_a_table_of_predictions_is_written_after_each_network(own: Any, tmp_path: Path) -> None:
+    file = tmp_path / "table.md"
+    words = ["--hosts", "1,2", "--models", "resnet56", "--latency", "20ms", "--predict-only", "--table", str(file)]
+    request = own.options.parse(words)
+    reports = []
+    for report in own.cli.predict(request, lambda _: None):
+        reports.append(report)
+        own.cli._write(request, reports)
+        assert len(file.read_text().splitlines()) == 2 + len(reports)
+    assert len(reports) == 2
+
+
+# Timelines.
+
+
+def test_bytes_that_come_at_once_keep_the_link_busy_until_it_has_carried_them(own: Any) -> None:
+    counts = [(0.0, 0), (1.0, 0), (2.0, 300), (3.0, 300), (4.0, 400), (9.0, 400), (10.0, 450)]
+    spans = own.link_samples.busy_spans(counts, 100.0)
+    assert spans == [(1.0, 5.0), (9.0, 9.5)]
+    assert own.link_samples.shares(spans, 0.0, 10.0, 5) == pytest.approx([0.5, 1.0, 0.5, 0.0, 0.25])
+    assert own.link_samples.shares(spans, 4.0, 6.0, 2) == pytest.approx([1.0, 0.0])
+
+
+def recorded(own: Any, folder: Path) -> tuple[Any, list[Any]]:
+    """Two hosts, each with a worker and a server, and one bucket on each server, in the step that is drawn."""
+    experiment = own.experiment.Experiment("resnet56", hosts=2, rate=1000.0)
+    tables = experiment.layers.layout.tables
+    half, size = tables[60].start, experiment.layers.layout.size
+    ready = [0.01 * number for number in range(len(tables))]
+    parts = [
+        own.window.StepTimes(
+            10.0 * n, 10.0 * n, 10.0 * n + 2, 10.0 * n + 7, own.network.Count(1, 1), [10.0 * n + r for r in ready]
+        )
+        for n in range(3)
+    ]
+    window = replace(windows(own, [0.0, 10.0, 20.0, 30.0], 1, 1), parts=parts)
+    progress = own.window.WARM + 1 + 1
+    for number in range(2):
+        me, lines = f"worker{number}", [own_header()]
+        for server, (start, stop) in enumerate(((0, half), (half, size))):
+            name = f"server{server}"
+            lines.append(f"12.5,{me},{name},push,{progress},8,{start},{stop},0,")
+            lines.append(f"16.5,{name},{me},params,{progress},8,{start},{stop},1,1")
+        lines.append(f"22.5,{me},server0,push,{progress + 1},8,0,{half},0,")
+        (folder / f"{me}.csv").write_text("\n".join(lines) + "\n")
+        server, (start, stop) = f"server{number}", ((0, half), (half, size))[number]
+        lines = [own_header()]
+        for worker in ("worker0", "worker1"):
+            lines.append(f"13.5,{worker},{server},push,{progress},8,{start},{stop},0,")
+            lines.append(f"14.5,{server},{worker},params,{progress},8,{start},{stop},1,1")
+        (folder / f"{server}.csv").write_text("\n".join(lines) + "\n")
+        samples = [(10.0, 0, 0), (15.0, 0, 4_000), (20.0, 0, 4_000)]
+        data = b"".join(own.link_samples.RECORD.pack(*sample) for sample in samples)
+        own.link_samples.samples_of(folder, number).write_bytes(data)
+    return experiment, [window, window]
+
+
+def own_header() -> str:
+    return "time,from,to,kind,progress,bytes,start,stop,version,v"
+
+
+def test_a_timeline_has_the_moments_of_every_bucket_of_the_middle_step(own: Any, tmp_path: Path) -> None:
+    experiment, both = recorded(own, tmp_path)
+    made = own.timeline.timeline("bsp", experiment, both, tmp_path)
+    assert (made.step, made.steps, made.start, made.stop) == (1, 3, 10.0, 20.0)
+    for worker in made.workers:
+        first, second = worker.buckets
+        assert (first.server, second.server) == (0, 1)
+        assert first.stop == second.start
+        assert (first.pushed, first.arrived, first.answered, first.applied) == (12.5, 13.5, 14.5, 16.5)
+        assert first.ready == max(worker.parts.ready)
+        assert second.ready == worker.parts.ready[-61]
+        assert sum(worker.sent) == 0
+        assert sum(worker.received) == pytest.approx(10 * 4 / own.predict.GOODPUT)
+
+
+def test_a_timeline_of_gloo_has_only_links(own: Any, tmp_path: Path) -> None:
+    experiment, both = recorded(own, tmp_path)
+    made = own.timeline.timeline("gloo", own.experiment.case("gloo", experiment), both, tmp_path)
+    assert [worker.buckets for worker in made.workers] == [(), ()]
+    assert sum(made.workers[0].received) > 0
+
+
+def test_traces_without_pushes_are_no_timeline(own: Any, tmp_path: Path) -> None:
+    experiment, both = recorded(own, tmp_path)
+    (tmp_path / "worker1.csv").write_text(own_header() + "\n")
+    with pytest.raises(RunError, match="no step in which all workers pushed"):
+        own.timeline.timeline("bsp", experiment, both, tmp_path)
+
+
+@pytest.mark.parametrize("form", ["png", "svg", "pdf"])
+def test_a_timeline_is_drawn_with_its_legend(own: Any, tmp_path: Path, form: str) -> None:
+    pytest.importorskip("matplotlib")
+    experiment, both = recorded(own, tmp_path)
+    file = tmp_path / f"step.{form}"
+    for name in ("bsp", "gloo"):
+        made = own.timeline.timeline(name, own.experiment.case(name, experiment), both, tmp_path)
+        own.timeline_plot.draw_timeline(made, file, ", everything 4 times slower")
+        assert file.stat().st_size > 5_000
+        labels = [handle.get_label() for handle in own.timeline_plot._legend(made)]
+        assert ("held by server 1" in labels) == (name == "bsp")
+        assert "link busy: the host sends" in labels
+
+
 # Options.
 
 
 def test_options(own: Any) -> None:
     words = ["--hosts", "3", "--rate", "100Mbit", "--models", "googlenet, resnet56", "--cases", "gloo,bsp,gloo"]
-    request = own.cli.parse([*words, "--slower", "2"])
-    assert (request.hosts, request.rate) == (3, 12.5e6)
+    request = own.options.parse([*words, "--slower", "2"])
+    (network,) = request.networks
+    assert (network.hosts, network.rate, network.latency, network.slower) == (3, 12.5e6, 0.0, 2.0)
     assert request.models == ("googlenet", "resnet56")
     assert request.cases == ("gloo", "bsp")
-    base = request.base("resnet56")
+    base = network.base("resnet56")
     assert (base.rate, base.hosts) == (6.25e6, 3)
-    assert own.cli.parse([]).models == tuple(own.models.MODELS)
+    assert own.options.parse([]).models == tuple(own.models.MODELS)
+
+
+def test_lists_are_all_combinations_of_hosts_rates_and_latencies(own: Any) -> None:
+    words = ["--hosts", "2,4", "--rate", "100Mbit,1Gbit", "--latency", "0ms,20ms", "--slower", "4"]
+    request = own.options.parse(words)
+    assert len(set(request.networks)) == 8
+    assert request.networks[1] == own.options.Network(2, 12.5e6, 0.02, 4.0)
+    assert request.cases == ("bsp", "gloo")
+    assert request.networks[1].base("resnet56").latency == pytest.approx(0.08)
+
+
+def test_slower_by_itself_as_much_as_the_cores_need(own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own.options, "cores", lambda: 2)
+    request = own.options.parse(["--hosts", "2,4,16", "--rate", "100Mbit,1Gbit,10Gbit", "--slower", "auto"])
+    slower = {(each.hosts, each.rate * 8e-9): each.slower for each in request.networks}
+    assert slower[4, 1.0] == 4
+    assert slower[2, 0.1] == 1
+    assert slower[16, 10.0] == 160
+
+
+def test_one_timeline_has_the_given_name_and_several_that_of_their_case(own: Any) -> None:
+    one = own.options.parse(["--timeline", "step.svg", "--models", "resnet56", "--cases", "bsp"])
+    assert one.picture(one.networks[0].base("resnet56"), "bsp") == Path("step.svg")
+    two = own.options.parse(["--timeline", "step.svg", "--models", "resnet56", "--cases", "bsp,gloo"])
+    assert two.picture(two.networks[0].base("resnet56"), "gloo") == Path("step-resnet56-gloo.svg")
+    assert own.options.parse([]).picture(two.networks[0].base("resnet56"), "gloo") is None
 
 
 @pytest.mark.parametrize(
@@ -332,11 +572,21 @@ def test_options(own: Any) -> None:
         (["--slower", "nan"], "--slower"),
         (["--report", "/nowhere/at/all.json"], "--report"),
         (["--plot", "figure.txt"], "--plot"),
+        (["--timeline", "figure.txt"], "--timeline"),
+        (["--timeline", "figure.png", "--latency", "0ms,1ms"], "--timeline"),
+        (["--plot", "figure.png", "--hosts", "2,4"], "--plot"),
+        (["--timeline", "figure.png", "--predict-only"], "--timeline"),
+        (["--table", "/nowhere/at/all.md"], "--table"),
+        (["--hosts", "2,many"], "--hosts"),
+        (["--hosts", "2.5"], "--hosts"),
+        (["--latency", "20"], "--latency"),
+        (["--slower", "very"], "--slower"),
+        (["--repeat", "0"], "--repeat"),
     ],
 )
 def test_nonsense_names_its_option(own: Any, words: list[str], option: str) -> None:
     with pytest.raises(UsageError) as caught:
-        own.cli.parse(words)
+        own.options.parse(words)
     assert caught.value.option == option
 
 
@@ -384,6 +634,22 @@ def test_workers_that_end_well_leave_the_server_to_be_ended(crew: Any) -> None:
     assert server.handle.returncode == -signal.SIGKILL
 
 
+def test_servers_may_finish_their_traces_and_one_that_does_not_end_is_named(
+    own: Any, crew: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause = "import signal; print('@', flush=True); signal.pause()"
+    coordinator = crew.start("coordinator", Here(), ["-c", pause], {})
+    slow = "import os, sys; os.read(0, 1); open(sys.argv[1], 'w').write('all of it')"
+    server = crew.start("server0", Here(), ["-c", slow, str(tmp_path / "trace")], {})
+    crew.end_recording()
+    assert (tmp_path / "trace").read_text() == "all of it"
+    assert (coordinator.handle.returncode, server.handle.returncode) == (-signal.SIGKILL, 0)
+    crew.start("server1", Here(), ["-c", pause], {})
+    monkeypatch.setattr(own.engine, "END_SECONDS", 0.1)
+    with pytest.raises(RunError, match="server1 did not end"):
+        crew.end_recording()
+
+
 def test_a_coordinator_that_does_not_start_says_why(own: Any, crew: Any) -> None:
     failing = crew.start("coordinator", Here(), ["-c", "raise SystemExit('the port is taken')"], {})
     with pytest.raises(RunError, match="did not start: the port is taken"):
@@ -395,7 +661,7 @@ def test_a_case_that_fails_is_a_row_with_the_reason(own: Any, monkeypatch: pytes
         raise RunError("worker1 ended with code 1: out of memory")
 
     monkeypatch.setattr(own.engine, "run", fail)
-    row = own.measure.run_case("bsp", own.experiment.Experiment("resnet56"), (), 1.0, 1.0)
+    row = own.measure.run_case("bsp", own.experiment.Experiment("resnet56"), (), own.measure.Method(1.0), 1.0)
     assert row.failed == "worker1 ended with code 1: out of memory"
     assert own.measure.outcome(row) == "failed: worker1 ended with code 1: out of memory"
 
@@ -432,6 +698,103 @@ def test_hosts_reach_each_other_over_links_that_are_held_to_the_rate(own: Any) -
     assert left_behind(own, os.getpid()) == []
 
 
+ECHO = """
+import socket, sys, time
+if sys.argv[1] == "answer":
+    listener = socket.create_server((sys.argv[2], 7000))
+    print("ready", flush=True)
+    peer, _ = listener.accept()
+    while data := peer.recv(65536):
+        peer.sendall(data)
+else:
+    peer = socket.create_connection((sys.argv[2], 7000))
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    best = float("inf")
+    for number in range(5):
+        begun = time.monotonic()
+        peer.sendall(bytes([number]))
+        assert peer.recv(1) == bytes([number])
+        best = min(best, time.monotonic() - begun)
+    print(best)
+    sent, back = bytes(range(250)) * 4000, bytearray()
+    peer.sendall(sent[: len(sent) // 2])
+    while len(back) < len(sent) // 2:
+        back += peer.recv(65536)
+    assert bytes(back) == sent[: len(sent) // 2]
+"""
+
+
+@needs_namespaces
+def test_a_round_trip_takes_twice_the_latency_at_least_and_nothing_is_left(own: Any) -> None:
+    with own.network.network(2, 125e6, latency=0.05) as hosts:
+        answer = hosts[0].inside(sys.executable, "-c", ECHO, "answer", hosts[0].address)
+        with subprocess.Popen(answer, stdout=subprocess.PIPE, text=True) as there:
+            assert there.stdout is not None
+            assert there.stdout.readline() == "ready\n"
+            ask = hosts[1].inside(sys.executable, "-c", ECHO, "ask", hosts[0].address)
+            asked = subprocess.run(ask, check=True, capture_output=True, text=True, timeout=60)
+            assert there.wait(30) == 0
+        assert float(asked.stdout) >= 2 * 0.05  # a lower bound, which a busy machine cannot break
+        pids = [cable_pid for host in hosts for cable_pid in processes_in(host)]
+    assert left_behind(own, os.getpid()) == []
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def processes_in(host: Any) -> list[str]:
+    listed = subprocess.run(["ip", "netns", "pids", host.name], check=True, capture_output=True, text=True)
+    return listed.stdout.split()
+
+
+@needs_namespaces
+def test_a_cable_that_cannot_be_made_says_why(own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own.links, "has_netem", lambda _: False)
+    monkeypatch.setattr(own.links, "INTERFACE", "lo")  # this name is taken
+    with pytest.raises(RunError, match="cannot delay frames"), own.network.network(1, 1e6, latency=0.01):
+        pass
+    assert left_behind(own, os.getpid()) == []
+
+
+def test_a_cable_keeps_the_order_and_delivers_nothing_early(own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(own.cable, "monotonic", lambda: now[0])
+    near, far = (
+        socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM),
+        socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM),
+    )
+    with near[0], near[1], far[0], far[1]:
+        near[1].setblocking(False)
+        far[1].setblocking(False)
+        way = own.cable.Direction(near[1].fileno(), far[0].fileno(), 0.5)
+        assert way.due == float("inf")
+        near[0].send(b"first")
+        near[0].send(b"second")
+        way.read()
+        now[0] = 100.25
+        near[0].send(b"third")
+        way.read()
+        assert way.due == 100.5
+        way.write(100.49)
+        with pytest.raises(BlockingIOError):
+            far[1].recv(100)
+        way.write(100.5)
+        assert [far[1].recv(100), far[1].recv(100)] == [b"first", b"second"]
+        assert way.due == 100.75
+        way.write(200.0)
+        assert far[1].recv(100) == b"third"
+
+
+def test_netem_delays_at_the_switch_if_the_kernel_has_it(own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[tuple[str, ...]] = []
+    monkeypatch.setattr(own.links, "call", lambda *command: called.append(command))
+    own.links.plug_in(own.links.Link("h0", "10.0.0.1", "switch", "port0"), 1e6, 0.02)
+    (netem,) = [command for command in called if "netem" in command]
+    assert netem[:3] == ("tc", "-n", "switch")
+    assert netem[-4:] == ("delay", "20000us", "limit", "100000")
+    below = [command for command in called if "tbf" in command and "parent" in command]
+    assert len(below) == 1
+    assert called.index(netem) < called.index(below[0])
+
+
 @needs_namespaces
 @pytest.mark.parametrize("error", [ValueError("on purpose"), KeyboardInterrupt()])
 def test_a_failure_leaves_no_namespace_and_no_process(own: Any, error: BaseException) -> None:
@@ -455,16 +818,33 @@ def test_a_failure_leaves_no_namespace_and_no_process(own: Any, error: BaseExcep
 
 @needs_namespaces
 def test_a_network_that_cannot_be_finished_leaves_nothing(own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    call = own.network._call
+    call = own.links.call
 
     def failing(*command: str) -> str:
         if command[0] == "tc":
             raise ValueError("on purpose")
         return str(call(*command))
 
-    monkeypatch.setattr(own.network, "_call", failing)
+    monkeypatch.setattr(own.links, "call", failing)
     with pytest.raises(ValueError, match="on purpose"), own.network.network(2, 1e6):
         pass
+    assert left_behind(own, os.getpid()) == []
+
+
+@needs_namespaces
+def test_a_short_measurement_with_latency_is_drawn_and_reported(
+    own: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    words = ["--hosts", "2", "--latency", "1ms", "--models", "resnet56", "--cases", "bsp", "--seconds", "0.1"]
+    files = ["--timeline", str(tmp_path / "step.png"), "--report", str(tmp_path / "report.json")]
+    assert own.cli.main([*words, *files, "--repeat", "2"]) == 0, capsys.readouterr().err
+    assert (tmp_path / "step.png").stat().st_size > 50_000
+    report = msgspec.json.decode((tmp_path / "report.json").read_bytes())
+    assert (report["latency"], report["repeat"]) == (0.001, 2)
+    (row,) = report["rows"]
+    assert len(row["runs"]) == 2
+    assert all(0 < run["utilisation"] < run["exchanging"] < 1.1 for run in row["runs"])
     assert left_behind(own, os.getpid()) == []
 
 
@@ -472,6 +852,7 @@ def test_a_network_that_cannot_be_finished_leaves_nothing(own: Any, monkeypatch:
 def command() -> Iterator[subprocess.Popen[str]]:
     """The benchmark, started as a folder, with one case that lasts until it is interrupted."""
     words = ["benchmarks/cluster", "--hosts", "2", "--models", "resnet56", "--cases", "bsp", "--seconds", "600"]
+    words += ["--latency", "10ms"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     with subprocess.Popen(
         [sys.executable, *words], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -484,6 +865,7 @@ def command() -> Iterator[subprocess.Popen[str]]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_leaves_nothing(own: Any, command: subprocess.Popen[str], number: int) -> None:
     assert command.stderr is not None
+    assert command.stderr.readline() == "1 run, about 10 min\n"
     assert "one worker without communication" in command.stderr.readline()  # the network is there, and the case begins
     assert len(left_behind(own, command.pid)) == 3
     command.send_signal(number)
