@@ -6,7 +6,7 @@ that holds parameters for workers is a `Keeper`. The coordinator's node is a `Vi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -35,6 +35,14 @@ class Counts(NamedTuple):
     """How many applied updates had each staleness, counted per bucket."""
 
 
+class PeerLoss(NamedTuple):
+    """What a worker has of the updates of a peer that died: for each range, the last update."""
+
+    worker: int
+    incarnation: int
+    marks: tuple[int, ...]
+
+
 class Trainer(Node, Protocol):
     """The node of one worker."""
 
@@ -51,6 +59,8 @@ class Trainer(Node, Protocol):
         """The buckets in which the application hands in its updates, in the best order to send them."""
         ...
 
+    losses: Sequence[PeerLoss] = ()
+    """The peers that died, in strategies in which workers send each other updates."""
     earlier: int = 0
     """The number of iterations of an earlier run that this run continues."""
 

@@ -1,0 +1,181 @@
+"""How a worker joins: it takes a replica, and what that replica contains of each worker's updates, from a donor.
+
+1. A view names the joiner and its donor. From that view on every other worker forgets nothing, and tells the donor so
+   (`Holding`). Links are FIFO: so whatever it has forgotten before, the donor has.
+2. With a codec, it first sends the donor plainly what the codec has left, and then only plain sums.
+3. When the donor has heard this from all, it sends its replica, its clock and its marks, between two steps (`Grant`).
+4. The joiner begins at the donor's clock and tells all others (`Entry`). They owe it every range from those marks on,
+   count it in their clocks, and may forget again.
+5. If the donor dies before that, the next view names another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from syncline.effects import Deliver, Effect, Send
+from syncline.errors import PeerError
+from syncline.layout import Payload
+from syncline.messages import COORDINATOR, Donation, JoinRequest, Mesh, Report, View, worker_id
+from syncline.nodes.exchange.marks import Marks
+from syncline.nodes.exchange.messages import Entry, Grant, Holding, PeerMarks
+from syncline.nodes.exchange.receiving import ReceivedRanges
+from syncline.nodes.phase import Phase
+
+if TYPE_CHECKING:
+    from syncline.nodes.exchange.peer import ExchangeWorker
+
+Who = tuple[int, int]
+"""A worker's number and incarnation."""
+
+
+class Joins:
+    """The part that one worker has in the joins of others, and in its own."""
+
+    def __init__(self, worker: ExchangeWorker) -> None:
+        self._worker = worker
+        self._donation: Donation | None = None
+        self._awaited: set[Who] = set()
+        """The joiners that may still ask for any update."""
+        self._told: tuple[Who, int] | None = None
+        """The joiner and the donor that this worker last told that it forgets nothing."""
+        self._holders: dict[Who, set[int]] = {}
+        """For each joiner: the workers that have told this worker that they forget nothing."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether the ranges may not change, because a joiner may ask for them."""
+        return bool(self._awaited)
+
+    # All workers.
+
+    def adopt(self, view: View, out: list[Effect]) -> None:
+        """A new view: report to the coordinator, and forget nothing, as it asks."""
+        worker = self._worker
+        live = {(member.worker, member.incarnation) for member in view.members}
+        donations = view.topology.donations if isinstance(view.topology, Mesh) else ()
+        self._donation = donations[0] if donations else None
+        self._awaited &= live
+        self._holders = {who: found for who, found in self._holders.items() if who in live}
+        if worker.phase is not Phase.JOINING and any(self._is_unseated(view, each.worker) for each in view.members):
+            out.append(Send(COORDINATOR, Report(view.view, worker.progress)))
+        if self._donation is not None and worker.phase is not Phase.JOINING:
+            who = (self._donation.joiner, self._donation.incarnation)
+            if who not in {(number, peer.incarnation) for number, peer in worker.receiver.peers.items()}:
+                self._awaited.add(who)
+        self._set_hold()
+
+    def _is_unseated(self, view: View, number: int) -> bool:
+        """Whether the coordinator asks for reports; a joiner that has its replica says so again."""
+        member = next(each for each in view.members if each.worker == number)
+        donations = view.topology.donations if isinstance(view.topology, Mesh) else ()
+        mine = number == self._worker.number
+        return (member.first is None and not mine) or (
+            mine and (member.first is None or any(each.joiner == number for each in donations))
+        )
+
+    def _set_hold(self) -> None:
+        sender = self._worker.sender
+        me = (self._worker.number, self._worker.incarnation)
+        self._awaited.discard(me)
+        sender.holds = bool(self._awaited)
+        if not self._awaited:
+            self._told = None
+            for owed in sender.peers.values():
+                owed.flushing = owed.flushing and self._worker.phase is Phase.LEAVING
+
+    def go_on(self, out: list[Effect]) -> None:
+        """After each event: tell the donor, or, as the donor, send the replica."""
+        donation = self._donation
+        if donation is None or (donation.joiner, donation.incarnation) not in self._awaited:
+            return
+        if donation.donor == self._worker.number:
+            self._grant(donation, out)
+        else:
+            self._tell(donation, out)
+
+    def _tell(self, donation: Donation, out: list[Effect]) -> None:
+        who, sender = (donation.joiner, donation.incarnation), self._worker.sender
+        owed = sender.peers.get(donation.donor)
+        if self._told == (who, donation.donor) or owed is None:
+            return
+        if not owed.flushing:
+            owed.flushing = True
+            owed.due += [part for part in owed.writers if part not in owed.due]
+            sender.send_due(owed, out)
+        if not owed.writers:
+            self._told = (who, donation.donor)
+            message = Holding(self._worker.view.view, self._worker.incarnation, *who)
+            sender.control(donation.donor, message, out)
+
+    # The donor.
+
+    def holds(self, source: int, who: Who) -> None:
+        self._holders.setdefault(who, set()).add(source)
+
+    def _grant(self, donation: Donation, out: list[Effect]) -> None:
+        worker, who = self._worker, (donation.joiner, donation.incarnation)
+        peers = worker.receiver.peers
+        others = {member.worker for member in worker.view.members} - {worker.number, donation.joiner}
+        asked = {each for each in others if each not in peers or not peers[each].left}
+        if not worker.between_steps or not asked <= self._holders.get(who, set()):
+            return
+        out.extend(worker.receiver.deliver_kept())
+        marks = tuple(
+            PeerMarks(number, peer.incarnation, tuple(peer.marks.values), peer.finished)
+            for number, peer in peers.items()
+            if not peer.left
+        )
+        grant = Grant(
+            worker.view.view, worker.incarnation, who[1], worker.flat.whole, worker.progress, worker.parts, marks
+        )
+        out.append(Send(worker_id(donation.joiner), grant, None, of_replica=True))
+        worker.add_peer(donation.joiner, self._new_peer(who[1], worker.progress, worker.parts))
+        worker.sender.peers[donation.joiner].free = False
+        self._awaited.discard(who)
+        self._set_hold()
+
+    def _new_peer(self, incarnation: int, clock: int, parts: int) -> ReceivedRanges:
+        return ReceivedRanges(incarnation, Marks.in_turn(self._worker.number, clock, parts))
+
+    # The joiner.
+
+    def enter(self, out: list[Effect]) -> None:
+        out.append(Send(COORDINATOR, JoinRequest(self._worker.view.view, self._worker.incarnation)))
+
+    def granted(self, donor: int, grant: Grant, payload: Payload | None, out: list[Effect]) -> None:
+        """Begin with the donor's replica."""
+        worker = self._worker
+        if worker.phase is not Phase.JOINING or grant.joiner_incarnation != worker.incarnation:
+            return
+        if payload is None or grant.bucket != worker.flat.whole:
+            raise PeerError(f"it granted {grant.bucket} instead of {worker.flat.whole}")
+        worker.phase = Phase.RUNNING
+        worker.begin(grant.parts, grant.clock)
+        live = {(member.worker, member.incarnation) for member in worker.view.members}
+        for each in grant.peers:
+            if (each.worker, each.incarnation) not in live:
+                worker.lose(each.worker, ReceivedRanges(each.incarnation, Marks(each.marks), each.finished))
+            else:
+                worker.add_peer(each.worker, ReceivedRanges(each.incarnation, Marks(each.marks), each.finished))
+                entry = Entry(worker.view.view, worker.incarnation, grant.clock, grant.parts, each.marks)
+                worker.sender.control(each.worker, entry, out)
+        if (donor, grant.incarnation) in live:
+            worker.add_peer(donor, self._new_peer(grant.incarnation, grant.clock, grant.parts))
+        else:
+            worker.lose(donor, ReceivedRanges(grant.incarnation, Marks([grant.clock] * grant.parts)))
+        out.extend(Deliver(each, payload[worker.flat.where(each)]) for each in worker.flat.buckets)
+        out.append(Send(COORDINATOR, Report(worker.view.view, grant.clock)))
+        out.append(Deliver(worker.flat.buckets[0], None, grant.clock))
+
+    def entered(self, source: int, entry: Entry, out: list[Effect]) -> None:
+        """A joiner has its replica."""
+        worker, who = self._worker, (source, entry.incarnation)
+        if who not in self._awaited:
+            return
+        if len(entry.marks) != worker.parts:
+            raise PeerError(f"it entered with {len(entry.marks)} marks of {worker.parts} ranges")
+        self._awaited.discard(who)
+        self._set_hold()
+        worker.add_peer(source, self._new_peer(entry.incarnation, entry.clock, entry.parts), entry.marks)
+        worker.sender.send_due(worker.sender.peers[source], out)

@@ -1,0 +1,100 @@
+"""A change of the number of ranges while a run trains: who decides it, and how a worker changes over.
+
+1. Every worker measures its rate and its bandwidth, and sends both to the leader: the lowest live worker.
+2. When the leader has heard all, it chooses the number of ranges, and tells all if it is another one.
+3. A worker that is told finishes its step and sends every peer all that it lacks. Then it changes over, tells every
+   peer (`NewRanges`) and begins its next step. While a joiner may ask for the old ranges, it waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from syncline.effects import Effect, Send
+from syncline.layout import VALUE_BYTES
+from syncline.messages import worker_id
+from syncline.nodes.exchange.messages import Measured, NewRanges, Partitioning
+from syncline.nodes.exchange.partitioning import FIRST_UPDATES, UPDATES, Chooser, SpeedMeasure
+from syncline.nodes.phase import Phase
+
+if TYPE_CHECKING:
+    from syncline.nodes.exchange.peer import ExchangeWorker
+
+
+class Repartitioning:
+    """One worker's part in it."""
+
+    def __init__(self, worker: ExchangeWorker, measures: bool, again: bool) -> None:
+        self._worker = worker
+        self._measures, self._again = measures, again
+        self.measure = SpeedMeasure()
+        self._every = FIRST_UPDATES
+        size = worker.flat.whole.size
+        self._chooser = Chooser(size * VALUE_BYTES, size, again)
+        self._wanted: int | None = None
+        self._flushed: set[int] = set()
+        """The peers that were owed nothing more since the flush began."""
+        self.is_flushing = False
+
+    def heard(self, peer: int, rate: float, bandwidth: float) -> None:
+        self._chooser.heard(peer, rate, bandwidth)
+
+    def want(self, parts: int) -> None:
+        self._wanted = parts
+
+    def dropped(self, peer: int) -> None:
+        self.measure.arrived(peer, 0.0)
+
+    def watch(self, out: list[Effect], now: float) -> None:
+        """Note what is sent; report a measurement when it is time."""
+        if not self._measures or self._worker.phase is not Phase.RUNNING:
+            return
+        for effect in out:
+            if type(effect) is Send and effect.to.role == "worker" and effect.payload is not None:
+                self.measure.sends(effect.to.number, effect.payload.nbytes, now)
+        if self.measure.updates >= self._every:
+            self._report(out, now)
+        self._choose(out)
+
+    def _report(self, out: list[Effect], now: float) -> None:
+        worker, (rate, bandwidth) = self._worker, self.measure.take(now)
+        self._every = UPDATES
+        self._measures = self._again
+        leader = min(self._members())
+        if leader == worker.number:
+            self._chooser.heard(leader, rate, bandwidth)
+        else:
+            out.append(Send(worker_id(leader), Measured(worker.view.view, worker.incarnation, rate, bandwidth)))
+
+    def _members(self) -> set[int]:
+        peers = self._worker.receiver.peers
+        return {self._worker.number} | {number for number, peer in peers.items() if not peer.finished}
+
+    def _choose(self, out: list[Effect]) -> None:
+        worker, members = self._worker, self._members()
+        if worker.number != min(members) or self._wanted is not None:
+            return
+        parts = self._chooser.choose(members, worker.parts)
+        if parts is not None:
+            self._wanted = parts
+            message = Partitioning(worker.view.view, worker.incarnation, parts)
+            out.extend(Send(worker_id(peer), message) for peer in sorted(members - {worker.number}))
+
+    def go_on(self, out: list[Effect]) -> None:
+        """Between two steps: begin or complete the change."""
+        worker, sender = self._worker, self._worker.sender
+        if self._wanted is None or self._wanted == worker.parts:
+            self._wanted = None
+            return
+        if not self.is_flushing:
+            self.is_flushing = True
+            for peer in sender.peers:
+                sender.flush(peer, out)
+        if worker.joins_busy or any(sender.owes(peer) for peer in sender.peers):
+            return
+        sender.repartition(self._wanted)
+        worker.changed_ranges()
+        for peer in sender.peers:
+            message = NewRanges(worker.view.view, worker.incarnation, self._wanted, sender.clock)
+            sender.control(peer, message, out)
+        self._wanted, self.is_flushing = None, False
