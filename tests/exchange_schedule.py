@@ -325,7 +325,7 @@ class ExchangeSchedule:
         node = process.node
         for number, peer in node.receiver.peers.items():
             other = self.all[number, peer.incarnation]
-            if other.alive and not other.ending:
+            if other.alive and not other.ending and other.node.phase is Phase.RUNNING:
                 ahead = node.progress - other.node.progress
                 assert ahead < node.parts + self.case.tau, (process.who, other.who, ahead)
 

@@ -4,9 +4,11 @@
    (`Holding`). Links are FIFO: so whatever it has forgotten before, the donor has.
 2. With a codec, it first sends the donor plainly what the codec has left, and then only plain sums.
 3. When the donor has heard this from all, it sends its replica, its clock and its marks, between two steps (`Grant`).
-4. The joiner begins at the donor's clock and tells all others (`Entry`). They owe it every range from those marks on,
+4. A worker that leaves waits until the joiner has entered, unless it has said farewell to the donor. It does not become
+   a donor: the others send it nothing more.
+5. The joiner begins at the donor's clock and tells all others (`Entry`). They owe it every range from those marks on,
    count it in their clocks, and may forget again.
-5. If the donor dies before that, the next view names another.
+6. If the donor dies before that, the next view names another.
 """
 
 from __future__ import annotations
@@ -57,13 +59,20 @@ class Joins:
         self._donation = donations[0] if donations else None
         self._awaited &= live
         self._holders = {who: found for who, found in self._holders.items() if who in live}
-        if worker.phase is not Phase.JOINING and any(self._is_unseated(view, each.worker) for each in view.members):
+        asked = any(self._is_unseated(view, each.worker) for each in view.members)
+        if asked and worker.phase is not Phase.JOINING and not worker.is_leaving:
             out.append(Send(COORDINATOR, Report(view.view, worker.progress)))
         if self._donation is not None and worker.phase is not Phase.JOINING:
-            who = (self._donation.joiner, self._donation.incarnation)
-            if who not in {(number, peer.incarnation) for number, peer in worker.receiver.peers.items()}:
-                self._awaited.add(who)
+            self._await(self._donation)
         self._set_hold()
+
+    def _await(self, donation: Donation) -> None:
+        """Forget nothing until this joiner has its replica, unless it is here or needs nothing from this worker."""
+        who, peers = (donation.joiner, donation.incarnation), self._worker.receiver.peers
+        if self._worker.is_leaving and self._worker.has_bid(donation.donor):
+            self._awaited.discard(who)  # the donor has everything
+        elif who[0] not in peers or peers[who[0]].incarnation != who[1]:
+            self._awaited.add(who)
 
     def _is_unseated(self, view: View, number: int) -> bool:
         """Whether the coordinator asks for reports; a joiner that has its replica says so again."""
@@ -122,7 +131,7 @@ class Joins:
             return
         out.extend(worker.receiver.deliver_kept())
         marks = tuple(
-            PeerMarks(number, peer.incarnation, tuple(peer.marks.values), peer.finished)
+            PeerMarks(number, peer.incarnation, tuple(peer.marks.values), peer.marks.base, peer.finished)
             for number, peer in peers.items()
             if not peer.left
         )
@@ -154,19 +163,19 @@ class Joins:
         worker.begin(grant.parts, grant.clock)
         live = {(member.worker, member.incarnation) for member in worker.view.members}
         for each in grant.peers:
+            received = ReceivedRanges(each.incarnation, Marks(each.marks, each.base), each.finished)
             if (each.worker, each.incarnation) not in live:
-                worker.lose(each.worker, ReceivedRanges(each.incarnation, Marks(each.marks), each.finished))
+                worker.lose(each.worker, received)
             else:
-                worker.add_peer(each.worker, ReceivedRanges(each.incarnation, Marks(each.marks), each.finished))
-                entry = Entry(worker.view.view, worker.incarnation, grant.clock, grant.parts, each.marks)
+                worker.add_peer(each.worker, received)
+                entry = Entry(worker.view.view, worker.incarnation, grant.clock, grant.parts, each.marks, each.base)
                 worker.sender.control(each.worker, entry, out)
         if (donor, grant.incarnation) in live:
             worker.add_peer(donor, self._new_peer(grant.incarnation, grant.clock, grant.parts))
         else:
-            worker.lose(donor, ReceivedRanges(grant.incarnation, Marks([grant.clock] * grant.parts)))
+            worker.lose(donor, ReceivedRanges(grant.incarnation, Marks.in_turn(worker.number, grant.clock, grant.parts)))
         out.extend(Deliver(each, payload[worker.flat.where(each)]) for each in worker.flat.buckets)
         out.append(Send(COORDINATOR, Report(worker.view.view, grant.clock)))
-        out.append(Deliver(worker.flat.buckets[0], None, grant.clock))
 
     def entered(self, source: int, entry: Entry, out: list[Effect]) -> None:
         """A joiner has its replica."""
@@ -177,5 +186,5 @@ class Joins:
             raise PeerError(f"it entered with {len(entry.marks)} marks of {worker.parts} ranges")
         self._awaited.discard(who)
         self._set_hold()
-        worker.add_peer(source, self._new_peer(entry.incarnation, entry.clock, entry.parts), entry.marks)
+        worker.add_peer(source, self._new_peer(entry.incarnation, entry.clock, entry.parts), Marks(entry.marks, entry.base))
         worker.sender.send_due(worker.sender.peers[source], out)

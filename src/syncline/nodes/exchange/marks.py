@@ -13,10 +13,12 @@ def turn_of(receiver: int, clock: int, parts: int) -> int:
 class Marks:
     """The marks of one sender's ranges at one receiver."""
 
-    __slots__ = ("clock", "values")
+    __slots__ = ("base", "clock", "values")
 
-    def __init__(self, values: Iterable[int]) -> None:
+    def __init__(self, values: Iterable[int], base: int = 0) -> None:
+        """`base`: an update up to which the receiver has every range, whatever the marks say."""
         self.values = list(values)
+        self.base = base
         self._look()
 
     @classmethod
@@ -25,11 +27,16 @@ class Marks:
         values = [0] * parts
         for each in range(clock - parts + 1, clock + 1):
             values[turn_of(receiver, each, parts)] = each
-        return cls(values)
+        return cls(values, clock)
 
     def _look(self) -> None:
         self.clock = min(len(self.values) - 1 + min(self.values), max(self.values))
         """The sender's clock, as far as its ranges show it."""
+
+    @property
+    def reached(self) -> tuple[int, ...]:
+        """For each range, the last update that the receiver has."""
+        return tuple(max(each, self.base) for each in self.values)
 
     def advance(self, part: int, last: int) -> None:
         self.values[part] = last

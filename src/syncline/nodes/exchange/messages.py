@@ -68,6 +68,8 @@ class PeerMarks(msgspec.Struct, frozen=True, array_like=True, gc=False):
     worker: WorkerNumber
     incarnation: Count
     marks: tuple[Clock, ...]
+    base: Clock
+    """An update up to which it contains every range, whatever the marks say."""
     finished: bool
 
 
@@ -89,6 +91,7 @@ class Entry(Message, frozen=True, tag="exchange-entry", gc=False):
     clock: Clock
     parts: Parts
     marks: tuple[Clock, ...]
+    base: Clock
 
 
 class Measured(Message, frozen=True, tag="exchange-measured", gc=False):

@@ -120,6 +120,7 @@ class ExchangeWorker(Trainer):
         if me is not None and me.incarnation == incarnation and me.first is not None:
             self.begin(terms.parts, me.first)
             self.phase = RUNNING
+            self._computing = True  # the application begins its first step without asking
             for member in members.values():
                 marks = Marks.in_turn(number, me.first, terms.parts)
                 self.add_peer(member.worker, ReceivedRanges(member.incarnation, marks))
@@ -127,6 +128,7 @@ class ExchangeWorker(Trainer):
     def begin(self, parts: int, clock: int) -> None:
         """Begin with the update after `clock`."""
         self.progress = self._began = clock
+        self._computing = False
         self.sender.begin(parts, clock, self._terms.accumulate)
         self.sender.view = self._view.view
         self.changed_ranges()
@@ -137,10 +139,19 @@ class ExchangeWorker(Trainer):
         self._update = self.sender.window.empty()
 
     @property
+    def is_leaving(self) -> bool:
+        """Whether this worker leaves although it could go on."""
+        return self.phase is LEAVING and not self._finished
+
+    def has_bid(self, peer: int) -> bool:
+        """Whether this worker has said farewell to this peer."""
+        return peer in self._bid
+
+    @property
     def joins_busy(self) -> bool:
         return self._joins.busy
 
-    def add_peer(self, peer: int, received: ReceivedRanges, sent: tuple[int, ...] | None = None) -> None:
+    def add_peer(self, peer: int, received: ReceivedRanges, sent: Marks | None = None) -> None:
         self.receiver.peers[peer] = received
         self.sender.add_peer(peer, sent)
 
@@ -398,7 +409,7 @@ class ExchangeWorker(Trainer):
     def lose(self, number: int, peer: ReceivedRanges) -> None:
         """Record what this replica has of a peer that is gone, unless it has everything."""
         if not peer.finished:
-            self.losses.append(PeerLoss(number, peer.incarnation, tuple(peer.marks.values)))
+            self.losses.append(PeerLoss(number, peer.incarnation, peer.marks.reached))
 
     # The end.
 
@@ -427,13 +438,15 @@ class ExchangeWorker(Trainer):
 
     def _say_farewell(self, out: list[Effect]) -> None:
         """Say farewell to every peer that has everything; leave when all peers have said what this worker waits for."""
+        if self.is_leaving and self._joins.busy:
+            return
         for peer in self.sender.peers:
             if peer not in self._bid and not self.sender.owes(peer):
                 self._bid.add(peer)
                 message = Farewell(self._view.view, self.incarnation, leaving=not self._finished)
                 self.sender.control(peer, message, out)
         waits = [number for number, peer in self.receiver.peers.items() if not self._is_released(number, peer)]
-        if not waits and not any(self.sender.owes(peer) for peer in self.sender.peers):
+        if not waits and not self._joins.busy and not any(self.sender.owes(peer) for peer in self.sender.peers):
             self._leave(out)
 
     def _is_released(self, number: int, peer: ReceivedRanges) -> bool:

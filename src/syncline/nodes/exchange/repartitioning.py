@@ -83,7 +83,7 @@ class Repartitioning:
     def go_on(self, out: list[Effect]) -> None:
         """Between two steps: begin or complete the change."""
         worker, sender = self._worker, self._worker.sender
-        if self._wanted is None or self._wanted == worker.parts:
+        if self._wanted is None or (self._wanted == worker.parts and not self.is_flushing):
             self._wanted = None
             return
         if not self.is_flushing:

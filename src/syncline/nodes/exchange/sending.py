@@ -6,7 +6,7 @@ has been due for longest is sent, with everything that the peer lacks of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -77,9 +77,9 @@ class RangeSender:
 
     # Peers.
 
-    def add_peer(self, peer: int, sent: Iterable[int] | None = None) -> None:
+    def add_peer(self, peer: int, sent: Marks | None = None) -> None:
         """Send to this peer too; `sent`: what it has of each range, None: everything up to now."""
-        marks = Marks.in_turn(peer, self.clock, self.parts) if sent is None else Marks(sent)
+        marks = Marks.in_turn(peer, self.clock, self.parts) if sent is None else sent
         self._peers[peer] = owed = OwedRanges(peer, marks)
         if sent is not None:
             self._owe_all(owed)
@@ -133,7 +133,7 @@ class RangeSender:
         last = min(first, self.clock) if self.one_by_one else self.clock
         if last == self.clock:
             del owed.due[0]
-        payload = self._payload(owed, part, first, last)
+        payload = self._payload(owed, part, max(first, owed.sent.base + 1), last)
         bucket = self.ranges.buckets[part]
         message = RangeSum(self.view, self._who[1], part, bucket, first, last, encoded_bytes(payload))
         owed.sent.advance(part, last)
@@ -177,7 +177,7 @@ class RangeSender:
 
     def _firsts(self) -> set[int]:
         """The updates with which the next sum for any peer and range begins."""
-        return {last + 1 for owed in self._peers.values() for last in owed.sent.values}
+        return {last + 1 for owed in self._peers.values() for last in owed.sent.reached}
 
     def repartition(self, parts: int) -> None:
         """Cut the model into another number of ranges. All peers have everything."""
