@@ -91,7 +91,7 @@ class Joins:
         if not self._awaited:
             self._told = None
             for owed in sender.peers.values():
-                owed.flushing = owed.flushing and self._worker.phase is Phase.LEAVING
+                owed.plain = False
 
     def go_on(self, out: list[Effect]) -> None:
         """After each event: tell the donor, or, as the donor, send the replica."""
@@ -108,8 +108,8 @@ class Joins:
         owed = sender.peers.get(donation.donor)
         if self._told == (who, donation.donor) or owed is None:
             return
-        if not owed.flushing:
-            owed.flushing = True
+        if not owed.plain:
+            owed.plain = True
             owed.due += [part for part in owed.writers if part not in owed.due]
             sender.send_due(owed, out)
         if not owed.writers:

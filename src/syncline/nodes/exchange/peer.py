@@ -433,13 +433,12 @@ class ExchangeWorker(Trainer):
             return
         self._end_step(out)
         self.phase = LEAVING
-        for peer in self.sender.peers:
-            self.sender.flush(peer, out)
 
     def _say_farewell(self, out: list[Effect]) -> None:
         """Say farewell to every peer that has everything; leave when all peers have said what this worker waits for."""
         if self.is_leaving and self._joins.busy:
             return
+        self.sender.flush(out)
         for peer in self.sender.peers:
             if peer not in self._bid and not self.sender.owes(peer):
                 self._bid.add(peer)

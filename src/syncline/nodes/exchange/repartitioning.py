@@ -32,8 +32,6 @@ class Repartitioning:
         size = worker.flat.whole.size
         self._chooser = Chooser(size * VALUE_BYTES, size, again)
         self._wanted: int | None = None
-        self._flushed: set[int] = set()
-        """The peers that were owed nothing more since the flush began."""
         self.is_flushing = False
 
     def heard(self, peer: int, rate: float, bandwidth: float) -> None:
@@ -86,11 +84,8 @@ class Repartitioning:
         if self._wanted is None or (self._wanted == worker.parts and not self.is_flushing):
             self._wanted = None
             return
-        if not self.is_flushing:
-            self.is_flushing = True
-            for peer in sender.peers:
-                sender.flush(peer, out)
-        if worker.joins_busy or any(sender.owes(peer) for peer in sender.peers):
+        self.is_flushing = True
+        if not sender.flush(out) or worker.joins_busy:
             return
         sender.repartition(self._wanted)
         worker.changed_ranges()

@@ -25,7 +25,7 @@ from syncline.nodes.update_writer import Writer, bucket_codec, encoded_bytes, is
 class OwedRanges:
     """What one peer has been sent, and what is due."""
 
-    __slots__ = ("due", "flushing", "free", "sent", "to", "writers")
+    __slots__ = ("due", "flushing", "free", "plain", "sent", "to", "writers")
 
     def __init__(self, peer: int, sent: Marks) -> None:
         self.to: NodeId = worker_id(peer)
@@ -34,7 +34,9 @@ class OwedRanges:
         self.free = True
         """Whether nothing is under way on the link."""
         self.flushing = False
-        """Whether sums are sent plainly, together with what a codec has left."""
+        """Whether all that the peer lacked was made due, and no update has been made since."""
+        self.plain = False
+        """Whether sums are sent without the codec, together with what it has left."""
         self.writers: dict[int, Writer] = {}
         """The codec's memory of each range."""
 
@@ -109,12 +111,14 @@ class RangeSender:
                 owed.due.append(part)
             self.send_due(owed, out)
 
-    def flush(self, peer: int, out: list[Effect]) -> None:
-        """Send this peer everything that it lacks, range by range."""
-        owed = self._peers[peer]
-        owed.flushing = True
-        self._owe_all(owed)
-        self.send_due(owed, out)
+    def flush(self, out: list[Effect]) -> bool:
+        """Send all peers everything that they lack, range by range. True: none lacks anything any more."""
+        for owed in self._peers.values():
+            if not owed.flushing:
+                owed.flushing = True
+                self._owe_all(owed)
+                self.send_due(owed, out)
+        return not any(self.owes(peer) for peer in self._peers)
 
     def _owe_all(self, owed: OwedRanges) -> None:
         if self._accumulates:
@@ -154,7 +158,7 @@ class RangeSender:
             total = self._totals[part, first, last] = self.window.total(first, last, place)
         if self._codec is None:
             return total
-        return self._plainly(owed, part, total) if owed.flushing else self._written(owed, part, total)
+        return self._plainly(owed, part, total) if owed.flushing or owed.plain else self._written(owed, part, total)
 
     def _written(self, owed: OwedRanges, part: int, total: Values) -> Payload:
         """The sum as the codec writes it, which keeps what it leaves out."""
