@@ -1,11 +1,11 @@
-"""Random schedules for the workers of the exchange strategy: real nodes, FIFO links, and a seed that decides what happens.
+"""Random schedules for workers of the exchange strategy: real nodes, FIFO links, and a seed that decides what happens.
 
 At every turn one thing happens: a worker finishes one bucket of its step, a link delivers its next message, a worker
 learns that a link is idle, a worker crashes, the coordinator notices, a worker leaves or joins. Links deliver in order.
 What a crashed worker has sent may be lost from some message on.
 
-Updates are whole numbers that can be divided by any number of workers. So sums are exact, and `expected` can be compared
-with a replica bit by bit.
+Updates are whole numbers that can be divided by any number of workers. So sums are exact, and `expected` can be
+compared with a replica bit by bit.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ from syncline.sim.network import Transfer
 from syncline.sim.outcome import Outcome, look
 from syncline.sim.pace import ITERATIONS, Pace, pace_of
 from syncline.sim.problem import Problem
-from syncline.sim.processes import SimulatedServer, SimulatedWorker
+from syncline.sim.processes import PeerLink, SimulatedServer, SimulatedWorker
 from syncline.sim.replica_transfer import ReplicaTransfer
 from syncline.sim.scenario import Scenario
 from syncline.sim.server_moves import check_placements, ruler
@@ -117,8 +117,8 @@ class World:
         self._to_worker: Action = self._queue_at_worker if handling else self.to_worker
         self._to_server: Action = self._queue_at_server if busy else self.to_server
         self._free_running = scenario.strategy.free_running
-        self._under_way: Counter[tuple[NodeId, NodeId]] = Counter()
-        """How many messages are on their way from one worker to another, if the workers want to know."""
+        self._under_way: Counter[PeerLink] = Counter()
+        """How many messages are on their way from one worker process to another, if the workers want to know."""
         self.last_members: list[SimulatedWorker] | None = None
         """The members at the end of the run, once they leave; None: the run has not ended."""
         self._server_driver = server_driver(self)
@@ -288,7 +288,7 @@ class World:
     def send(self, source: NodeId, send: Send) -> None:
         to, message, agenda = send.to, send.message, self.agenda
         payload, size, kind = send.payload, 0, type(message)
-        whom: int | SimulatedServer | None
+        whom: int | SimulatedServer | PeerLink | None
         if kind is Params:
             size = message.size  # type: ignore[attr-defined]
             if not size:
@@ -310,8 +310,9 @@ class World:
                 payload = payload.copy()
             worker, arrive, whom = self._arrival(source, to)
             if self._free_running and to.role == source.role:
-                self._under_way[source, to] += 1
-                arrive = self._to_peer
+                link = PeerLink(self.workers[source.number], self.workers[to.number])
+                self._under_way[link] += 1
+                arrive, whom = self._to_peer, link
         if self.recording:
             record = self._record
             record((agenda.now, source, to, message, size))
@@ -406,13 +407,14 @@ class World:
         worker = event.source.number if event.source.role == "worker" else NO_WORKER
         self.agenda.at(done, worker, self.to_server, server, event)
 
-    def _to_peer(self, number: int, event: Received) -> None:
+    def _to_peer(self, link: PeerLink, event: Received) -> None:
         """A worker's message arrives at another worker; if it was the last under way, tell its sender."""
-        self._to_worker(number, event)
-        link = (event.source, worker_id(number))
+        source, to = link.source.number, link.to.number
+        if self.workers[to] is link.to:
+            self._to_worker(to, event)
         self._under_way[link] -= 1
-        if not self._under_way[link]:
-            self.agenda.at_once((event.source.number, self.to_worker, event.source.number, Idle(link[1])))
+        if not self._under_way[link] and self.workers[source] is link.source:
+            self.agenda.at_once((source, self.to_worker, source, Idle(link.to.id)))
 
     def _queue_at_worker(self, number: int, event: Received) -> None:
         """Deliver a message after the worker has spent its time on the earlier messages and on this one."""

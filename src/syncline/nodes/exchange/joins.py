@@ -173,7 +173,7 @@ class Joins:
         if (donor, grant.incarnation) in live:
             worker.add_peer(donor, self._new_peer(grant.incarnation, grant.clock, grant.parts))
         else:
-            worker.lose(donor, ReceivedRanges(grant.incarnation, Marks.in_turn(worker.number, grant.clock, grant.parts)))
+            worker.lose(donor, self._new_peer(grant.incarnation, grant.clock, grant.parts))
         out.extend(Deliver(each, payload[worker.flat.where(each)]) for each in worker.flat.buckets)
         out.append(Send(COORDINATOR, Report(worker.view.view, grant.clock)))
 
@@ -186,5 +186,6 @@ class Joins:
             raise PeerError(f"it entered with {len(entry.marks)} marks of {worker.parts} ranges")
         self._awaited.discard(who)
         self._set_hold()
-        worker.add_peer(source, self._new_peer(entry.incarnation, entry.clock, entry.parts), Marks(entry.marks, entry.base))
+        sent = Marks(entry.marks, entry.base)
+        worker.add_peer(source, self._new_peer(entry.incarnation, entry.clock, entry.parts), sent)
         worker.sender.send_due(worker.sender.peers[source], out)

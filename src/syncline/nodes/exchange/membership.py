@@ -34,14 +34,21 @@ class PeerMembership(Membership):
 
     def _join(self, worker: int, incarnation: int) -> list[Effect]:
         if self._joiner is not None and worker != self._joiner.worker:
-            if (worker, incarnation) not in self._queue:
-                self._queue.append((worker, incarnation))
-            return []
+            return self._wait(worker, incarnation)
         before, found = self._number, super()._join(worker, incarnation)
         if self._number == before:
             return found
         self._joiner, self._topology = self._members[worker], Mesh()
         return [*found, *self._check_donors()]
+
+    def _wait(self, worker: int, incarnation: int) -> list[Effect]:
+        """Let a joiner wait for its turn; an earlier incarnation of it is gone."""
+        member, found = self._members.get(worker), []
+        if member is not None and member.incarnation < incarnation:
+            found = self._remove(worker, member.incarnation)
+        if (worker, incarnation) not in self._queue and (member is None or member.incarnation < incarnation):
+            self._queue.append((worker, incarnation))
+        return [*found, *self._next()]
 
     def _remove(self, worker: int, incarnation: int) -> list[Effect]:
         member = self._members.get(worker)

@@ -18,6 +18,10 @@ SLACK = 0.25
 """A number of ranges stays as long as the cost model is off by at most this much of a range."""
 
 MOST_PARTS = 1 << 16
+"""The most ranges that a user can ask for."""
+
+MOST_CHOSEN = 256
+"""The most ranges that the workers choose themselves: with more, a worker learns of updates too late to be of use."""
 
 
 def load(rate: float, model_bytes: int, workers: int, bandwidth: float) -> float:
@@ -27,7 +31,7 @@ def load(rate: float, model_bytes: int, workers: int, bandwidth: float) -> float
 
 def best_parts(found: float, values: int) -> int:
     """The number of ranges for this load; at most one range for each value of the model."""
-    return max(1, min(ceil(found) if isfinite(found) else MOST_PARTS, max(values, 1), MOST_PARTS))
+    return max(1, min(ceil(found) if isfinite(found) else MOST_CHOSEN, values, MOST_CHOSEN))
 
 
 def still_fits(parts: int, found: float) -> bool:

@@ -46,7 +46,7 @@ from syncline.effects import (
     Send,
 )
 from syncline.errors import GoneError, NotFinite, PeerError
-from syncline.layout import VALUE_BYTES, Bucket, Layout, Payload, Within, is_finite
+from syncline.layout import VALUE_BYTES, Bucket, Layout, Payload, Weigh, Within, is_finite
 from syncline.messages import COORDINATOR, Gone, LeaveNotice, Message, NodeId, View
 from syncline.nodes.exchange.joins import Joins
 from syncline.nodes.exchange.marks import Marks
@@ -66,6 +66,7 @@ from syncline.nodes.exchange.repartitioning import Repartitioning
 from syncline.nodes.exchange.sending import RangeSender
 from syncline.nodes.phase import Phase
 from syncline.nodes.protocol import Counts, PeerLoss, Trainer
+from syncline.nodes.update_writer import bucket_codec
 
 JOINING, RUNNING, LEAVING, GONE = Phase
 
@@ -83,6 +84,8 @@ class ExchangeTerms:
     accumulate: bool = True
     codec: Codec = Dense()
     finite: bool = False
+    weigh: Weigh | None = None
+    """The bytes of a range on the wire; None: the size of its plain values, or the codec's."""
     measures: bool = False
     """Whether the workers measure how many ranges are best."""
     again: bool = True
@@ -168,6 +171,12 @@ class ExchangeWorker(Trainer):
     @property
     def view(self) -> View:
         return self._view
+
+    def weight(self, bucket: Bucket) -> int:
+        """The bytes that a range takes on the wire."""
+        if self._terms.weigh is not None:
+            return self._terms.weigh(bucket)[0]
+        return bucket_codec(self._terms.codec, self._terms.layout, bucket).size(bucket.size)
 
     @property
     def between_steps(self) -> bool:
@@ -263,7 +272,7 @@ class ExchangeWorker(Trainer):
     def _from_coordinator(self, message: Message, out: list[Effect]) -> None:
         if type(message) is View:
             self._adopt(message, out)
-        elif type(message) is Gone:
+        elif type(message) is Gone and message.incarnation == self.incarnation:
             self.phase = GONE
             out.append(Fail(GoneError(self.number, self.incarnation, self.progress)))
 

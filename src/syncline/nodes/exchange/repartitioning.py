@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from syncline.effects import Effect, Send
-from syncline.layout import VALUE_BYTES
 from syncline.messages import worker_id
-from syncline.nodes.exchange.messages import Measured, NewRanges, Partitioning
+from syncline.nodes.exchange.messages import Measured, NewRanges, Partitioning, RangeSum
 from syncline.nodes.exchange.partitioning import FIRST_UPDATES, UPDATES, Chooser, SpeedMeasure
 from syncline.nodes.phase import Phase
 
@@ -29,8 +28,8 @@ class Repartitioning:
         self._measures, self._again = measures, again
         self.measure = SpeedMeasure()
         self._every = FIRST_UPDATES
-        size = worker.flat.whole.size
-        self._chooser = Chooser(size * VALUE_BYTES, size, again)
+        whole = worker.flat.whole
+        self._chooser = Chooser(worker.weight(whole), whole.size, again)
         self._wanted: int | None = None
         self.is_flushing = False
 
@@ -48,8 +47,9 @@ class Repartitioning:
         if not self._measures or self._worker.phase is not Phase.RUNNING:
             return
         for effect in out:
-            if type(effect) is Send and effect.to.role == "worker" and effect.payload is not None:
-                self.measure.sends(effect.to.number, effect.payload.nbytes, now)
+            if type(effect) is Send and type(effect.message) is RangeSum:
+                size = effect.message.size or self._worker.weight(effect.message.bucket)
+                self.measure.sends(effect.to.number, size, now)
         if self.measure.updates >= self._every:
             self._report(out, now)
         self._choose(out)

@@ -83,6 +83,7 @@ class ExchangeStrategy(Strategy):
             self.accumulate,
             self.codec,
             job.finite,
+            job.weigh,
             measures=auto,
             again=auto and self.remeasure,
         )
