@@ -83,7 +83,7 @@ class Trainee:
 
     def final(self) -> Values:
         """Leave, and return the final model; in mode `gradients`, where only workers hold it, the own replica."""
-        self._replica.leave()
+        self._replica.leave(last=True)
         self._replica.read_final()
         return self.params if self._mode is Mode.GRADIENTS else self._answer()
 

@@ -218,7 +218,10 @@ def _strategy(section: StrategySection) -> Strategy:
             raise UsageError(
                 f"strategy.{key}", f"lists {len(value)} models for {servers or 1} servers; one each, or a single text"
             )
-    return strategy.of(words).with_servers(servers)
+    made = strategy.of(words)
+    if servers and not made.servers:
+        raise UsageError("strategy.servers", f"strategy {made.name()!r} has no servers; leave it out")
+    return made.with_servers(servers)
 
 
 def _model(section: ModelSection, folder: Path) -> ModelChoice:

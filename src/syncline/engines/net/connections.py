@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from math import inf
 from typing import Protocol
 
@@ -53,6 +54,8 @@ class Connections:
         self.loop = EventLoop(self, backlog=inf)
         self._by_id: dict[NodeId, Connection] = {}
         self._ids: dict[Connection, NodeId] = {}
+        self.turned: Callable[[], None] | None = None
+        """Called after each turn."""
 
     def __contains__(self, id: NodeId) -> bool:
         return id in self._by_id
@@ -93,6 +96,10 @@ class Connections:
         """Do bytes wait to be sent on any connection?"""
         return self.loop.waiting
 
+    def waits(self, id: NodeId) -> bool:
+        """Do bytes wait to be sent to this node?"""
+        return id in self._by_id and self._by_id[id].waiting
+
     def fileno(self) -> int:
         """Readable when there is something to read or write."""
         return self.loop.fileno()
@@ -121,6 +128,8 @@ class Connections:
     def turn(self, seconds: float) -> None:
         """Wait for at most this many seconds, then read and write what is possible."""
         self.loop.turn(seconds)
+        if self.turned is not None:
+            self.turned()
 
     def look(self, liveness: TcpLiveness, now: float) -> None:
         """Close the connections to hosts that have died."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from syncline.codecs import Bytes
 from syncline.draw import Draw
-from syncline.effects import Deliver, Depart, Enter, Event, Fail, Fetch, Received, Reject, Send, SetTimer, Timer
+from syncline.effects import Deliver, Depart, Enter, Event, Fail, Fetch, Finish, Received, Reject, Send, SetTimer, Timer
 from syncline.engines.net import tokens
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (
@@ -46,6 +46,7 @@ from syncline.engines.net.wiring import Wiring, connect_coordinator
 from syncline.engines.process_state import host
 from syncline.engines.worker.change_requests import ChangeRequests
 from syncline.engines.worker.peer_lanes import PeerLanes
+from syncline.engines.worker.peer_sending import IdleLinks
 from syncline.engines.worker.reads import PendingReads
 from syncline.engines.worker.server_lanes import ServerLanes
 from syncline.engines.worker.traffic import NO_COORDINATOR, Traffic
@@ -98,6 +99,8 @@ class WorkerLink:
         self._read_by: list[tuple[NodeId, Read]] = []
         """Reads of other workers that wait until this one has the initial values."""
         self._has_first = False
+        self._idle: IdleLinks | None = None
+        """Tells the node which links are idle, if the strategy wants to know."""
         self._last_push: dict[Bucket, Message] = {}
 
     @property
@@ -189,20 +192,24 @@ class WorkerLink:
         self.memory = self._servers.open(places, layout.size, hello, self.strategy.messages)
         self._reads = PendingReads(view, self._send_control)
         self._neighbours = self.strategy.neighbours(self.me, view)
+        self._founders = {(member.worker, member.incarnation) for member in view.members}
         if self.strategy.peers:
-            self._meet(hello)
+            self._meet(hello, joins=begin.leader < 0)
         self.node = self.strategy.trainer(me, incarnation, job, view)
         self._driver = Driver(self.me, self.node, self)
+        if self.strategy.free_running:
+            self._idle = IdleLinks(self._traffic, self.handle)
+            self._traffic.after_turns(self._tell_idle)
         self.buckets = self.node.buckets
         for each in self._views:
             self._from_coordinator(each)
 
-    def _meet(self, hello: Hello) -> None:
+    def _meet(self, hello: Hello, joins: bool) -> None:
         """Connect to the workers that are neighbours."""
         self._peers = peers = PeerLanes(hello, self._wiring, self._traffic, self.strategy.messages)
         self._traffic.send(COORDINATOR, Listening(peers.listen()))
         self._traffic.wait(lambda: peers.known, START_SECONDS)
-        peers.want(self._neighbours)
+        peers.want(self._neighbours, joins=joins)
         self._traffic.wait(lambda: peers.ready or bool(self._views), START_SECONDS)
 
     def seed(self) -> None:
@@ -260,6 +267,7 @@ class WorkerLink:
         self._traffic.send(COORDINATOR, Seated())
         self.wait(lambda: self._go)
         self._sitting = False
+        self._serve_always()
         leader = worker_id(self._leader)
         if self._peers is not None and leader not in self._neighbours:
             self._traffic.end(leader)
@@ -268,6 +276,12 @@ class WorkerLink:
         """Join a run that is already training."""
         self.handle(Enter())
         self.wait(lambda: self.following is not None)
+        self._serve_always()
+
+    def _serve_always(self) -> None:
+        """Read and write in the background from now on, if workers send each other updates at their own pace."""
+        if self.strategy.free_running:
+            self._traffic.turn.wake()
 
     # The host of the node.
 
@@ -275,12 +289,19 @@ class WorkerLink:
         """Pass an event to the node, and perform its effects."""
         with self._traffic.turn:
             self._driver.tell(event, monotonic())
+            self._tell_idle()
+
+    def _tell_idle(self) -> None:
+        if self._idle is not None:
+            self._idle.tell()
 
     def send(self, me: NodeId, send: Send) -> None:
         to, message, payload = send.to, send.message, send.payload
         if to.role == "worker":
             assert self._peers is not None
-            self._peers.send(to, message, payload)
+            self._peers.send(to, message, self.memory.params.copy() if send.of_replica else payload)
+            if self._idle is not None:
+                self._idle.used(to)
             return
         place = None
         if type(message) is Push and payload is not None:
@@ -452,7 +473,9 @@ class WorkerLink:
         before, self._neighbours = self._neighbours, neighbours
         self._former = {each for each in self._former | before if each.role == "server"} - neighbours
         if self._peers is not None and self._is_active:
-            self._peers.want(neighbours)
+            joiners = ((each.worker, each.incarnation) for each in view.members)
+            callers = frozenset(worker_id(who[0]) for who in joiners if who not in self._founders)
+            self._peers.want(neighbours, callers)
         self.handle(Received(COORDINATOR, view))
         self._reads.adopt(view)
         self._let_go()
@@ -514,6 +537,15 @@ class WorkerLink:
         return self._traffic.fail(error)
 
     # End.
+
+    def finish(self) -> None:
+        """The last step is done: `leave` then waits until the other workers have done theirs."""
+        self.handle(Finish())
+
+    @property
+    def sent_bytes(self) -> int:
+        """The bytes that this worker has sent to other workers."""
+        return 0 if self._peers is None else self._peers.sent_bytes
 
     def leave(self) -> None:
         self.handle(Depart())

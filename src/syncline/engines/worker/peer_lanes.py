@@ -1,7 +1,7 @@
 """Connections between workers, for strategies in which workers exchange messages with each other.
 
 1. Every worker listens, and the coordinator sends all workers the addresses of the others. Of two neighbours the one
-   with the higher number connects to the other.
+   with the higher number connects to the other. A joiner connects to all others.
 2. The view determines the neighbours. Messages to a neighbour that is not connected yet wait. The connection to a
    former neighbour stays open until the other worker closes it, so that everything it has sent is read.
 3. A neighbour whose connection has ended is probably dead; the next view shows it. If no such view comes in time, or
@@ -48,6 +48,8 @@ class PeerLanes:
         self._wanted: frozenset[NodeId] = frozenset()
         self._owed: dict[NodeId, list[tuple[Frame, Payload | None]]] = {}
         self._calling: set[NodeId] = set()
+        self.sent_bytes = 0
+        """The bytes of all payloads so far."""
         self._lost: dict[NodeId, str] = {}
         """Neighbours whose connection has ended, and why."""
 
@@ -69,13 +71,16 @@ class PeerLanes:
     def known(self) -> bool:
         return self._addresses is not None
 
-    def want(self, peers: frozenset[NodeId]) -> None:
-        """Set the neighbours, and connect to those with a lower number."""
+    def want(self, peers: frozenset[NodeId], callers: frozenset[NodeId] = frozenset(), joins: bool = False) -> None:
+        """Set the neighbours, and connect to those with a lower number, but not to `callers`, which connect to us.
+
+        `joins`: this worker joins, and connects to all.
+        """
         for peer in self._wanted - peers:
             self._owed.pop(peer, None)  # we still read what it sends; it closes the connection when it exits
         self._wanted = peers
-        for peer in peers:
-            if peer.number < self._hello.number and peer not in self._traffic:
+        for peer in peers - callers:
+            if (joins or peer.number < self._hello.number) and peer not in self._traffic:
                 self.call(peer)
 
     def call(self, peer: NodeId) -> None:
@@ -128,6 +133,8 @@ class PeerLanes:
 
     def send(self, to: NodeId, message: Frame, payload: Payload | None) -> None:
         """Send to a neighbour, now or as soon as it is connected."""
+        if payload is not None:
+            self.sent_bytes += payload.nbytes
         if to in self._traffic:
             self._traffic.send(to, message, None if payload is None else payload.data, lasting=False)
         elif to in self._wanted:
@@ -135,7 +142,7 @@ class PeerLanes:
 
     def _pay(self, peer: NodeId) -> None:
         for message, payload in self._owed.pop(peer, ()):
-            self.send(peer, message, payload)
+            self._traffic.send(peer, message, None if payload is None else payload.data, lasting=False)
 
     def broke(self, peer: NodeId, error: SynclineError) -> None:
         say(f"{worker_id(self._hello.number)}: dropped {peer}: {error}")

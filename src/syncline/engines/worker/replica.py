@@ -73,6 +73,11 @@ class ReplicaLink(Protocol):
 
     def wait(self, done: Callable[[], bool]) -> None: ...
 
+    def finish(self) -> None: ...
+
+    @property
+    def sent_bytes(self) -> int: ...
+
     def leave(self) -> None: ...
 
     def read_final(self) -> None: ...
@@ -331,10 +336,15 @@ class Replica:
 
     # End.
 
-    def leave(self) -> None:
-        """Leave at once; the other workers continue."""
+    def leave(self, last: bool = False) -> None:
+        """Leave at once; the other workers continue. `last`: all updates are made, so take those of the others first.
+
+        Without servers, only workers hold the model.
+        """
         if not self._closed and self._tables and self.link.error is None:
-            if self._clocked:
+            if last and self.strategy.free_running:
+                self.link.finish()
+            elif self._clocked:
                 self.sync()
             self.link.leave()
 

@@ -53,6 +53,14 @@ class Traffic:
     def __contains__(self, id: NodeId) -> bool:
         return id in self._wires
 
+    def waits(self, id: NodeId) -> bool:
+        """Do bytes wait to be sent to this node?"""
+        return self._wires.waits(id)
+
+    def after_turns(self, action: Callable[[], None]) -> None:
+        """Call `action` whenever the connections were read and written."""
+        self._wires.turned = action
+
     @property
     def loop(self) -> EventLoop:
         return self._wires.loop

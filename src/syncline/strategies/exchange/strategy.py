@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 from syncline.codecs import Codec, Dense
-from syncline.errors import UsageError
 from syncline.layout import Bucket, Layout
 from syncline.messages import Message, View
 from syncline.nodes.exchange.membership import PeerMembership
@@ -63,11 +62,6 @@ class ExchangeStrategy(Strategy):
         if self.codec != Dense():
             found.append(f"codec {self.codec} keeps what it has not sent, for each peer: {workers - 1} x the model")
         return tuple(found)
-
-    def with_servers(self, count: int | None) -> Self:
-        if count:
-            raise UsageError("servers", REFUSED["servers"])
-        return self
 
     def coordinator(self, job: Job, view: View) -> PeerMembership:
         return PeerMembership(view)
