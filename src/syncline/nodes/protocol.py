@@ -14,6 +14,7 @@ from syncline.effects import Change, Node
 from syncline.errors import PeerError
 from syncline.layout import VALUE_BYTES, Bucket, Values
 from syncline.messages import Message, NodeId, View
+from syncline.nodes.peer_losses import PeerLoss
 from syncline.nodes.phase import Phase
 from syncline.nodes.staleness import Histogram
 
@@ -33,14 +34,6 @@ class Counts(NamedTuple):
     """Fetches that a gate skipped, counted per bucket."""
     staleness: Histogram = MappingProxyType({})
     """How many applied updates had each staleness, counted per bucket."""
-
-
-class PeerLoss(NamedTuple):
-    """What a worker has of the updates of a peer that died: for each range, the last update."""
-
-    worker: int
-    incarnation: int
-    marks: tuple[int, ...]
 
 
 class Trainer(Node, Protocol):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 def end_run(world: World) -> Outcome:
     """Finish a run whose iterations are all done, and return its outcome."""
+    if world.strategy.free_running and world.stopped_by == ITERATIONS:
+        world.agenda.settle()  # what takes no time has arrived
     keeps, pieces = world.strategy.keeps, final_pieces(world)
     found_gap = replica_gap(world, pieces)
     if world.stopped_by != ITERATIONS and world.scenario.dispatch is None:

@@ -43,6 +43,7 @@ from syncline.engines.net.control import (
 )
 from syncline.engines.net.frames import Frame
 from syncline.engines.net.wiring import Wiring, connect_coordinator
+from syncline.engines.process import say
 from syncline.engines.process_state import host
 from syncline.engines.worker.change_requests import ChangeRequests
 from syncline.engines.worker.peer_lanes import PeerLanes
@@ -476,7 +477,10 @@ class WorkerLink:
             joiners = ((each.worker, each.incarnation) for each in view.members)
             callers = frozenset(worker_id(who[0]) for who in joiners if who not in self._founders)
             self._peers.want(neighbours, callers)
+        known = len(self.node.losses)
         self.handle(Received(COORDINATOR, view))
+        for loss in self.node.losses[known:]:
+            say(f"syncline: {loss}")
         self._reads.adopt(view)
         self._let_go()
 

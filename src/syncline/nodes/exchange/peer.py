@@ -64,8 +64,9 @@ from syncline.nodes.exchange.ranges import FlatMap
 from syncline.nodes.exchange.receiving import RangeReceiver, ReceivedRanges
 from syncline.nodes.exchange.repartitioning import Repartitioning
 from syncline.nodes.exchange.sending import RangeSender
+from syncline.nodes.peer_losses import PeerLoss
 from syncline.nodes.phase import Phase
-from syncline.nodes.protocol import Counts, PeerLoss, Trainer
+from syncline.nodes.protocol import Counts, Trainer
 from syncline.nodes.update_writer import bucket_codec
 
 JOINING, RUNNING, LEAVING, GONE = Phase

@@ -71,8 +71,9 @@ from syncline.messages import (
     Wants,
 )
 from syncline.nodes.bucket_map import BucketMap, bucket_map_of
+from syncline.nodes.peer_losses import PeerLoss
 from syncline.nodes.phase import Phase
-from syncline.nodes.protocol import Counts, PeerLoss
+from syncline.nodes.protocol import Counts
 from syncline.nodes.server.reply_codec import ReplyReader
 from syncline.nodes.server.worker_gate import WorkerGate
 from syncline.nodes.server.worker_parts import WorkerParts
