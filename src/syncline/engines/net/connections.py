@@ -73,11 +73,15 @@ class Connections:
         tls: ssl.SSLSocket | None,
         hello: Frame,
         further: tuple[type[Message], ...] = (),
+        fd: int | None = None,
     ) -> None:
-        """Add a connection whose TLS handshake is still to come, and send `hello` first."""
+        """Add a connection whose TLS handshake is still to come, and send `hello` first; `fd`: goes along with it."""
         self._name(id, wire, further)
         wire.trust()
-        self.send(id, hello)
+        if fd is None:
+            self.send(id, hello)
+        else:
+            self._send_with(id, wire, hello, fd)
         if id in self:
             self.loop.call(wire, tls)
 
@@ -117,6 +121,17 @@ class Connections:
             self._reader.lost(to, reason)
         elif wire.waiting:
             self.loop.write(wire)
+
+    def _send_with(self, to: NodeId, wire: Connection, hello: Frame, fd: int) -> None:
+        reason = None
+        try:
+            wire.send_with(hello, fd)
+        except OSError as error:
+            reason = str(error)
+        if reason is not None:
+            self._forget(wire)
+            self.loop.drop(wire)
+            self._reader.lost(to, reason)
 
     def end(self, id: NodeId) -> None:
         """Close a connection without telling the reader."""

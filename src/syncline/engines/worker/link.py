@@ -27,6 +27,8 @@ from syncline.engines.net.control import (
     Go,
     Hello,
     InForce,
+    Laid,
+    Lifted,
     Listening,
     Noted,
     Peers,
@@ -170,7 +172,7 @@ class WorkerLink:
         AllowedParts(self._wiring.allow_parts).check(begin.settings, declare.wishes)
         try:
             self.strategy = strategy_in(begin.settings)
-            job = Job(layout, Draw(int(begin.settings["seed"])), remote=True)
+            job = Job(layout, Draw(int(begin.settings["seed"])), remote=True, own_workers=begin.own_workers)
         except (KeyError, ValueError) as error:
             raise PeerError(f"it sent invalid settings: {error}") from None
         if self.strategy.servers and not bucket_map_of(view.holders).covers(layout.size):
@@ -199,7 +201,8 @@ class WorkerLink:
         self.node = self.strategy.trainer(me, incarnation, job, view)
         self._driver = Driver(self.me, self.node, self)
         if self.strategy.free_running:
-            self._idle = IdleLinks(self._traffic, self.handle)
+            assert self._peers is not None
+            self._idle = IdleLinks(self._traffic, self._peers, self.handle)
             self._traffic.after_turns(self._tell_idle)
         self.buckets = self.node.buckets
         for each in self._views:
@@ -207,7 +210,8 @@ class WorkerLink:
 
     def _meet(self, hello: Hello, joins: bool) -> None:
         """Connect to the workers that are neighbours."""
-        self._peers = peers = PeerLanes(hello, self._wiring, self._traffic, self.strategy.messages)
+        values = self.memory.params.size if self.strategy.free_running else 0
+        self._peers = peers = PeerLanes(hello, self._wiring, self._traffic, self.strategy.messages, values)
         self._traffic.send(COORDINATOR, Listening(peers.listen()))
         self._traffic.wait(lambda: peers.known, START_SECONDS)
         peers.want(self._neighbours, joins=joins)
@@ -375,6 +379,8 @@ class WorkerLink:
             self._on_read(source, message, payload is not None)
         elif isinstance(message, Moved) and self._reads.asked(source, message.bucket):
             self._reads.moved(message)
+        elif isinstance(message, Laid | Lifted) and self._peers is not None:
+            self._peers.on_memory(source, message)
         elif isinstance(message, Message):
             self._tell_node(source, message, payload is not None)
         else:
@@ -394,7 +400,23 @@ class WorkerLink:
             payload = self._params_of(message, aside)
         elif aside is not None:
             payload = aside if getattr(message, "size", 0) else aside.view(np.float32)
+        elif source.role == "worker":
+            self._tell_node_in_place(source, message)
+            return
         self.handle(Received(source, message, payload))
+
+    def _tell_node_in_place(self, source: NodeId, message: Message) -> None:
+        """Pass a worker's message to the node, with its payload if that is in shared memory."""
+        assert self._peers is not None
+        laid = self._peers.laid(source)
+        payload: Payload | None = None
+        if laid is not None:
+            assert self.node is not None
+            self.node.place_of(source, message, laid.size)
+            payload = laid if getattr(message, "size", 0) else laid.view(np.float32)
+        self.handle(Received(source, message, payload))
+        if laid is not None:
+            self._peers.lift(source)
 
     def _params_of(self, params: Params, aside: Bytes | None) -> Payload:
         """The payload of these parameters."""

@@ -75,9 +75,10 @@ class Traffic:
         tls: ssl.SSLSocket | None,
         hello: Frame,
         messages: tuple[type[Message], ...],
+        fd: int | None = None,
     ) -> None:
-        """Add a connection whose TLS handshake is still to come, and send `hello` first."""
-        self._wires.call(id, wire, tls, hello, messages)
+        """Add a connection whose TLS handshake is still to come, and send `hello` first; `fd`: goes along with it."""
+        self._wires.call(id, wire, tls, hello, messages, fd)
 
     def known(self, id: NodeId, wire: Connection, messages: tuple[type[Message], ...], limit: int) -> None:
         """Add an accepted connection whose peer has identified itself."""

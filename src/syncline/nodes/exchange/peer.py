@@ -85,6 +85,10 @@ class ExchangeTerms:
     accumulate: bool = True
     codec: Codec = Dense()
     finite: bool = False
+    checks: bool = False
+    """Whether values that arrive are checked, unless they are of the run's own workers."""
+    own_workers: int = 0
+    """Workers with a lower number are the run's own."""
     weigh: Weigh | None = None
     """The bytes of a range on the wire; None: the size of its plain values, or the codec's."""
     measures: bool = False
@@ -257,13 +261,18 @@ class ExchangeWorker(Trainer):
         elif type(message) is RangeSum:
             self._take(event, message, payload, out)
         elif self._is_early(source, message):
-            self._early.append(event)
+            self._keep(event)
         elif type(message) is Grant:
             self._joins.granted(source.number, message, payload, out)
         elif type(message) is Entry:
             self._joins.entered(source.number, message, out)
         else:
             self._control(source, message, out)
+
+    def _keep(self, event: Received) -> None:
+        """Keep a message for a later view; the payload may not stay where it is."""
+        payload = None if event.payload is None else event.payload.copy()
+        self._early.append(Received(event.source, event.message, payload))
 
     def _is_early(self, source: NodeId, message: Message) -> bool:
         """Whether this comes from a worker, or from a donor, that only a later view names."""
@@ -370,12 +379,14 @@ class ExchangeWorker(Trainer):
         peer = self._peer(event.source, message.incarnation)
         if peer is None:
             if message.view > self._view.view and event.source.number not in self.receiver.peers:
-                self._early.append(event)
+                self._keep(event)
             return
         self.receiver.check(peer, message, message.size or message.bucket.size * VALUE_BYTES)
         if not self.receiver.follows(peer, message):
             return
-        values = None if payload is None else self.receiver.values(message, payload)
+        values = self.receiver.values(message, payload)
+        if values is not None and self._is_doubtful(event.source) and not is_finite(values):
+            raise PeerError(f"it sent NaN or infinity in {message.bucket}")
         peer.marks.advance(message.part, message.last)
         if values is None:
             return
@@ -384,6 +395,10 @@ class ExchangeWorker(Trainer):
             self.receiver.keep(message, values)
         else:
             out.extend(self.receiver.deliver(message, values))
+
+    def _is_doubtful(self, source: NodeId) -> bool:
+        """Whether values of this worker are checked; the run's own workers check theirs themselves."""
+        return self._terms.checks and source.number >= self._terms.own_workers
 
     def _idle(self, peer: int, now: float, out: list[Effect]) -> None:
         self._repartitioning.measure.arrived(peer, now)

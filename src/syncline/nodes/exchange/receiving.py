@@ -67,9 +67,16 @@ class RangeReceiver:
             raise PeerError(f"it sent updates {message.first} to {message.last} of {message.bucket} after {mark}")
         return False
 
-    def values(self, message: RangeSum, payload: Payload) -> Values:
-        """The values of a payload."""
+    def values(self, message: RangeSum, payload: Payload | None) -> Values | None:
+        """The values of a payload; None if the range holds none."""
+        place = self._flat.where(message.bucket)
+        if payload is None:
+            if place.stop > place.start:
+                raise PeerError(f"it sent {message.bucket} without values")
+            return None
         if payload.dtype != np.uint8:
+            if payload.size != place.stop - place.start:
+                raise PeerError(f"it sent {message.bucket} with {payload.size:,} values")
             return payload
         codec = bucket_codec(self._codec, self._layout, message.bucket)
         check_written(codec, payload, message.bucket.size)

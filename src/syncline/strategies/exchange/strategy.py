@@ -77,7 +77,9 @@ class ExchangeStrategy(Strategy):
             self.accumulate,
             self.codec,
             job.finite,
-            job.weigh,
+            checks=job.remote,
+            own_workers=job.own_workers,
+            weigh=job.weigh,
             measures=auto,
             again=auto and self.remeasure,
         )
