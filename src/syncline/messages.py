@@ -229,6 +229,8 @@ class Report(Message, frozen=True, tag="report", gc=False):
     """
 
     largest: Annotated[int, msgspec.Meta(ge=0, lt=1 << 61)]
+    leaving: bool = False
+    """A worker that reports, in a run without servers: it leaves, and cannot give the joiner a replica."""
 
 
 class KeptUpdate(msgspec.Struct, frozen=True, array_like=True, gc=False):

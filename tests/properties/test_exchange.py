@@ -33,13 +33,13 @@ COMMON = {
 FEW = st.integers(0, 3)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(case=st.builds(Case, **COMMON))
 def test_every_value_reaches_every_worker_exactly_once(case: Case) -> None:
     ExchangeSchedule(case).play()
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(case=st.builds(Case, **COMMON, crashes=FEW, leaves=FEW))
 def test_deaths_and_leaves(case: Case) -> None:
     ExchangeSchedule(case).play()
@@ -70,7 +70,7 @@ def test_what_a_sparse_codec_leaves_is_sent_in_the_end(case: Case) -> None:
     ExchangeSchedule(case).play()
 
 
-@settings(max_examples=60)
+@settings(max_examples=100)
 @given(
     case=st.builds(
         Case, **COMMON, codec=st.sampled_from([Int8(), OneBit()]), whole=st.just(False), joins=FEW, changes=FEW
@@ -134,7 +134,7 @@ def by_formula(times: list[list[float]], lead: int) -> tuple[float, float]:
 seconds = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0.0, 2.0))
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(data=st.data(), workers=st.integers(2, 6), parts=st.integers(1, 7), tau=st.integers(0, 3))
 def test_on_a_free_network_steps_start_when_the_formula_says(
     data: st.DataObject, workers: int, parts: int, tau: int
@@ -158,7 +158,7 @@ FAULTS = st.lists(
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=100)
 @given(
     faults=FAULTS,
     join=st.one_of(st.none(), st.floats(0.0, 1.5)),

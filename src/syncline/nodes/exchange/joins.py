@@ -4,11 +4,11 @@
    (`Holding`). Links are FIFO: so whatever it has forgotten before, the donor has.
 2. With a codec, it first sends the donor plainly what the codec has left, and then only plain sums.
 3. When the donor has heard this from all, it sends its replica, its clock and its marks, between two steps (`Grant`).
-4. A worker that leaves waits until the joiner has entered, unless it has said farewell to the donor. It does not become
-   a donor: the others send it nothing more.
-5. The joiner begins at the donor's clock and tells all others (`Entry`). They owe it every range from those marks on,
-   count it in their clocks, and may forget again.
-6. If the donor dies before that, the next view names another.
+4. A worker that leaves waits until the joiner has entered, unless it has said farewell to the donor. It is no donor
+   once it has said farewell to anybody, who sends it nothing more: it leaves, and the next view names another.
+5. The joiner begins at the donor's clock and tells all, also the donor, what it has (`Entry`). They owe it every range
+   from those marks on, count it in their clocks, and may forget again.
+6. If the donor dies before that, the next view names another. The joiner takes the first replica that it gets.
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ class Joins:
         """The joiners that may still ask for any update."""
         self._told: tuple[Who, int] | None = None
         """The joiner and the donor that this worker last told that it forgets nothing."""
+        self._granted: Who | None = None
+        """The joiner to which this worker has sent its replica."""
+        self._under_way: set[Who] = set()
+        """The joiners to which a replica is still under way."""
         self._holders: dict[Who, set[int]] = {}
         """For each joiner: the workers that have told this worker that they forget nothing."""
 
@@ -58,10 +62,12 @@ class Joins:
         donations = view.topology.donations if isinstance(view.topology, Mesh) else ()
         self._donation = donations[0] if donations else None
         self._awaited &= live
+        self._under_way &= live
         self._holders = {who: found for who, found in self._holders.items() if who in live}
         asked = any(self._is_unseated(view, each.worker) for each in view.members)
-        if asked and worker.phase is not Phase.JOINING and not worker.is_leaving:
-            out.append(Send(COORDINATOR, Report(view.view, worker.progress)))
+        if asked and worker.phase is not Phase.JOINING:
+            leaving = worker.is_leaving and worker.has_bid(worker.number)
+            out.append(Send(COORDINATOR, Report(view.view, worker.progress, leaving)))
         if self._donation is not None and worker.phase is not Phase.JOINING:
             self._await(self._donation)
         self._set_hold()
@@ -69,10 +75,15 @@ class Joins:
     def _await(self, donation: Donation) -> None:
         """Forget nothing until this joiner has its replica, unless it is here or needs nothing from this worker."""
         who, peers = (donation.joiner, donation.incarnation), self._worker.receiver.peers
-        if self._worker.is_leaving and self._worker.has_bid(donation.donor):
-            self._awaited.discard(who)  # the donor has everything
+        if self._worker.is_leaving and not self._may_need(donation.donor):
+            self._awaited.discard(who)  # the donor has everything, or must be another worker
         elif who[0] not in peers or peers[who[0]].incarnation != who[1]:
             self._awaited.add(who)
+
+    def _may_need(self, donor: int) -> bool:
+        """Whether this worker, which leaves, may have something that this donor lacks."""
+        known = donor in self._worker.receiver.peers or donor in {number for number, _ in self._awaited}
+        return (known or donor == self._worker.number) and not self._worker.has_bid(donor)
 
     def _is_unseated(self, view: View, number: int) -> bool:
         """Whether the coordinator asks for reports; a joiner that has its replica says so again."""
@@ -119,6 +130,10 @@ class Joins:
 
     # The donor.
 
+    def idle(self, peer: int) -> None:
+        """Nothing is under way to this worker any more."""
+        self._under_way = {who for who in self._under_way if who[0] != peer}
+
     def holds(self, source: int, who: Who) -> None:
         self._holders.setdefault(who, set()).add(source)
 
@@ -127,22 +142,19 @@ class Joins:
         peers = worker.receiver.peers
         others = {member.worker for member in worker.view.members} - {worker.number, donation.joiner}
         asked = {each for each in others if each not in peers or not peers[each].left}
-        if not worker.between_steps or not asked <= self._holders.get(who, set()):
+        if self._granted == who or not worker.between_steps or not asked <= self._holders.get(who, set()):
             return
         out.extend(worker.receiver.deliver_kept())
         marks = tuple(
-            PeerMarks(number, peer.incarnation, tuple(peer.marks.values), peer.marks.base, peer.finished)
+            PeerMarks(number, peer.incarnation, tuple(peer.marks.values), peer.marks.base, peer.finished, peer.left)
             for number, peer in peers.items()
-            if not peer.left
         )
         grant = Grant(
             worker.view.view, worker.incarnation, who[1], worker.flat.whole, worker.progress, worker.parts, marks
         )
         out.append(Send(worker_id(donation.joiner), grant, None, of_replica=True))
-        worker.add_peer(donation.joiner, self._new_peer(who[1], worker.progress, worker.parts))
-        worker.sender.peers[donation.joiner].free = False
-        self._awaited.discard(who)
-        self._set_hold()
+        self._granted = who
+        self._under_way.add(who)
 
     def _new_peer(self, incarnation: int, clock: int, parts: int) -> ReceivedRanges:
         return ReceivedRanges(incarnation, Marks.in_turn(self._worker.number, clock, parts))
@@ -162,18 +174,19 @@ class Joins:
         worker.phase = Phase.RUNNING
         worker.begin(grant.parts, grant.clock)
         live = {(member.worker, member.incarnation) for member in worker.view.members}
-        for each in grant.peers:
+        own = Marks.in_turn(worker.number, grant.clock, grant.parts)
+        mine = PeerMarks(donor, grant.incarnation, tuple(own.values), own.base, finished=False)
+        for each in (*grant.peers, mine):
             received = ReceivedRanges(each.incarnation, Marks(each.marks, each.base), each.finished)
+            received.left = each.left
             if (each.worker, each.incarnation) not in live:
                 worker.lose(each.worker, received)
+            elif received.left:
+                worker.receiver.peers[each.worker] = received
             else:
                 worker.add_peer(each.worker, received)
                 entry = Entry(worker.view.view, worker.incarnation, grant.clock, grant.parts, each.marks, each.base)
                 worker.sender.control(each.worker, entry, out)
-        if (donor, grant.incarnation) in live:
-            worker.add_peer(donor, self._new_peer(grant.incarnation, grant.clock, grant.parts))
-        else:
-            worker.lose(donor, self._new_peer(grant.incarnation, grant.clock, grant.parts))
         out.extend(Deliver(each, payload[worker.flat.where(each)]) for each in worker.flat.buckets)
         out.append(Send(COORDINATOR, Report(worker.view.view, grant.clock)))
 
@@ -188,4 +201,6 @@ class Joins:
         self._set_hold()
         sent = Marks(entry.marks, entry.base)
         worker.add_peer(source, self._new_peer(entry.incarnation, entry.clock, entry.parts), sent)
-        worker.sender.send_due(worker.sender.peers[source], out)
+        owed = worker.sender.peers[source]
+        owed.free = who not in self._under_way
+        worker.sender.send_due(owed, out)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from syncline.effects import Effect
-from syncline.messages import Donation, Member, Mesh, NodeId, View, worker_id
+from syncline.effects import Effect, Event, Received
+from syncline.messages import Donation, Member, Mesh, NodeId, Report, View, worker_id
 from syncline.nodes.membership import Membership
 
 
@@ -23,6 +23,14 @@ class PeerMembership(Membership):
         super().__init__(view)
         self._joiner: Member | None = None
         self._queue: list[tuple[int, int]] = []
+        self._leaving: set[NodeId] = set()
+        """The members that cannot be donors, because they leave."""
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        match event:
+            case Received(source, Report(leaving=True)):
+                self._leaving.add(source)
+        return super().handle(event, now)
 
     def _reporters(self) -> Collection[NodeId]:
         return [worker_id(each.worker) for each in self._seated()]
@@ -46,8 +54,9 @@ class PeerMembership(Membership):
         member, found = self._members.get(worker), []
         if member is not None and member.incarnation < incarnation:
             found = self._remove(worker, member.incarnation)
-        if (worker, incarnation) not in self._queue and (member is None or member.incarnation < incarnation):
-            self._queue.append((worker, incarnation))
+        newest = max((each[1] for each in self._queue if each[0] == worker), default=self._latest.get(worker, -1))
+        if incarnation > newest:
+            self._queue = [*(each for each in self._queue if each[0] != worker), (worker, incarnation)]
         return [*found, *self._next()]
 
     def _remove(self, worker: int, incarnation: int) -> list[Effect]:
@@ -80,7 +89,10 @@ class PeerMembership(Membership):
         self._reports[source] = largest
         if len(self._reports) < len(reporters):
             return []
-        donor = max(self._reports, key=lambda each: (self._reports[each], -each.number))
+        able = [each for each in self._reports if each not in self._leaving]
+        if not able:
+            return self._refuse(joiner)
+        donor = max(able, key=lambda each: (self._reports[each], -each.number))
         self._members[joiner.worker] = Member(joiner.worker, joiner.incarnation, self._reports[donor])
         self._topology = Mesh((Donation(joiner.worker, joiner.incarnation, donor.number),))
         return self._publish()
@@ -91,9 +103,14 @@ class PeerMembership(Membership):
     def _check_donors(self) -> list[Effect]:
         """Refuse the joiner if there is no member to take a replica from."""
         joiner = self._joiner
-        if joiner is None or self._seated():
-            return []
+        return [] if joiner is None or self._seated() else self._refuse(joiner)
+
+    def _refuse(self, joiner: Member) -> list[Effect]:
         return [self._gone(joiner.worker, joiner.incarnation), *self._remove(joiner.worker, joiner.incarnation)]
+
+    def _publish(self) -> list[Effect]:
+        self._leaving.clear()
+        return super()._publish()
 
     def _next(self) -> list[Effect]:
         """Admit the joiner that has waited for longest."""

@@ -71,6 +71,8 @@ class PeerMarks(msgspec.Struct, frozen=True, array_like=True, gc=False):
     base: Clock
     """An update up to which it contains every range, whatever the marks say."""
     finished: bool
+    left: bool = False
+    """The worker leaves, and takes nothing more."""
 
 
 class Grant(Message, frozen=True, tag="exchange-grant"):

@@ -152,8 +152,8 @@ class ExchangeWorker(Trainer):
         return self.phase is LEAVING and not self._finished
 
     def has_bid(self, peer: int) -> bool:
-        """Whether this worker has said farewell to this peer."""
-        return peer in self._bid
+        """Whether this worker has said farewell to this peer; if it is this worker itself, to anybody."""
+        return bool(self._bid) if peer == self.number else peer in self._bid
 
     @property
     def joins_busy(self) -> bool:
@@ -402,6 +402,7 @@ class ExchangeWorker(Trainer):
 
     def _idle(self, peer: int, now: float, out: list[Effect]) -> None:
         self._repartitioning.measure.arrived(peer, now)
+        self._joins.idle(peer)
         owed = self.sender.peers.get(peer)
         if owed is not None:
             owed.free = True
