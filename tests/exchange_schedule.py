@@ -87,6 +87,10 @@ class Process:
         self.ending = False
         self.before: dict[Who, tuple[int, ...]] = {}
         """What its first replica contained of workers that were gone by then."""
+        self.entered = 0
+        """The turn in which it got its first replica."""
+        self.gone: int | None = None
+        """The turn in which it left."""
         self.complete: set[Who] = set()
         """The workers of which it has everything, by their own word."""
 
@@ -227,6 +231,7 @@ class ExchangeSchedule:
             process.before, complete = self.granted[process.who, donor.who]
             process.complete |= complete
             process.first = grant.clock
+            process.entered = self.turns
 
     def _say_idle(self, key: tuple[NodeId, NodeId]) -> None:
         self.idle.discard(key)
@@ -280,6 +285,8 @@ class ExchangeSchedule:
 
     def _tell(self, process: Process, event: Event) -> None:
         self._perform(process.id, process.node.handle(event, 0.0), process)
+        if process.node.phase is Phase.GONE and process.gone is None:
+            process.gone = self.turns
 
     def _perform(self, me: NodeId, effects: list[Effect], process: Process | None = None) -> None:
         for effect in effects:
@@ -351,6 +358,8 @@ class ExchangeSchedule:
         total = np.zeros(self.case.size, np.float64)
         for who, other in self.all.items():
             marks = lost.get(who)
+            if process.gone is not None and other.entered > process.gone:
+                continue
             if who == process.who or (marks is None and (other.alive or who in process.complete)):
                 total += sum(other.updates, np.zeros(self.case.size))
             elif marks is not None:

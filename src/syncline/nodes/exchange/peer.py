@@ -115,6 +115,8 @@ class ExchangeWorker(Trainer):
         self._finished = False
         self._bid: set[int] = set()
         """The peers to which this worker has said farewell."""
+        self._has_bid = False
+        """Whether it has ever said farewell to anybody."""
         self._heard: set[int] = set()
         """The peers that have answered this worker, which leaves."""
         self._early: list[Received] = []
@@ -153,7 +155,7 @@ class ExchangeWorker(Trainer):
 
     def has_bid(self, peer: int) -> bool:
         """Whether this worker has said farewell to this peer; if it is this worker itself, to anybody."""
-        return bool(self._bid) if peer == self.number else peer in self._bid
+        return self._has_bid if peer == self.number else peer in self._bid
 
     @property
     def joins_busy(self) -> bool:
@@ -468,6 +470,7 @@ class ExchangeWorker(Trainer):
         for peer in self.sender.peers:
             if peer not in self._bid and not self.sender.owes(peer):
                 self._bid.add(peer)
+                self._has_bid = True
                 message = Farewell(self._view.view, self.incarnation, leaving=not self._finished)
                 self.sender.control(peer, message, out)
         waits = [number for number, peer in self.receiver.peers.items() if not self._is_released(number, peer)]
