@@ -74,19 +74,21 @@ class SpeedMeasure:
         self._under_way[peer] = self._under_way.get(peer, 0) + size
 
     def arrived(self, peer: int, now: float) -> None:
-        """Nothing is under way to this peer any more, or the peer is gone."""
+        """Nothing is under way to this peer any more."""
         if peer in self._under_way:
             self._bytes += self._under_way.pop(peer)
-            if not self._under_way:
-                self._sending += now - self._sent_since
+            self._sending += now - self._sent_since
+            self._sent_since = now
 
-    def take(self, now: float) -> tuple[float, float]:
+    def forget(self, peer: int) -> None:
+        """The peer is gone: what was under way to it does not count."""
+        self._under_way.pop(peer, None)
+
+    def take(self) -> tuple[float, float]:
         """The rate and the bandwidth since the last call; 0.0 for a bandwidth that was too high to measure."""
-        sending = self._sending + (now - self._sent_since if self._under_way else 0.0)
         rate = self.updates / self._computed if self._computed else 0.0
-        bandwidth = self._bytes / sending if sending else 0.0
+        bandwidth = self._bytes / self._sending if self._sending else 0.0
         self._reset()
-        self._sent_since = now
         return rate, bandwidth
 
 

@@ -40,7 +40,7 @@ class Repartitioning:
         self._wanted = parts
 
     def dropped(self, peer: int) -> None:
-        self.measure.arrived(peer, 0.0)
+        self.measure.forget(peer)
 
     def watch(self, out: list[Effect], now: float) -> None:
         """Note what is sent; report a measurement when it is time."""
@@ -51,11 +51,11 @@ class Repartitioning:
                 size = effect.message.size or self._worker.weight(effect.message.bucket)
                 self.measure.sends(effect.to.number, size, now)
         if self.measure.updates >= self._every:
-            self._report(out, now)
+            self._report(out)
         self._choose(out)
 
-    def _report(self, out: list[Effect], now: float) -> None:
-        worker, (rate, bandwidth) = self._worker, self.measure.take(now)
+    def _report(self, out: list[Effect]) -> None:
+        worker, (rate, bandwidth) = self._worker, self.measure.take()
         self._every = UPDATES
         self._measures = self._again
         leader = min(self._members())

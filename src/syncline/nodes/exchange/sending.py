@@ -22,6 +22,10 @@ from syncline.nodes.exchange.window import NewestUpdate, WindowSums
 from syncline.nodes.update_writer import Writer, bucket_codec, encoded_bytes, is_plain
 
 
+MOST_WORKERS = 1 << 16
+"""More than the number of any worker."""
+
+
 class OwedRanges:
     """What one peer has been sent, and what is due."""
 
@@ -82,9 +86,14 @@ class RangeSender:
     def add_peer(self, peer: int, sent: Marks | None = None) -> None:
         """Send to this peer too; `sent`: what it has of each range, None: everything up to now."""
         marks = Marks.in_turn(peer, self.clock, self.parts) if sent is None else sent
-        self._peers[peer] = owed = OwedRanges(peer, marks)
+        owed = OwedRanges(peer, marks)
+        self._peers = dict(sorted({**self._peers, peer: owed}.items(), key=self._turn))
         if sent is not None:
             self._owe_all(owed)
+
+    def _turn(self, item: tuple[int, OwedRanges]) -> int:
+        """Every worker begins with the next one after itself, so that not all send to the same one at a time."""
+        return (item[0] - self._who[0] - 1) % MOST_WORKERS
 
     def drop_peer(self, peer: int) -> None:
         self._peers.pop(peer, None)

@@ -58,7 +58,7 @@ class ExchangeStrategy(Strategy):
 
     def costs(self, workers: int) -> tuple[str, ...]:
         parts = "p" if self.partitions == AUTO else f"{self.partitions}"
-        found = [f"each worker keeps its last updates: about {parts} to 2 x {parts} + 2 times the model"]
+        found = [f"each worker keeps its last updates: at most 2 x {parts} + 1 times the model, more if a peer lags"]
         if self.codec != Dense():
             found.append(f"codec {self.codec} keeps what it has not sent, for each peer: {workers - 1} x the model")
         return tuple(found)
