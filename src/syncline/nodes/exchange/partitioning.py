@@ -112,7 +112,7 @@ class Chooser:
             return None
         rows = [self._found[each] for each in workers]
         self._found.clear()
-        rate, bandwidth = sum(each for each, _ in rows) / len(rows), min(each for _, each in rows)
+        rate, bandwidth = (sum(each) / len(rows) for each in zip(*rows, strict=True))
         found = load(rate, self._model_bytes, len(workers), bandwidth)
         fits = still_fits(parts, found) if self._chosen else best_parts(found, self._values) == parts
         self._other = 0 if fits else self._other + 1

@@ -71,7 +71,7 @@ class RangeReceiver:
         """The values of a payload; None if the range holds none."""
         place = self._flat.where(message.bucket)
         if payload is None:
-            if place.stop > place.start:
+            if message.bucket.size:
                 raise PeerError(f"it sent {message.bucket} without values")
             return None
         if payload.dtype != np.uint8:

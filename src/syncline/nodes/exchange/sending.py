@@ -160,7 +160,7 @@ class RangeSender:
 
     def _payload(self, owed: OwedRanges, part: int, first: int, last: int) -> Payload | None:
         place = self.ranges.places[part]
-        if place.start == place.stop:
+        if not self.ranges.buckets[part].size:
             return None
         total = self._totals.get((part, first, last))
         if total is None:
