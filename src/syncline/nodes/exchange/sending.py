@@ -21,7 +21,6 @@ from syncline.nodes.exchange.ranges import FlatMap, Ranges
 from syncline.nodes.exchange.window import NewestUpdate, WindowSums
 from syncline.nodes.update_writer import Writer, bucket_codec, encoded_bytes, is_plain
 
-
 MOST_WORKERS = 1 << 16
 """More than the number of any worker."""
 
