@@ -96,7 +96,7 @@ class Entry(Message, frozen=True, tag="exchange-entry", gc=False):
     base: Clock
 
 
-class Measured(Message, frozen=True, tag="exchange-measured", gc=False):
+class SpeedReport(Message, frozen=True, tag="exchange-measured", gc=False):
     """To the leader: how many updates I make, and how many bytes I can send, per second."""
 
     incarnation: Count
@@ -111,4 +111,4 @@ class Partitioning(Message, frozen=True, tag="exchange-partitioning", gc=False):
     parts: Parts
 
 
-MESSAGES = (RangeSum, NewRanges, Farewell, Holding, Grant, Entry, Measured, Partitioning)
+MESSAGES = (RangeSum, NewRanges, Farewell, Holding, Grant, Entry, SpeedReport, Partitioning)

@@ -55,10 +55,10 @@ from syncline.nodes.exchange.messages import (
     Farewell,
     Grant,
     Holding,
-    Measured,
     NewRanges,
     Partitioning,
     RangeSum,
+    SpeedReport,
 )
 from syncline.nodes.exchange.ranges import FlatMap
 from syncline.nodes.exchange.receiving import RangeReceiver, ReceivedRanges
@@ -306,7 +306,7 @@ class ExchangeWorker(Trainer):
                 peer.marks = Marks.in_turn(self.number, clock, parts)
             case Holding(joiner=joiner, joiner_incarnation=incarnation):
                 self._joins.holds(source.number, (joiner, incarnation))
-            case Measured(rate=rate, bandwidth=bandwidth):
+            case SpeedReport(rate=rate, bandwidth=bandwidth):
                 self._repartitioning.heard(source.number, rate, bandwidth)
             case Partitioning(parts=parts):
                 self._repartitioning.want(parts)

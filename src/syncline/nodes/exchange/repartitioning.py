@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from syncline.effects import Effect, Send
 from syncline.messages import worker_id
-from syncline.nodes.exchange.messages import Measured, NewRanges, Partitioning, RangeSum
+from syncline.nodes.exchange.messages import NewRanges, Partitioning, RangeSum, SpeedReport
 from syncline.nodes.exchange.partitioning import FIRST_UPDATES, UPDATES, Chooser, SpeedMeasure
 from syncline.nodes.phase import Phase
 
@@ -62,7 +62,7 @@ class Repartitioning:
         if leader == worker.number:
             self._chooser.heard(leader, rate, bandwidth)
         else:
-            out.append(Send(worker_id(leader), Measured(worker.view.view, worker.incarnation, rate, bandwidth)))
+            out.append(Send(worker_id(leader), SpeedReport(worker.view.view, worker.incarnation, rate, bandwidth)))
 
     def _members(self) -> set[int]:
         peers = self._worker.receiver.peers
