@@ -67,6 +67,16 @@ class Depart(msgspec.Struct, frozen=True):
     """The application asks this worker to leave the run as soon as all its pushes are answered."""
 
 
+class Finish(msgspec.Struct, frozen=True):
+    """The application has made its last update. It stays until the other workers have too, and then departs."""
+
+
+class Idle(msgspec.Struct, frozen=True):
+    """Nothing that this node has sent to `peer` is under way any more."""
+
+    peer: NodeId
+
+
 class Lost(msgspec.Struct, frozen=True):
     """The engine has detected that this worker is dead."""
 
@@ -99,7 +109,7 @@ class Timer(msgspec.Struct, frozen=True):
     key: tuple[object, ...]
 
 
-Event = Received | Ready | Enter | Fetch | Depart | Lost | Admit | Dismiss | Change | Timer
+Event = Received | Ready | Enter | Fetch | Depart | Finish | Idle | Lost | Admit | Dismiss | Change | Timer
 
 
 # Effects: the output of a node.
@@ -111,6 +121,8 @@ class Send(_Carrier, frozen=True, eq=False, gc=False):
     to: NodeId
     message: Message
     payload: Payload | None = None
+    of_replica: bool = False
+    """The engine fills in the payload: a copy of all values that the application holds now."""
 
 
 class SetTimer(msgspec.Struct, frozen=True):

@@ -173,8 +173,19 @@ Holders = tuple[tuple[Bucket, ...], ...]
 """The buckets that each server holds, indexed by server number; a server that left or never existed holds none."""
 
 
+class Donation(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A joiner, and the member that gives it a replica."""
+
+    joiner: WorkerNumber
+    incarnation: Count
+    donor: WorkerNumber
+
+
 class Mesh(msgspec.Struct, frozen=True, tag="mesh"):
     """A topology without servers: every worker talks to every other worker."""
+
+    donations: tuple[Donation, ...] = ()
+    """The joiners that do not have their replica yet."""
 
 
 class Edges(msgspec.Struct, frozen=True, tag="edges"):
@@ -218,6 +229,8 @@ class Report(Message, frozen=True, tag="report", gc=False):
     """
 
     largest: Annotated[int, msgspec.Meta(ge=0, lt=1 << 61)]
+    leaving: bool = False
+    """A worker that reports, in a run without servers: it leaves, and cannot give the joiner a replica."""
 
 
 class KeptUpdate(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -95,7 +95,9 @@ def test_links_lead_somewhere(page: str) -> None:
             assert not anchor or anchor in anchors(there), target
 
 
-@pytest.mark.parametrize("folder", ["", "nodes/server", "sim", *(f"engines/{each}" for each in ENGINES)])
+@pytest.mark.parametrize(
+    "folder", ["", "nodes/server", "nodes/exchange", "sim", *(f"engines/{each}" for each in ENGINES)]
+)
 def test_the_map_of_the_code_names_every_file(folder: str) -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text()
     names = [

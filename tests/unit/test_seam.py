@@ -13,7 +13,7 @@ PACKAGE = Path(syncline.__file__).parent
 
 TABLE = "strategies/table.py"
 
-OWN = ("strategies/server/", "nodes/server/")
+OWN = ("strategies/server/", "nodes/server/", "strategies/exchange/", "nodes/exchange/")
 """The packages of the strategies that there are."""
 
 SUITES = ("testing/",)
@@ -54,7 +54,7 @@ def test_no_strategy_is_named_outside_of_its_package_and_the_table() -> None:
 
 
 def test_nothing_but_the_table_imports_a_strategy_or_its_nodes() -> None:
-    packages = ("syncline.strategies.server", "syncline.nodes.server")
+    packages = tuple(f"syncline.{each.rstrip('/').replace('/', '.')}" for each in OWN)
     found = {str(path): {each for each in modules_in(path) if each.startswith(packages)} for path in others()}
     assert {path: modules for path, modules in found.items() if modules} == {}
 

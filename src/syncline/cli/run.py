@@ -104,8 +104,8 @@ def run(
         typer.Option(
             metavar="shm|tcp",
             rich_help_panel=strategy.NETWORK,
-            help="How workers exchange values with servers: shared memory or TCP. Default: shared memory with servers "
-            "on the same host, TCP with the others.",
+            help="How workers exchange values with servers, or with each other: shared memory or TCP. Default: shared "
+            "memory on the same host, TCP between hosts.",
         ),
     ] = None,
     bucket: Annotated[

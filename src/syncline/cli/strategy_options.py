@@ -22,8 +22,9 @@ Strategy = Annotated[
         "--strategy",
         metavar="STRATEGY",
         rich_help_panel=RUN,
-        help="Who talks to whom. server: workers push to servers that hold the model; or the path of a class of your "
-        "own and its settings, for example mypackage.Ring:every=4. Default: server.",
+        help="Who talks to whom. server: workers push to servers that hold the model. exchange: there are no servers, "
+        "and workers send each other parts of their updates, for example exchange:partitions=4,tau=1. Or the path of a "
+        "class of your own and its settings, for example mypackage.Ring:every=4. Default: server.",
     ),
 ]
 Patience = Annotated[

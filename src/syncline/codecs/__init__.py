@@ -5,7 +5,7 @@ from syncline.codecs.chain import Chain
 from syncline.codecs.dense import Dense
 from syncline.codecs.halves import Bf16, Fp16
 from syncline.codecs.onebit import OneBit
-from syncline.codecs.protocol import Bytes, Chance, Codec, Memory, is_exact, is_sparse, is_stochastic
+from syncline.codecs.protocol import Bytes, Chance, Codec, Memory, every_codec, is_exact, is_sparse, is_stochastic
 from syncline.codecs.quantised import Int8, Qsgd, Terngrad
 from syncline.codecs.sparse import Threshold, TopK
 from syncline.parts import Part
@@ -45,6 +45,7 @@ __all__ = [
     "Threshold",
     "TopK",
     "codec_for",
+    "every_codec",
     "is_exact",
     "is_sparse",
     "is_stochastic",

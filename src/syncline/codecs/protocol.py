@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Protocol, runtime_checkable
 
@@ -65,6 +66,17 @@ class Codec(Protocol):
     def add_into(self, payload: Payload, out: Values) -> None:
         """Add the decoded payload to `out` in place; a codec that derives from this class may keep this default."""
         np.add(out, self.decode(payload, np.empty_like(out)), out)
+
+
+def every_codec(codec: object) -> Iterator[object]:
+    """A codec and all codecs that it is made of."""
+    yield codec
+    for field in fields(codec) if is_dataclass(codec) else ():
+        value = getattr(codec, field.name)
+        for each in value if isinstance(value, tuple) else (value,):
+            for part in each if isinstance(each, tuple) else (each,):
+                if isinstance(part, Codec):
+                    yield from every_codec(part)
 
 
 def is_exact(codec: Codec) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
-from syncline.effects import Deliver, Effect, Event, Ready
+from syncline.effects import Deliver, Effect, Event, Finish, Ready
 from syncline.messages import NodeId
 
 
@@ -59,6 +59,8 @@ class StepMeter(Meter):
     def handled(self, me: NodeId, event: Event, effects: Iterable[Effect], now: float) -> None:
         if type(event) is Ready:
             self._since[me.number] = now
+        elif type(event) is Finish:
+            self._since.pop(me.number, None)  # no step follows, so it does not wait for one
         for effect in effects:
             if type(effect) is Deliver and effect.next is not None and me.number in self._since:
                 self.waited(me.number, self._since.pop(me.number), now)

@@ -6,7 +6,7 @@ that holds parameters for workers is a `Keeper`. The coordinator's node is a `Vi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -14,6 +14,7 @@ from syncline.effects import Change, Node
 from syncline.errors import PeerError
 from syncline.layout import VALUE_BYTES, Bucket, Values
 from syncline.messages import Message, NodeId, View
+from syncline.nodes.peer_losses import PeerLoss
 from syncline.nodes.phase import Phase
 from syncline.nodes.staleness import Histogram
 
@@ -51,6 +52,8 @@ class Trainer(Node, Protocol):
         """The buckets in which the application hands in its updates, in the best order to send them."""
         ...
 
+    losses: Sequence[PeerLoss] = ()
+    """The peers that died, in strategies in which workers send each other updates."""
     earlier: int = 0
     """The number of iterations of an earlier run that this run continues."""
 

@@ -12,6 +12,7 @@ import numpy as np
 from syncline.engines.net.control import Figures
 from syncline.errors import RunError
 from syncline.layout import Values
+from syncline.nodes.peer_losses import PeerLoss, loss_figures
 from syncline.nodes.staleness import merged, staleness_figures
 from syncline.recipes.job import RecipeJob
 from syncline.sim.problem import Quality
@@ -36,6 +37,10 @@ class WorkerFigures(msgspec.Struct, frozen=True):
     """Every setting of the strategy, and where it came from."""
     stopped_by: str
     """What ended the run: "iterations", or a key of the job's stop."""
+    bytes_sent: int = 0
+    """The bytes that this worker has sent to other workers."""
+    losses: list[PeerLoss] | None = None
+    """The workers that died, if workers send each other updates."""
 
 
 def leave_figures(directory: Path, figures: WorkerFigures) -> None:
@@ -71,12 +76,13 @@ def outcome(job: RecipeJob, lane: str, servers: Sequence[Figures]) -> dict[str, 
         "iterations": job.iterations or None,
         "iterations_done": sum(each.iterations for each in workers),
         "stopped_by": workers[0].stopped_by,
-        **{key: sum(getattr(each, key) for each in servers) for key in ("updates", "delayed_pulls", "dropped_updates")},
+        **_taken(workers, servers),
         "waiting_seconds": waited,
         "train_progress": min(
             [*([job.iterations] if job.iterations else []), *(each.train_progress for each in servers)]
         ),
         **{key: sum(getattr(each, key) for each in servers) for key in _TRAFFIC},
+        **_between_workers(workers),
         **staleness_figures(merged(each.staleness for each in servers)),
         "replica_gap": gap,
         "bottleneck": "compute" if computed >= waited else "sync",
@@ -85,6 +91,22 @@ def outcome(job: RecipeJob, lane: str, servers: Sequence[Figures]) -> dict[str, 
         "params_sha256": vector_sha256(final),
         "workers": [_row(each) for each in workers],
     }
+
+
+def _taken(workers: Sequence[WorkerFigures], servers: Sequence[Figures]) -> dict[str, int]:
+    """What servers count; without servers every update is taken."""
+    found = {
+        key: sum(getattr(each, key) for each in servers) for key in ("updates", "delayed_pulls", "dropped_updates")
+    }
+    return found if servers else {**found, "updates": sum(each.iterations for each in workers)}
+
+
+def _between_workers(workers: Sequence[WorkerFigures]) -> dict[str, Any]:
+    """What only runs have in which workers send each other updates."""
+    found = {each.worker: each.losses for each in workers if each.losses is not None}
+    if not found:
+        return {}
+    return {"bytes_pushed": sum(each.bytes_sent for each in workers), "deaths": loss_figures(found)}
 
 
 def _row(figures: WorkerFigures) -> dict[str, Any]:

@@ -86,7 +86,7 @@ class Trainee:
         """Stop training; workers that wait for this one continue."""
         if not self._left:
             self._left = True
-            self._replica.leave()
+            self._replica.leave(last=True)
 
     def final(self) -> Values:
         """Leave, and return the final model; in mode `gradients`, where only workers hold it, the own replica."""

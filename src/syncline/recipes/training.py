@@ -56,6 +56,8 @@ def train(job: RecipeJob) -> int:
             quality,
             {key: (word, exchange.origins[key]) for key, word in exchange.settings.items()},
             end.reason,
+            exchange.link.sent_bytes,
+            list(exchange.losses) if exchange.strategy.free_running else None,
         )
         leave_vectors(Path(job.directory), session.rank, own, final)
         leave_figures(Path(job.directory), figures)

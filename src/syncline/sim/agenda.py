@@ -61,6 +61,12 @@ class Agenda:
         while self.run(1 << 20):
             pass
 
+    def settle(self) -> None:
+        """Run the events that are left at the present time."""
+        self.over = False
+        while self._asked or self._soon or (self._later and self._later[0][0] <= self.now):
+            self.run(1)
+
     def run(self, most: int) -> bool:
         """Run at most `most` events, fewer if an action sets `over`; return False if no event is left."""
         asked, soon, later = self._asked, self._soon, self._later

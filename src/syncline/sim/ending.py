@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from syncline.effects import Fetch
 from syncline.errors import RunError, Stalled
+from syncline.layout import Values
 from syncline.nodes.phase import Phase
 from syncline.sim.outcome import Outcome, final_pieces, gap, judge, replica_gap, server_pieces
 from syncline.sim.pace import ITERATIONS
@@ -20,10 +21,14 @@ if TYPE_CHECKING:
 
 def end_run(world: World) -> Outcome:
     """Finish a run whose iterations are all done, and return its outcome."""
+    if world.strategy.free_running and world.stopped_by == ITERATIONS:
+        world.agenda.settle()  # what takes no time has arrived
     keeps, pieces = world.strategy.keeps, final_pieces(world)
     found_gap = replica_gap(world, pieces)
     if world.stopped_by != ITERATIONS and world.scenario.dispatch is None:
         return judge(world, pieces, found_gap)  # as it is now: messages in flight and held back updates do not count
+    if world.strategy.free_running:
+        return judge(world, _exchange_rest(world, pieces), found_gap)
     _send_rest(world)
     outcome = judge(world, server_pieces(world) if keeps else pieces, found_gap)
     if keeps:
@@ -59,6 +64,24 @@ def _send_rest(world: World) -> None:
     for worker in rest:
         if worker.alive and worker.node.is_waiting:
             raise Stalled(f"worker {worker.number} is still waiting for an answer to the updates that it had held back")
+
+
+def _exchange_rest(world: World, pieces: list[Values]) -> list[Values]:
+    """Let the workers send each other everything that they owe; return the final model. No figure counts this.
+
+    `pieces`: the final model if no member is left.
+    """
+    world.stop_recording()
+    world.last_members = members = world.members()
+    for worker in world.workers.values():
+        if worker.alive and worker.node.phase is Phase.RUNNING:
+            world.agenda.at(worker.frozen_until, worker.number, _depart, worker, world)
+    world.agenda.drain()
+    return members[0].model.pieces if members else pieces
+
+
+def _depart(worker: SimulatedWorker, world: World) -> None:
+    world.faults.leave(worker)
 
 
 def _closing_pull(world: World, progress: int) -> None:

@@ -217,7 +217,10 @@ def _strategy(section: StrategySection) -> Strategy:
         if isinstance(value, list) and len(value) != (max(len(value), 1) if servers is None else servers):
             problem = f"lists {len(value)} models for {servers or 1} servers; give one for each, or one for all"
             raise UsageError(f"strategy.{key}", problem)
-    return strategy.of(words).with_servers(servers)
+    made = strategy.of(words)
+    if servers and not made.servers:
+        raise UsageError("strategy.servers", f"strategy {made.name()!r} has no servers; leave it out")
+    return made.with_servers(servers)
 
 
 def _model(section: ModelSection, folder: Path) -> ModelChoice:

@@ -15,6 +15,7 @@ from syncline.errors import RunError
 from syncline.layout import Bucket, Values
 from syncline.messages import server_id
 from syncline.nodes.meter import Span
+from syncline.nodes.peer_losses import loss_figures, loss_line
 from syncline.nodes.protocol import Keeper, Trainer
 from syncline.nodes.staleness import Histogram, merged
 from syncline.sim.curve import Point
@@ -66,6 +67,8 @@ class Outcome:
     """The learning curve; empty unless `every` was given."""
     notes: tuple[str, ...] = ()
     events: int = 0
+    deaths: list[dict[str, Any]] | None = None
+    """What has reached whom of each dead worker's updates; None unless workers send each other updates."""
 
     @property
     def report(self) -> dict[str, Any]:
@@ -116,6 +119,7 @@ def judge(world: World, pieces: list[Values], found_gap: float) -> Outcome:
         curve=tuple(world.curve.points),
         notes=_notes(world),
         events=world.agenda.happened,
+        deaths=_deaths(world) if world.strategy.free_running else None,
     )
 
 
@@ -218,4 +222,10 @@ def _notes(world: World) -> tuple[str, ...]:
         found.append(f"{late} of {len(scenario.faults)} faults came after the end of the run and had no effect")
     if scenario.stop.has_target and world.stopped_by not in ("loss", "accuracy"):
         found.append(f"the model did not reach the target ({scenario.stop}) before the end of the run")
+    found += [loss_line(row) for row in _deaths(world)]
     return tuple(found)
+
+
+def _deaths(world: World) -> list[dict[str, Any]]:
+    """What has reached the surviving workers of each dead worker's updates."""
+    return loss_figures({number: each.node.losses for number, each in world.workers.items() if each.alive})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
 from syncline.messages import NodeId
 from syncline.nodes.driver import Driver
@@ -84,3 +85,10 @@ class SimulatedServer:
     @property
     def id(self) -> NodeId:
         return self.driver.me
+
+
+class PeerLink(NamedTuple):
+    """The link from one worker process to another. A worker that restarts is another process with other links."""
+
+    source: SimulatedWorker
+    to: SimulatedWorker

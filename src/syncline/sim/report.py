@@ -40,6 +40,8 @@ def report(outcome: Outcome) -> dict[str, Any]:
         "bottleneck": outcome.bottleneck,
         "trace_sha256": outcome.trace_sha256,
     }
+    if outcome.deaths is not None:
+        found["deaths"] = outcome.deaths
     if outcome.quality is not None:
         found["loss"] = outcome.quality.loss
         found["accuracy"] = None if isnan(outcome.quality.accuracy) else outcome.quality.accuracy

@@ -106,6 +106,8 @@ class Scenario:
                 "cluster.colocated",
                 "makes a worker and a server share a link, but this run has no links; set network.bandwidth as well",
             )
+        if self.strategy.free_running:
+            self._check_free_running()
         if self.central:
             self._check_central()
         if self.dispatch is not None and any(
@@ -118,6 +120,21 @@ class Scenario:
             raise UsageError(
                 "strategy.overlap", "cannot be used with [dispatch], which has no clock; remove one of them"
             )
+
+    def _check_free_running(self) -> None:
+        """Refuse what is about servers, or about waiting for their answers."""
+        about = f"strategy {self.strategy.name()!r}"
+        if self.overlap is not Overlap.NONE:
+            problem = f"{about} sends and receives while workers compute, whatever this says; leave it out"
+            raise UsageError("strategy.overlap", problem)
+        for key, given in (
+            ("strategy.central", self.central),
+            ("cluster.colocated", self.cluster.colocated),
+            ("network.apply", self.cluster.apply is not None),
+            ("network.delay_cost", self.cluster.delay_cost),
+        ):
+            if given:
+                raise UsageError(key, f"is about servers, and {about} has none; leave it out")
 
     def _check_central(self) -> None:
         if not self.strategy.synchronous:

@@ -132,7 +132,8 @@ def read_sections(data: Mapping[str, Any]) -> ExperimentFile:
         found = msgspec.convert({"strategy": {} if said is None else said}, _within(section))
         return msgspec.structs.replace(file, strategy=found.strategy)
     except msgspec.ValidationError as error:
-        raise _explained(str(error), section) from None
+        refuses = strategy_class(kind, "strategy.kind").refuses if isinstance(kind, str) else {}
+        raise _explained(str(error), section, refuses) from None
 
 
 @lru_cache
@@ -174,9 +175,11 @@ SECTIONS: dict[str, type[Section]] = {
 }
 
 
-def _explained(words: str, strategy: type[StrategySection]) -> UsageError:
-    """Turn the text of a msgspec error into a `UsageError`."""
+def _explained(words: str, strategy: type[StrategySection], refuses: Mapping[str, str]) -> UsageError:
+    """Turn the text of a msgspec error into a `UsageError`; `refuses`: why the strategy has no such key."""
     if found := _UNKNOWN.fullmatch(words):
+        if found[2] == "strategy" and found[1] in refuses:
+            return UsageError(f"strategy.{found[1]}", refuses[found[1]])
         section = strategy if found[2] == "strategy" else SECTIONS[found[2] or ""]
         return _unknown(found[1], found[2] or "", section)
     if found := _MISSING.fullmatch(words):

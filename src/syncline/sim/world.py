@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from math import inf
@@ -23,6 +24,8 @@ from syncline.effects import (
     Dismiss,
     Event,
     Fail,
+    Finish,
+    Idle,
     Ready,
     Received,
     Reject,
@@ -46,7 +49,7 @@ from syncline.sim.network import Transfer
 from syncline.sim.outcome import Outcome, look
 from syncline.sim.pace import ITERATIONS, Pace, pace_of
 from syncline.sim.problem import Problem
-from syncline.sim.processes import SimulatedServer, SimulatedWorker
+from syncline.sim.processes import PeerLink, SimulatedServer, SimulatedWorker
 from syncline.sim.replica_transfer import ReplicaTransfer
 from syncline.sim.scenario import Scenario
 from syncline.sim.server_moves import check_placements, ruler
@@ -113,6 +116,11 @@ class World:
         busy = handling or scenario.cluster.apply or scenario.cluster.delay_cost
         self._to_worker: Action = self._queue_at_worker if handling else self.to_worker
         self._to_server: Action = self._queue_at_server if busy else self.to_server
+        self._free_running = scenario.strategy.free_running
+        self._under_way: Counter[PeerLink] = Counter()
+        """How many messages are on their way from one worker process to another, if the workers want to know."""
+        self.last_members: list[SimulatedWorker] | None = None
+        """The members at the end of the run, once they leave; None: the run has not ended."""
         self._server_driver = server_driver(self)
         self._build()
         self.pace: Pace = pace_of(self)
@@ -238,6 +246,8 @@ class World:
     def finish(self, worker: SimulatedWorker) -> None:
         worker.done = True
         self.finished += worker.awaited
+        if self._free_running and not worker.leaving:
+            worker.driver.tell(Finish(), self.agenda.now)
         self.stop_awaiting(worker)
         if worker.leaving:
             self.faults.leave(worker)
@@ -271,13 +281,15 @@ class World:
         pieces = worker.model.pieces
         for place, bucket in self._backwards:
             tell(Ready(bucket, updates[place], None, pieces[place]), now)
+        if self._free_running and not worker.done and worker.node.progress >= self.pace.last:
+            self._iterated(worker, worker.node.progress)  # its last step needs no permission for another
 
     # The host of the nodes.
 
     def send(self, source: NodeId, send: Send) -> None:
         to, message, agenda = send.to, send.message, self.agenda
         payload, size, kind = send.payload, 0, type(message)
-        whom: int | SimulatedServer | None
+        whom: int | SimulatedServer | PeerLink | None
         if kind is Params:
             size = message.size  # type: ignore[attr-defined]
             if not size:
@@ -292,10 +304,16 @@ class World:
                 size = message.size or self._cargo[message.bucket].pushed  # type: ignore[attr-defined]
             worker, arrive, whom = source.number, self._to_server, self.servers[to.number]
         else:
+            if send.of_replica:
+                payload = np.concatenate(self.workers[source.number].model.pieces)
             if payload is not None:
                 size = self._sizes.message_bytes(self.problem.layout, message, payload)
                 payload = payload.copy()
             worker, arrive, whom = self._arrival(source, to)
+            if self._free_running and to.role == source.role:
+                link = PeerLink(self.workers[source.number], self.workers[to.number])
+                self._under_way[link] += 1
+                arrive, whom = self._to_peer, link
         if self.recording:
             record = self._record
             record((agenda.now, source, to, message, size))
@@ -338,6 +356,11 @@ class World:
             else:
                 self.go_on(worker, following)
             return
+        self._iterated(worker, following)
+
+    def _iterated(self, worker: SimulatedWorker, following: int) -> None:
+        """A worker has done an iteration, and goes on with the following one."""
+        self.last_answer = self.agenda.now
         self.iterations_done += 1
         if self._of_means:
             worker.model.whole()
@@ -385,6 +408,15 @@ class World:
         worker = event.source.number if event.source.role == "worker" else NO_WORKER
         self.agenda.at(done, worker, self.to_server, server, event)
 
+    def _to_peer(self, link: PeerLink, event: Received) -> None:
+        """A worker's message arrives at another worker; if it was the last under way, tell its sender."""
+        source, to = link.source.number, link.to.number
+        if self.workers[to] is link.to:
+            self._to_worker(to, event)
+        self._under_way[link] -= 1
+        if not self._under_way[link] and self.workers[source] is link.source:
+            self.agenda.at_once((source, self.to_worker, source, Idle(link.to.id)))
+
     def _queue_at_worker(self, number: int, event: Received) -> None:
         """Deliver a message after the worker has spent its time on the earlier messages and on this one."""
         done = self.workers[number].processor.take(self.agenda.now, self._handling)
@@ -416,6 +448,8 @@ class World:
 
     def members(self) -> list[SimulatedWorker]:
         """The workers that have done all their iterations and are still members."""
+        if self.last_members is not None:
+            return self.last_members
         named = {(member.worker, member.incarnation) for member in self.view_maker.view.members}
         return [
             worker

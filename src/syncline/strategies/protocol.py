@@ -54,6 +54,11 @@ class Strategy:
     """The default settings, as text."""
     takes_joiners: ClassVar[bool] = False
     """Whether workers can join a run that is already training."""
+    free_running: ClassVar[bool] = False
+    """Whether workers send each other updates at their own pace. Their nodes are told `Idle` when a link is free, and
+    `Finish` after the last step, which needs no answer. What is still owed then is exchanged after the run."""
+    refuses: ClassVar[Mapping[str, str]] = {}
+    """Settings of other strategies that make no sense here, each with the reason and what to do instead."""
     moves_servers: ClassVar[bool] = False
     """Whether servers can be added or removed in a run. If so, it has `sync` (one model per server) and `release`."""
 

@@ -71,6 +71,8 @@ def _is_setting(cls: type[Strategy], key: str, word: str, *, must: bool) -> bool
         if word != only:
             raise UsageError(key, f"strategy {cls.name()!r} supports only mode {only!r}, not {word!r}")
         return False
+    if must and key in cls.refuses:
+        raise UsageError(key, cls.refuses[key])
     if must:
         raise UsageError(key, f"is not a setting; the settings are {', '.join((*RUN_DEFAULTS, *cls.settings()))}")
     return False

@@ -7,10 +7,11 @@ from difflib import get_close_matches
 
 from syncline.errors import UsageError
 from syncline.spec import arguments, own_class
+from syncline.strategies.exchange.strategy import ExchangeStrategy
 from syncline.strategies.protocol import Strategy
 from syncline.strategies.server.strategy import ServerStrategy
 
-STRATEGIES: Mapping[str, type[Strategy]] = {each.kind: each for each in (ServerStrategy,)}
+STRATEGIES: Mapping[str, type[Strategy]] = {each.kind: each for each in (ServerStrategy, ExchangeStrategy)}
 
 DEFAULT = ServerStrategy.kind
 

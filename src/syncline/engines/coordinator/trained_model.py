@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from time import monotonic
 
 from msgspec.structs import replace
@@ -96,6 +96,8 @@ class TrainedModel:
         self._standing: set[Participant] = set()
         """The workers that start together and do not have the initial parameters yet."""
         self._all_told = False
+        self._late: list[Participant] = []
+        """The joiners that have not been told yet where the other workers are."""
 
     @property
     def begun(self) -> bool:
@@ -152,10 +154,24 @@ class TrainedModel:
         """Send all workers the addresses of the others, once all that start together have sent theirs."""
         if self._standing and self._listening.keys() >= {peer.id.number for peer in self._standing}:
             for peer in self._standing:
-                passes = {
-                    other.id.number: tokens.peer_pass(self._pass(other), peer.id.number) for other in self._standing
-                }
-                self._run.out(peer.wire, Peers(self._listening, passes))
+                self._introduce(peer, self._standing)
+
+    def _introduce(self, peer: Participant, others: Collection[Participant]) -> None:
+        """Send a worker the addresses of these others, and the passes to show to them."""
+        numbers = [other.id.number for other in others if other.id.number in self._listening]
+        passes = {
+            other.id.number: tokens.peer_pass(self._pass(other), peer.id.number)
+            for other in others
+            if other.id.number in numbers
+        }
+        self._run.out(peer.wire, Peers({number: self._listening[number] for number in numbers}, passes))
+
+    def _introduce_joiners(self) -> None:
+        """Send joiners the addresses of all members, once the workers that start together have started."""
+        if not self._standing:
+            late, self._late = self._late, []
+            for peer in late:
+                self._introduce(peer, [other for other in self.workers.values() if other is not peer])
 
     def from_worker(self, peer: Participant, message: WorkerMessage) -> None:
         if isinstance(message, Seated):
@@ -163,7 +179,10 @@ class TrainedModel:
             return
         if isinstance(message, Listening):
             self._listening[peer.id.number] = message.address
+            if peer not in self._standing:
+                self._late.append(peer)
             self._introduce_workers()
+            self._introduce_joiners()
             return
         if isinstance(message, Report):
             self._handle(Received(peer.id, message))
@@ -371,6 +390,7 @@ class TrainedModel:
                 for each in self.workers.values():
                     self._run.out(each.wire, Go())
                 self.changes.arrange()
+                self._introduce_joiners()
 
     # The node.
 

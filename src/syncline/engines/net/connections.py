@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from math import inf
 from typing import Protocol
 
@@ -53,6 +54,8 @@ class Connections:
         self.loop = EventLoop(self, backlog=inf)
         self._by_id: dict[NodeId, Connection] = {}
         self._ids: dict[Connection, NodeId] = {}
+        self.turned: Callable[[], None] | None = None
+        """Called after each turn."""
 
     def __contains__(self, id: NodeId) -> bool:
         return id in self._by_id
@@ -70,11 +73,15 @@ class Connections:
         tls: ssl.SSLSocket | None,
         hello: Frame,
         further: tuple[type[Message], ...] = (),
+        fd: int | None = None,
     ) -> None:
-        """Add a connection whose TLS handshake is still to come, and send `hello` first."""
+        """Add a connection whose TLS handshake is still to come, and send `hello` first; `fd`: goes along with it."""
         self._name(id, wire, further)
         wire.trust()
-        self.send(id, hello)
+        if fd is None:
+            self.send(id, hello)
+        else:
+            self._send_with(id, wire, hello, fd)
         if id in self:
             self.loop.call(wire, tls)
 
@@ -92,6 +99,10 @@ class Connections:
     def waiting(self) -> bool:
         """Do bytes wait to be sent on any connection?"""
         return self.loop.waiting
+
+    def waits(self, id: NodeId) -> bool:
+        """Do bytes wait to be sent to this node?"""
+        return id in self._by_id and self._by_id[id].waiting
 
     def fileno(self) -> int:
         """Readable when there is something to read or write."""
@@ -111,6 +122,17 @@ class Connections:
         elif wire.waiting:
             self.loop.write(wire)
 
+    def _send_with(self, to: NodeId, wire: Connection, hello: Frame, fd: int) -> None:
+        reason = None
+        try:
+            wire.send_with(hello, fd)
+        except OSError as error:
+            reason = str(error)
+        if reason is not None:
+            self._forget(wire)
+            self.loop.drop(wire)
+            self._reader.lost(to, reason)
+
     def end(self, id: NodeId) -> None:
         """Close a connection without telling the reader."""
         wire = self._by_id.get(id)
@@ -121,6 +143,8 @@ class Connections:
     def turn(self, seconds: float) -> None:
         """Wait for at most this many seconds, then read and write what is possible."""
         self.loop.turn(seconds)
+        if self.turned is not None:
+            self.turned()
 
     def look(self, liveness: TcpLiveness, now: float) -> None:
         """Close the connections to hosts that have died."""

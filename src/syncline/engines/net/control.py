@@ -11,7 +11,7 @@ from syncline.layout import Bucket, Layout
 from syncline.messages import Count, Iteration, Number, Seconds, View
 from syncline.nodes.staleness import MOST_VALUES as MOST_STALENESS
 
-PROTOCOL = 6
+PROTOCOL = 7
 """The protocol version; it changes whenever an older version would misread a frame."""
 
 MOST_SAMPLERS = 64
@@ -178,6 +178,16 @@ class Whole(Control, frozen=True, tag="whole"):
 
     bucket: Bucket
     memory: str = ""
+
+
+class Laid(Control, frozen=True, tag="laid", gc=False):
+    """Worker to worker on one host: the payload of my next message, in bytes, is in the memory that we share."""
+
+    size: Count
+
+
+class Lifted(Control, frozen=True, tag="lifted", gc=False):
+    """The answer to `Laid`: I have read that payload, so its place is free again."""
 
 
 class Share(Control, frozen=True, tag="share"):
@@ -389,6 +399,8 @@ ControlMessage = (
     | Read
     | Whole
     | Noted
+    | Laid
+    | Lifted
     | Share
     | Gathered
     | Ended

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from syncline.codecs import Bytes
 from syncline.draw import Draw
-from syncline.effects import Deliver, Depart, Enter, Event, Fail, Fetch, Received, Reject, Send, SetTimer, Timer
+from syncline.effects import Deliver, Depart, Enter, Event, Fail, Fetch, Finish, Received, Reject, Send, SetTimer, Timer
 from syncline.engines.message_trace import MessageTrace
 from syncline.engines.net import tokens
 from syncline.engines.net.connection import Connection
@@ -28,6 +28,8 @@ from syncline.engines.net.control import (
     Go,
     Hello,
     InForce,
+    Laid,
+    Lifted,
     Listening,
     Noted,
     Peers,
@@ -44,9 +46,11 @@ from syncline.engines.net.control import (
 )
 from syncline.engines.net.frames import Frame
 from syncline.engines.net.wiring import Wiring, connect_coordinator
+from syncline.engines.process import say
 from syncline.engines.process_state import host
 from syncline.engines.worker.change_requests import ChangeRequests
 from syncline.engines.worker.peer_lanes import PeerLanes
+from syncline.engines.worker.peer_sending import IdleLinks
 from syncline.engines.worker.reads import PendingReads
 from syncline.engines.worker.server_lanes import ServerLanes
 from syncline.engines.worker.traffic import NO_COORDINATOR, Traffic
@@ -99,6 +103,8 @@ class WorkerLink:
         self._read_by: list[tuple[NodeId, Read]] = []
         """Reads of other workers that wait until this one has the initial values."""
         self._has_first = False
+        self._idle: IdleLinks | None = None
+        """Tells the node which links are idle, if the strategy wants to know."""
         self._last_push: dict[Bucket, Message] = {}
         self._trace: MessageTrace | None = None
 
@@ -168,7 +174,7 @@ class WorkerLink:
         AllowedParts(self._wiring.allow_parts).check(begin.settings, declare.wishes)
         try:
             self.strategy = strategy_in(begin.settings)
-            job = Job(layout, Draw(int(begin.settings["seed"])), remote=True)
+            job = Job(layout, Draw(int(begin.settings["seed"])), remote=True, own_workers=begin.own_workers)
         except (KeyError, ValueError) as error:
             raise PeerError(f"it sent invalid settings: {error}") from None
         if self.strategy.servers and not bucket_map_of(view.holders).covers(layout.size):
@@ -191,21 +197,27 @@ class WorkerLink:
         self.memory = self._servers.open(places, layout.size, hello, self.strategy.messages)
         self._reads = PendingReads(view, self._send_control)
         self._neighbours = self.strategy.neighbours(self.me, view)
+        self._founders = {(member.worker, member.incarnation) for member in view.members}
         if self.strategy.peers:
-            self._meet(hello)
+            self._meet(hello, joins=begin.leader < 0)
         self.node = self.strategy.trainer(me, incarnation, job, view)
         self._trace = MessageTrace(self._wiring.trace, self.me, declare.model, incarnation)
         self._driver = Driver(self.me, self.node, self, [self._trace] if self._trace.on else [])
+        if self.strategy.free_running:
+            assert self._peers is not None
+            self._idle = IdleLinks(self._traffic, self._peers, self.handle)
+            self._traffic.after_turns(self._tell_idle)
         self.buckets = self.node.buckets
         for each in self._views:
             self._from_coordinator(each)
 
-    def _meet(self, hello: Hello) -> None:
+    def _meet(self, hello: Hello, joins: bool) -> None:
         """Connect to the workers that are neighbours."""
-        self._peers = peers = PeerLanes(hello, self._wiring, self._traffic, self.strategy.messages)
+        values = self.memory.params.size if self.strategy.free_running else 0
+        self._peers = peers = PeerLanes(hello, self._wiring, self._traffic, self.strategy.messages, values)
         self._traffic.send(COORDINATOR, Listening(peers.listen()))
         self._traffic.wait(lambda: peers.known, START_SECONDS)
-        peers.want(self._neighbours)
+        peers.want(self._neighbours, joins=joins)
         self._traffic.wait(lambda: peers.ready or bool(self._views), START_SECONDS)
 
     def seed(self) -> None:
@@ -263,6 +275,7 @@ class WorkerLink:
         self._traffic.send(COORDINATOR, Seated())
         self.wait(lambda: self._go)
         self._sitting = False
+        self._serve_always()
         leader = worker_id(self._leader)
         if self._peers is not None and leader not in self._neighbours:
             self._traffic.end(leader)
@@ -271,6 +284,12 @@ class WorkerLink:
         """Join a run that is already training."""
         self.handle(Enter())
         self.wait(lambda: self.following is not None)
+        self._serve_always()
+
+    def _serve_always(self) -> None:
+        """Read and write in the background from now on, if workers send each other updates at their own pace."""
+        if self.strategy.free_running:
+            self._traffic.turn.wake()
 
     # The host of the node.
 
@@ -278,12 +297,19 @@ class WorkerLink:
         """Pass an event to the node, and perform its effects."""
         with self._traffic.turn:
             self._driver.tell(event, monotonic())
+            self._tell_idle()
+
+    def _tell_idle(self) -> None:
+        if self._idle is not None:
+            self._idle.tell()
 
     def send(self, me: NodeId, send: Send) -> None:
         to, message, payload = send.to, send.message, send.payload
         if to.role == "worker":
             assert self._peers is not None
-            self._peers.send(to, message, payload)
+            self._peers.send(to, message, self.memory.params.copy() if send.of_replica else payload)
+            if self._idle is not None:
+                self._idle.used(to)
             return
         place = None
         if type(message) is Push and payload is not None:
@@ -356,6 +382,8 @@ class WorkerLink:
             self._on_read(source, message, payload is not None)
         elif isinstance(message, Moved) and self._reads.asked(source, message.bucket):
             self._reads.moved(message)
+        elif isinstance(message, Laid | Lifted) and self._peers is not None:
+            self._peers.on_memory(source, message)
         elif isinstance(message, Message):
             self._tell_node(source, message, payload is not None)
         else:
@@ -375,7 +403,23 @@ class WorkerLink:
             payload = self._params_of(message, aside)
         elif aside is not None:
             payload = aside if getattr(message, "size", 0) else aside.view(np.float32)
+        elif source.role == "worker":
+            self._tell_node_in_place(source, message)
+            return
         self.handle(Received(source, message, payload))
+
+    def _tell_node_in_place(self, source: NodeId, message: Message) -> None:
+        """Pass a worker's message to the node, with its payload if that is in shared memory."""
+        assert self._peers is not None
+        laid = self._peers.laid(source)
+        payload: Payload | None = None
+        if laid is not None:
+            assert self.node is not None
+            self.node.place_of(source, message, laid.size)
+            payload = laid if getattr(message, "size", 0) else laid.view(np.float32)
+        self.handle(Received(source, message, payload))
+        if laid is not None:
+            self._peers.lift(source)
 
     def _params_of(self, params: Params, aside: Bytes | None) -> Payload:
         """The payload of these parameters."""
@@ -455,8 +499,13 @@ class WorkerLink:
         before, self._neighbours = self._neighbours, neighbours
         self._former = {each for each in self._former | before if each.role == "server"} - neighbours
         if self._peers is not None and self._is_active:
-            self._peers.want(neighbours)
+            joiners = ((each.worker, each.incarnation) for each in view.members)
+            callers = frozenset(worker_id(who[0]) for who in joiners if who not in self._founders)
+            self._peers.want(neighbours, callers)
+        known = len(self.node.losses)
         self.handle(Received(COORDINATOR, view))
+        for loss in self.node.losses[known:]:
+            say(f"syncline: {loss}")
         self._reads.adopt(view)
         self._let_go()
 
@@ -517,6 +566,15 @@ class WorkerLink:
         return self._traffic.fail(error)
 
     # End.
+
+    def finish(self) -> None:
+        """The last step is done: `leave` then waits until the other workers have done theirs."""
+        self.handle(Finish())
+
+    @property
+    def sent_bytes(self) -> int:
+        """The bytes that this worker has sent to other workers."""
+        return 0 if self._peers is None else self._peers.sent_bytes
 
     def leave(self) -> None:
         self.handle(Depart())

@@ -1,12 +1,13 @@
 """Connections between workers, for strategies in which workers exchange messages with each other.
 
 1. Every worker listens, and the coordinator sends all workers the addresses of the others. Of two neighbours the one
-   with the higher number connects to the other.
+   with the higher number connects to the other. A joiner connects to all others.
 2. The view determines the neighbours. Messages to a neighbour that is not connected yet wait. The connection to a
    former neighbour stays open until the other worker closes it, so that everything it has sent is read.
 3. A neighbour whose connection has ended is probably dead; the next view shows it. If no such view comes in time, or
    the coordinator is gone too, this worker fails.
-4. After an invalid frame the worker closes the connection of its sender; nothing else happens.
+4. Neighbours on one host share memory (peer_memory.py), unless the user asks for TCP.
+5. After an invalid frame the worker closes the connection of its sender; nothing else happens.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from syncline.codecs import Bytes
 from syncline.engines.net import tokens
 from syncline.engines.net.connection import Connection
-from syncline.engines.net.control import PROTOCOL, Hello, NodeAddress
+from syncline.engines.net.control import PROTOCOL, Hello, Laid, Lifted, NodeAddress
 from syncline.engines.net.frames import DECLARATION, Frame
 from syncline.engines.net.lanes import call_node
 from syncline.engines.net.wiring import Wiring, listen
 from syncline.engines.process import say
 from syncline.engines.process_state import host
+from syncline.engines.worker import peer_memory
+from syncline.engines.worker.peer_memory import PeerMemory
 from syncline.engines.worker.traffic import Traffic
 from syncline.errors import PeerError, RunError, SynclineError
 from syncline.layout import Payload
@@ -37,8 +41,16 @@ LOST_SECONDS = 45.0
 class PeerLanes:
     """Connections to other workers of one model."""
 
-    def __init__(self, hello: Hello, wiring: Wiring, traffic: Traffic, messages: tuple[type[Message], ...]) -> None:
-        """`hello`: what this worker sends first when it connects, but to a peer with another pass."""
+    def __init__(
+        self, hello: Hello, wiring: Wiring, traffic: Traffic, messages: tuple[type[Message], ...], values: int = 0
+    ) -> None:
+        """`hello`: what this worker sends first when it connects, but to a peer with another pass.
+
+        `values`: the size of the model, if workers on one host share memory; 0: they do not.
+        """
+        self._values = values
+        self._memory: dict[NodeId, PeerMemory] = {}
+        """The memory that each of these peers shares with this worker."""
         self._hello = hello
         self._passes: Mapping[int, str] = {}
         self._wiring = wiring
@@ -48,6 +60,8 @@ class PeerLanes:
         self._wanted: frozenset[NodeId] = frozenset()
         self._owed: dict[NodeId, list[tuple[Frame, Payload | None]]] = {}
         self._calling: set[NodeId] = set()
+        self.sent_bytes = 0
+        """The bytes of all payloads so far."""
         self._lost: dict[NodeId, str] = {}
         """Neighbours whose connection has ended, and why."""
 
@@ -69,13 +83,16 @@ class PeerLanes:
     def known(self) -> bool:
         return self._addresses is not None
 
-    def want(self, peers: frozenset[NodeId]) -> None:
-        """Set the neighbours, and connect to those with a lower number."""
+    def want(self, peers: frozenset[NodeId], callers: frozenset[NodeId] = frozenset(), joins: bool = False) -> None:
+        """Set the neighbours, and connect to those with a lower number, but not to `callers`, which connect to us.
+
+        `joins`: this worker joins, and connects to all.
+        """
         for peer in self._wanted - peers:
             self._owed.pop(peer, None)  # we still read what it sends; it closes the connection when it exits
         self._wanted = peers
-        for peer in peers:
-            if peer.number < self._hello.number and peer not in self._traffic:
+        for peer in peers - callers:
+            if (joins or peer.number < self._hello.number) and peer not in self._traffic:
                 self.call(peer)
 
     def call(self, peer: NodeId) -> None:
@@ -100,7 +117,11 @@ class PeerLanes:
     def _called(self, peer: NodeId, wire: Connection, tls: ssl.SSLSocket | None) -> None:
         self._calling.discard(peer)
         hello = replace(self._hello, word=self._passes.get(peer.number, ""))
-        self._traffic.call(peer, wire, tls, hello, self._messages)
+        fd = None
+        if wire.is_near and self._values:
+            self._memory[peer], fd = peer_memory.share(self._values)
+        self._traffic.call(peer, wire, tls, hello, self._messages, fd)
+        peer_memory.close(fd)
         self._pay(peer)
 
     def _not_called(self, peer: NodeId, error: SynclineError) -> None:
@@ -122,20 +143,53 @@ class PeerLanes:
         ):
             problem = "did not show its pass, is not of this run and model, or is already connected"
             raise PeerError(f"worker {message.number} {problem}")
+        memory = peer_memory.accept(wire, self._values)
+        if memory is not None:
+            self._memory[peer] = memory
         self._traffic.known(peer, wire, self._messages, DECLARATION)
         self._pay(peer)
         return peer
 
     def send(self, to: NodeId, message: Frame, payload: Payload | None) -> None:
         """Send to a neighbour, now or as soon as it is connected."""
+        if payload is not None:
+            self.sent_bytes += payload.nbytes
         if to in self._traffic:
-            self._traffic.send(to, message, None if payload is None else payload.data, lasting=False)
+            self._transmit(to, message, payload)
         elif to in self._wanted:
             self._owed.setdefault(to, []).append((message, None if payload is None else payload.copy()))
 
     def _pay(self, peer: NodeId) -> None:
         for message, payload in self._owed.pop(peer, ()):
-            self.send(peer, message, payload)
+            self._transmit(peer, message, payload)
+
+    def _transmit(self, to: NodeId, message: Frame, payload: Payload | None) -> None:
+        memory = self._memory.get(to)
+        if memory is not None and payload is not None and not memory.full:
+            self._traffic.send(to, Laid(memory.lay(payload)))
+            payload = None
+        self._traffic.send(to, message, None if payload is None else payload.data, lasting=False)
+
+    def is_full(self, peer: NodeId) -> bool:
+        """Is there a payload in shared memory that this peer has not read yet?"""
+        return peer in self._memory and self._memory[peer].full
+
+    def on_memory(self, peer: NodeId, message: Laid | Lifted) -> None:
+        """A peer has written a payload to shared memory, or read one."""
+        if peer not in self._memory:
+            raise PeerError(f"it sent {type(message).__name__}, but shares no memory")
+        if isinstance(message, Laid):
+            self._memory[peer].laid(message.size)
+        else:
+            self._memory[peer].full = False
+
+    def laid(self, peer: NodeId) -> Bytes | None:
+        """The payload of a peer's present message, if it is in shared memory; call `lift` after it was used."""
+        return self._memory[peer].take() if peer in self._memory else None
+
+    def lift(self, peer: NodeId) -> None:
+        if peer in self._traffic:
+            self._traffic.send(peer, Lifted())
 
     def broke(self, peer: NodeId, error: SynclineError) -> None:
         say(f"{worker_id(self._hello.number)}: dropped {peer}: {error}")
@@ -144,6 +198,7 @@ class PeerLanes:
 
     def lost(self, peer: NodeId, reason: str) -> None:
         """A connection has ended: fail if no view without that peer comes in time, or can come."""
+        self._memory.pop(peer, None)
         self._lost[peer] = reason
         if COORDINATOR not in self._traffic:
             self.check_lost()

@@ -8,7 +8,7 @@ replica.sync()                       wait as long as the sync model requires
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +20,7 @@ from syncline.engines.net.shared_memory import LaneMemory
 from syncline.engines.worker.declaration import declaration, in_float32
 from syncline.errors import NotFinite, SynclineError, UsageError
 from syncline.layout import Bucket, Layout, Table, Values, copy_finite, is_finite
+from syncline.nodes.peer_losses import PeerLoss
 from syncline.nodes.protocol import Trainer
 from syncline.strategies.mode import Mode
 from syncline.strategies.protocol import Strategy
@@ -73,6 +74,11 @@ class ReplicaLink(Protocol):
 
     def wait(self, done: Callable[[], bool]) -> None: ...
 
+    def finish(self) -> None: ...
+
+    @property
+    def sent_bytes(self) -> int: ...
+
     def leave(self) -> None: ...
 
     def read_final(self) -> None: ...
@@ -122,6 +128,11 @@ class Replica:
     def staleness(self) -> int:
         """How many iterations this worker is ahead of the slowest, as of the last answer."""
         return max(0, self.iteration - self._node.closed)
+
+    @property
+    def losses(self) -> Sequence[PeerLoss]:
+        """The workers that died, and what this replica has of their updates."""
+        return self._node.losses
 
     @property
     def _node(self) -> Trainer:
@@ -335,10 +346,15 @@ class Replica:
 
     # End.
 
-    def leave(self) -> None:
-        """Leave at once; the other workers continue."""
+    def leave(self, last: bool = False) -> None:
+        """Leave at once; the other workers continue. `last`: all updates are made, so take those of the others first.
+
+        Without servers, only workers hold the model.
+        """
         if not self._closed and self._tables and self.link.error is None:
-            if self._clocked:
+            if last and self.strategy.free_running:
+                self.link.finish()
+            elif self._clocked:
                 self.sync()
             self.link.leave()
 

@@ -262,7 +262,7 @@ class NumpySession:
         if self._closed:
             return
         for replica in self._replicas:
-            replica.leave()
+            replica.leave(last=True)
         for replica in self._replicas:
             replica.read_final()
         self._cut()

@@ -150,6 +150,13 @@ class SoloLink:
             self._perform(*first[1:])
         assert done(), "in a run with one worker nothing is left to wait for"
 
+    def finish(self) -> None:
+        """Do nothing: there are no other workers to wait for."""
+
+    @property
+    def sent_bytes(self) -> int:
+        return 0
+
     def leave(self) -> None:
         self.handle(Depart())
 

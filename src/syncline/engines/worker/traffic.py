@@ -55,6 +55,14 @@ class Traffic:
     def __contains__(self, id: NodeId) -> bool:
         return id in self._wires
 
+    def waits(self, id: NodeId) -> bool:
+        """Do bytes wait to be sent to this node?"""
+        return self._wires.waits(id)
+
+    def after_turns(self, action: Callable[[], None]) -> None:
+        """Call `action` whenever the connections were read and written."""
+        self._wires.turned = action
+
     @property
     def loop(self) -> EventLoop:
         return self._wires.loop
@@ -69,9 +77,10 @@ class Traffic:
         tls: ssl.SSLSocket | None,
         hello: Frame,
         messages: tuple[type[Message], ...],
+        fd: int | None = None,
     ) -> None:
-        """Add a connection whose TLS handshake is still to come, and send `hello` first."""
-        self._wires.call(id, wire, tls, hello, messages)
+        """Add a connection whose TLS handshake is still to come, and send `hello` first; `fd`: goes along with it."""
+        self._wires.call(id, wire, tls, hello, messages, fd)
 
     def known(self, id: NodeId, wire: Connection, messages: tuple[type[Message], ...], limit: int) -> None:
         """Add an accepted connection whose peer has identified itself."""

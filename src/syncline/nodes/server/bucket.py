@@ -44,7 +44,7 @@ from syncline.nodes.server.read_copies import ReadCopies
 from syncline.nodes.server.reply_codec import teller
 from syncline.nodes.server.rule_application import RuleApplication
 from syncline.nodes.server.shard_terms import ShardTerms
-from syncline.nodes.server.update_writer import bucket_codec, encoded_bytes
+from syncline.nodes.update_writer import bucket_codec, encoded_bytes
 from syncline.rules import Need
 from syncline.sync import Release
 

@@ -29,7 +29,7 @@ from syncline.nodes.server.paces import Paces
 from syncline.nodes.server.parked_pulls import ParkedPulls
 from syncline.nodes.server.read_copies import ReadCopies
 from syncline.nodes.server.shard_terms import ShardTerms
-from syncline.nodes.server.update_writer import decoded
+from syncline.nodes.update_writer import decoded
 from syncline.spec import write
 
 

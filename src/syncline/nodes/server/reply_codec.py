@@ -23,7 +23,7 @@ from syncline.codecs import Codec, Memory
 from syncline.draw import Draw
 from syncline.layout import Bucket, Layout, Payload, Values
 from syncline.messages import Member, Params
-from syncline.nodes.server.update_writer import bucket_codec, is_plain
+from syncline.nodes.update_writer import bucket_codec, is_plain
 
 
 class _Known(NamedTuple):

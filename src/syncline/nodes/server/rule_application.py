@@ -11,7 +11,7 @@ import numpy as np
 from syncline.codecs import Codec
 from syncline.layout import Payload, Values, is_finite
 from syncline.nodes.server.shard_terms import BLOCK, WHOLE, ShardTerms
-from syncline.nodes.server.update_writer import decoded
+from syncline.nodes.update_writer import decoded
 from syncline.rules import Memory, Need, Norms, UpdateOrigin
 
 _add, _divide, _sum, _dot = np.add, np.divide, np.add.reduce, np.dot  # attributes of numpy are slow to look up

@@ -47,7 +47,7 @@ from syncline.nodes.protocol import Counts
 from syncline.nodes.server.bucket import HeldBucket
 from syncline.nodes.server.handover import in_force, pack, split_arrays, unpack
 from syncline.nodes.server.shard_terms import ShardTerms
-from syncline.nodes.server.update_writer import bucket_codec, check_written
+from syncline.nodes.update_writer import bucket_codec, check_written
 
 _NOTHING, _TAKEN = Skipped.NOTHING, Wants.TAKEN  # enum members are slow to look up
 

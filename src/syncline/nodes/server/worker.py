@@ -27,6 +27,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import zip_longest
 
 from msgspec.structs import replace
@@ -71,13 +72,14 @@ from syncline.messages import (
     Wants,
 )
 from syncline.nodes.bucket_map import BucketMap, bucket_map_of
+from syncline.nodes.peer_losses import PeerLoss
 from syncline.nodes.phase import Phase
 from syncline.nodes.protocol import Counts
 from syncline.nodes.server.push_window import PushWindow
 from syncline.nodes.server.reply_codec import ReplyReader
-from syncline.nodes.server.update_writer import Writers, check_written, encoded_bytes, is_plain
 from syncline.nodes.server.worker_gate import WorkerGate
 from syncline.nodes.server.worker_parts import WorkerParts
+from syncline.nodes.update_writer import Writers, check_written, encoded_bytes, is_plain
 
 JOINING, RUNNING, LEAVING, GONE = Phase  # enum members are slow to look up on every message
 _PARAMS, _NOTHING = Wants.PARAMS, Skipped.NOTHING
@@ -116,6 +118,7 @@ class Worker:
         "phase",
         "progress",
     )
+    losses: Sequence[PeerLoss] = ()
     _left: int
     """The number of values that are not answered yet in the current iteration."""
     _least_v: int | None

@@ -9,7 +9,7 @@ from syncline.codecs import Codec, Dense
 from syncline.draw import Draw
 from syncline.gates import Always, Gate
 from syncline.layout import Bucket, Layout, Values, Weigh, Within, within
-from syncline.nodes.server.update_writer import bucket_codec
+from syncline.nodes.update_writer import bucket_codec
 
 
 @dataclass(frozen=True, slots=True)

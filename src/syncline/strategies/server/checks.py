@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING
 
-from syncline.codecs import Codec
+from syncline.codecs import every_codec
 from syncline.errors import UsageError
 from syncline.gates import REAPPLY, Always
 from syncline.layout import VALUE_BYTES, Layout
@@ -86,28 +84,17 @@ def _check_gate(strategy: ServerStrategy) -> None:
 
 def _check_codecs(strategy: ServerStrategy) -> None:
     """Check that momentum correction is used only for gradients: changes and parameters already include momentum."""
-    corrects = [each for each in _parts_of(strategy.codec) if getattr(each, "momentum", 0)]
+    corrects = [each for each in every_codec(strategy.codec) if getattr(each, "momentum", 0)]
     if corrects and strategy.mode is Mode.CHANGES:
         raise UsageError(
             "codec",
             f"{write(strategy.codec)!r} corrects the momentum of gradients, but mode 'changes' sends changes; remove "
             'momentum, or use mode = "gradients" or a rule',
         )
-    if any(getattr(each, "momentum", 0) for each in _parts_of(strategy.reply_codec)):
+    if any(getattr(each, "momentum", 0) for each in every_codec(strategy.reply_codec)):
         raise UsageError(
             "reply_codec", f"{write(strategy.reply_codec)!r}: replies have no momentum to correct; remove momentum"
         )
-
-
-def _parts_of(codec: object) -> Iterator[object]:
-    """A codec and all codecs that it is made of."""
-    yield codec
-    for field in fields(codec) if is_dataclass(codec) else ():
-        value = getattr(codec, field.name)
-        for each in value if isinstance(value, tuple) else (value,):
-            for part in each if isinstance(each, tuple) else (each,):
-                if isinstance(part, Codec):
-                    yield from _parts_of(part)
 
 
 def check_model(model: SyncModel, mode: Mode, workers: int, rule: Rule | None = None, option: str = "sync") -> None:

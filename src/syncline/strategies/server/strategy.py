@@ -18,9 +18,9 @@ from syncline.nodes.server.coordinator import Coordinator
 from syncline.nodes.server.meter import PullMeter
 from syncline.nodes.server.shard import Shard
 from syncline.nodes.server.shard_terms import ShardTerms
-from syncline.nodes.server.update_writer import bucket_codec, is_plain
 from syncline.nodes.server.worker import Worker
 from syncline.nodes.server.worker_parts import WorkerParts
+from syncline.nodes.update_writer import bucket_codec, is_plain
 from syncline.placement import Assign, Elastic, Placement, checked, replaced
 from syncline.rules import COSTS, Mean, Need, Rule, needs_of
 from syncline.spec import write

@@ -1,0 +1,123 @@
+"""How many ranges a worker cuts the model into: the cost model of the Ako paper (equation 3), and its measurements.
+
+A worker sends one range to each of the n - 1 others after each update. So p = ceil(rate * bytes * (n - 1) / bandwidth)
+is the least number of ranges with which the links keep up with the updates.
+"""
+
+from __future__ import annotations
+
+from math import ceil, inf, isfinite
+
+FIRST_UPDATES = 4
+"""After this many updates, workers report their first measurement."""
+
+UPDATES = 32
+"""Later they report after every so many updates."""
+
+SLACK = 0.25
+"""A number of ranges stays as long as the cost model is off by at most this much of a range."""
+
+MOST_PARTS = 1 << 16
+"""The most ranges that a user can ask for."""
+
+MOST_CHOSEN = 256
+"""The most ranges that the workers choose themselves: with more, a worker learns of updates too late to be of use."""
+
+
+def load(rate: float, model_bytes: int, workers: int, bandwidth: float) -> float:
+    """The bytes that a worker would send per second without ranges, as a multiple of its bandwidth."""
+    return 0.0 if bandwidth == inf else rate * model_bytes * (workers - 1) / bandwidth
+
+
+def best_parts(found: float, values: int) -> int:
+    """The number of ranges for this load; at most one range for each value of the model."""
+    return max(1, min(ceil(found) if isfinite(found) else MOST_CHOSEN, values, MOST_CHOSEN))
+
+
+def still_fits(parts: int, found: float) -> bool:
+    """Whether this number of ranges is right for this load, within the slack."""
+    return parts - 1 - SLACK < found <= parts + SLACK
+
+
+class SpeedMeasure:
+    """Measures one worker: its updates per second of computing, and its bytes per second of sending."""
+
+    __slots__ = ("_began", "_bytes", "_computed", "_sending", "_sent_since", "_under_way", "updates")
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._sent_since = 0.0
+        self._under_way: dict[int, int] = {}
+        """The bytes on the way to each peer."""
+        self._reset()
+
+    def _reset(self) -> None:
+        self.updates = 0
+        self._computed = 0.0
+        self._sending = 0.0
+        self._bytes = 0
+
+    def begins(self, now: float) -> None:
+        """A step begins."""
+        self._began = now
+
+    def ends(self, now: float) -> None:
+        """A step has ended."""
+        if self._began is not None:
+            self._computed += now - self._began
+            self.updates += 1
+
+    def sends(self, peer: int, size: int, now: float) -> None:
+        """This many bytes are sent to a peer."""
+        if not self._under_way:
+            self._sent_since = now
+        self._under_way[peer] = self._under_way.get(peer, 0) + size
+
+    def arrived(self, peer: int, now: float) -> None:
+        """Nothing is under way to this peer any more."""
+        if peer in self._under_way:
+            self._bytes += self._under_way.pop(peer)
+            self._sending += now - self._sent_since
+            self._sent_since = now
+
+    def forget(self, peer: int) -> None:
+        """The peer is gone: what was under way to it does not count."""
+        self._under_way.pop(peer, None)
+
+    def take(self) -> tuple[float, float]:
+        """The rate and the bandwidth since the last call; 0.0 for a bandwidth that was too high to measure."""
+        rate = self.updates / self._computed if self._computed else 0.0
+        bandwidth = self._bytes / self._sending if self._sending else 0.0
+        self._reset()
+        return rate, bandwidth
+
+
+class Chooser:
+    """The leader's choice: collects the measurements of all workers."""
+
+    def __init__(self, model_bytes: int, values: int, again: bool) -> None:
+        """`again`: whether the number of ranges may change after the first choice."""
+        self._model_bytes, self._values, self._again = model_bytes, values, again
+        self._found: dict[int, tuple[float, float]] = {}
+        self._chosen = False
+        self._other = 0
+        """How many times in a row the cost model did not fit the number of ranges."""
+
+    def heard(self, worker: int, rate: float, bandwidth: float) -> None:
+        self._found[worker] = (rate, bandwidth or inf)
+
+    def choose(self, workers: set[int], parts: int) -> int | None:
+        """The new number of ranges, once all these workers were measured; None: no change."""
+        if not workers <= self._found.keys() or (self._chosen and not self._again):
+            return None
+        rows = [self._found[each] for each in workers]
+        self._found.clear()
+        rate, bandwidth = (sum(each) / len(rows) for each in zip(*rows, strict=True))
+        found = load(rate, self._model_bytes, len(workers), bandwidth)
+        fits = still_fits(parts, found) if self._chosen else best_parts(found, self._values) == parts
+        self._other = 0 if fits else self._other + 1
+        if fits or (self._chosen and self._other < 2):
+            self._chosen = True
+            return None
+        self._chosen, self._other = True, 0
+        return best_parts(found, self._values)

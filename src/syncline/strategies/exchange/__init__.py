@@ -1,0 +1,1 @@
+"""The exchange strategy: equal workers without servers."""
