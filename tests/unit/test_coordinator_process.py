@@ -5,11 +5,16 @@ Launcher, server and workers are sockets of the test.
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
+from hostile import SECONDS
 from office import TABLES, Crew, Office, open_office, silent
 from syncline.engines.net.control import (
     Abort,
@@ -22,6 +27,7 @@ from syncline.engines.net.control import (
     Refused,
     Seen,
     Share,
+    Started,
     Stop,
     Waiting,
 )
@@ -185,3 +191,13 @@ def test_a_frame_that_is_not_allowed_closes_the_connection_of_its_sender(crew: C
     assert crew.workers[1].hangs_up()
     what = "its connection ended: it sent Stop, which a worker may not send"
     assert crew.launcher.hear() == Seen("worker", 1, 0, what, of=4243)
+
+
+def test_a_process_that_is_stopped_before_it_connects_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else watches it: the coordinator knows it only from the launcher."""
+    monkeypatch.setenv("SYNCLINE_PATIENCE", "0.1")
+    command = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
+    with subprocess.Popen(command, start_new_session=True) as process, open_office(monkeypatch) as office:
+        os.kill(process.pid, signal.SIGSTOP)
+        office.launcher.say(Started(process.pid))
+        assert process.wait(SECONDS) == -signal.SIGKILL

@@ -38,6 +38,10 @@ class Liveness:
             if self.stopped_seconds(entry.hello, now) > self.patience:
                 yield number, entry
 
+    def stopped_of(self, pids: Iterable[int], now: float) -> list[int]:
+        """Those of these processes of this host that have been stopped for too long."""
+        return [pid for pid in pids if self._stopped.seconds(pid, now) > self.patience]
+
     def reported(self, entries: Mapping[int, RosterEntry], frozen: Frozen) -> Iterator[tuple[int, RosterEntry]]:
         """The processes that a launcher on another host reports as stopped; those of this host we check ourselves."""
         if frozen.host != self._host and frozen.seconds > self.patience:

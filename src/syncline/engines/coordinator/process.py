@@ -41,6 +41,7 @@ from syncline.engines.coordinator.sync_changes import SyncChanges
 from syncline.engines.coordinator.trained_model import OVER, WorkerMessage
 from syncline.engines.coordinator.trained_models import TrainedModels
 from syncline.engines.coordinator.waiting import WaitingWorkers
+from syncline.engines.guard import kill_session
 from syncline.engines.net import tokens
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (
@@ -199,7 +200,7 @@ class CoordinatorProcess:
         elif isinstance(message, Heartbeat):
             self._launchers.paused = message.pausing
         elif isinstance(message, Started):
-            self._launchers.sessions.add(message.pid)
+            self._launchers.started(message.pid)
         elif isinstance(message, Seen):
             self._process_ended(message)
         else:
@@ -292,6 +293,7 @@ class CoordinatorProcess:
         if role == "launcher" and self._launchers.launcher is not None:
             raise Refusal("this run already has a launcher")
         number, incarnation = -1, 0
+        self._launchers.connected(hello.pid)
         if role == "server":
             peer = self._roster.admit_server(wire, hello)
             number = peer.id.number
@@ -351,6 +353,8 @@ class CoordinatorProcess:
             self._loop.lose(wire, "its host no longer acknowledges data")
         for number in self.returning.overdue(now):
             self._will_not_return(number)
+        for pid in self._liveness.stopped_of(self._launchers.unconnected, now):
+            kill_session(pid)  # the launcher sees its end, and says what that means for the run
         self._launchers.end_stopped(lambda hello: self._liveness.stopped_seconds(hello, now), self._liveness.patience)
         self._watch_hosts(now)
         self.departures.settled()
@@ -402,7 +406,7 @@ class CoordinatorProcess:
 
     def _process_ended(self, seen: Seen) -> None:
         """A process that the launcher started has ended, even if another process still holds its connections."""
-        self._launchers.sessions.discard(seen.pid)
+        self._launchers.ended(seen.pid)
         self.returning.word(seen.number, seen.again)
         entry = self._workers.get(seen.number)
         if entry is not None and self._liveness.is_here(entry, seen.pid):
