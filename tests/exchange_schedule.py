@@ -59,6 +59,8 @@ class Case:
     steps: int = 6
     busy: float = 0.5
     """How likely messages and idle links wait."""
+    buffered: bool = False
+    """Whether a link counts as idle before its messages have arrived, as if the operating system had taken them."""
     crashes: int = 0
     joins: int = 0
     leaves: int = 0
@@ -236,7 +238,7 @@ class ExchangeSchedule:
     def _say_idle(self, key: tuple[NodeId, NodeId]) -> None:
         self.idle.discard(key)
         process = self.process(key[0])
-        if process is not None and not self.links[key]:
+        if process is not None and (self.case.buffered or not self.links[key]):
             self._tell(process, Idle(key[1]))
 
     def _crash(self, process: Process) -> None:
@@ -300,10 +302,13 @@ class ExchangeSchedule:
                         before = {**process.before, **_losses(process)}
                         self.granted[joiner, process.who] = (before, set(process.complete))
                     kept = None if payload is None else payload.copy()
-                    if isinstance(message, RangeSum):
-                        assert not self.links[me, to], "a link carries one sum at a time"
+                    if isinstance(message, RangeSum) and not self.case.buffered:
+                        sums = [each for each in self.links[me, to] if isinstance(each.message, RangeSum)]
+                        assert not sums, "a link carries one sum at a time"
                     self.links[me, to].append(Received(me, message, kept))
                     self.idle.discard((me, to))
+                    if self.case.buffered and me.role == to.role:
+                        self.idle.add((me, to))
                 case Deliver(bucket, payload, following, how):
                     assert process is not None
                     self._take(process, bucket, payload, how)

@@ -75,6 +75,8 @@ class Idle(msgspec.Struct, frozen=True):
     """Nothing that this node has sent to `peer` is under way any more."""
 
     peer: NodeId
+    shared: bool = False
+    """The two share memory: how long it took says nothing about a network."""
 
 
 class Lost(msgspec.Struct, frozen=True):

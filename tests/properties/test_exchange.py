@@ -28,6 +28,7 @@ COMMON = {
     "size": st.integers(1, 40),
     "steps": st.integers(0, 12),
     "busy": st.sampled_from([0.0, 0.3, 0.7, 0.95]),
+    "buffered": st.booleans(),
 }
 
 FEW = st.integers(0, 3)

@@ -164,7 +164,9 @@ def test_after_the_last_step_everything_is_sent_before_the_farewell() -> None:
     assert node.handle(Idle(OTHER), 0.0) == [Send(OTHER, Farewell(0, 0))]
     assert node.handle(Idle(OTHER), 0.0) == []
     assert node.phase is Phase.LEAVING
-    assert node.handle(Received(OTHER, Farewell(0, 0)), 0.0) == [Send(COORDINATOR, LeaveNotice(0, 0))]
+    answer = Farewell(0, 0, heard=True)
+    assert node.handle(Received(OTHER, Farewell(0, 0)), 0.0) == [Send(OTHER, answer)]
+    assert node.handle(Received(OTHER, answer), 0.0) == [Send(COORDINATOR, LeaveNotice(0, 0))]
 
 
 def test_a_worker_that_leaves_early_is_sent_nothing_more() -> None:

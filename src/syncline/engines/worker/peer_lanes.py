@@ -170,6 +170,10 @@ class PeerLanes:
             payload = None
         self._traffic.send(to, message, None if payload is None else payload.data, lasting=False)
 
+    def shares(self, peer: NodeId) -> bool:
+        """Does this peer share memory with this worker?"""
+        return peer in self._memory
+
     def is_full(self, peer: NodeId) -> bool:
         """Is there a payload in shared memory that this peer has not read yet?"""
         return peer in self._memory and self._memory[peer].full

@@ -51,7 +51,7 @@ class Farewell(Message, frozen=True, tag="exchange-farewell", gc=False):
     leaving: bool = False
     """I leave as soon as all have answered: send me nothing more."""
     heard: bool = False
-    """The answer to a worker that leaves: I send you nothing more."""
+    """The answer: I have heard it. If you leave, I send you nothing more."""
 
 
 class Holding(Message, frozen=True, tag="exchange-holding", gc=False):

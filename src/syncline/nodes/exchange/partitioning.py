@@ -81,7 +81,7 @@ class SpeedMeasure:
             self._sent_since = now
 
     def forget(self, peer: int) -> None:
-        """The peer is gone: what was under way to it does not count."""
+        """What was under way to this peer does not count: the peer is gone, or there is no network between the two."""
         self._under_way.pop(peer, None)
 
     def take(self) -> tuple[float, float]:

@@ -13,8 +13,9 @@
    been sent in turn after the updates 0, -1, ..., 1 - p.
 6. With p = 1 and tau = 0 workers step in rounds: each message carries one update, and a worker applies it only when it
    has made as many updates itself. So the replicas are those of synchronous SGD.
-7. After its last step a worker sends everything that it owes, then `Farewell`. From then on nobody waits for it. It
-   goes on receiving until all others have said farewell too. A worker that leaves earlier waits only for their answers.
+7. After its last step a worker sends everything that it owes, then `Farewell`, which the others answer. From then on
+   nobody waits for it. It goes on receiving until all others have said farewell too. A worker that leaves earlier waits
+   only for the answers.
 8. Links are FIFO and lose nothing while both ends live. So a worker forgets an update when all live peers have been
    sent all of its values.
 9. A peer that dies leaves the clocks. What a worker has of its last updates is recorded (`losses`).
@@ -118,7 +119,7 @@ class ExchangeWorker(Trainer):
         self._has_bid = False
         """Whether it has ever said farewell to anybody."""
         self._heard: set[int] = set()
-        """The peers that have answered this worker, which leaves."""
+        """The peers that have answered its farewell: so it has reached them, and all that was sent before it."""
         self._early: list[Received] = []
         """Messages of workers that no view here has named yet."""
         self.sender = RangeSender(number, incarnation, self._flat, terms.layout, terms.draw, terms.codec)
@@ -241,8 +242,8 @@ class ExchangeWorker(Trainer):
                     self._receive(event, source, message, payload, out)
                 except PeerError as error:
                     out.append(Reject(source, str(error)))
-            case Idle(peer):
-                self._idle(peer.number, now, out)
+            case Idle(peer, shared):
+                self._idle(peer.number, shared, now, out)
             case Enter():
                 self._joins.enter(out)
             case Finish():
@@ -297,10 +298,9 @@ class ExchangeWorker(Trainer):
                 self._heard.add(source.number)
             case Farewell(leaving=leaving):
                 peer.finished = True
-                if leaving and not peer.left:
+                out.append(Send(source, Farewell(self._view.view, self.incarnation, heard=True)))
+                if leaving:
                     peer.left = True
-                    answer = Farewell(self._view.view, self.incarnation, heard=True)
-                    out.append(Send(source, answer))
                     self.sender.drop_peer(source.number)
             case NewRanges(parts=parts, clock=clock):
                 peer.marks = Marks.in_turn(self.number, clock, parts)
@@ -402,8 +402,11 @@ class ExchangeWorker(Trainer):
         """Whether values of this worker are checked; the run's own workers check theirs themselves."""
         return self._terms.checks and source.number >= self._terms.own_workers
 
-    def _idle(self, peer: int, now: float, out: list[Effect]) -> None:
-        self._repartitioning.measure.arrived(peer, now)
+    def _idle(self, peer: int, shared: bool, now: float, out: list[Effect]) -> None:
+        if shared:
+            self._repartitioning.measure.forget(peer)
+        else:
+            self._repartitioning.measure.arrived(peer, now)
         self._joins.idle(peer)
         owed = self.sender.peers.get(peer)
         if owed is not None:
@@ -478,7 +481,8 @@ class ExchangeWorker(Trainer):
             self._leave(out)
 
     def _is_released(self, number: int, peer: ReceivedRanges) -> bool:
-        return peer.left or (number in self._bid and (peer.finished if self._finished else number in self._heard))
+        """Whether this peer has everything, by its own word, and this worker needs nothing more of it."""
+        return peer.left or (number in self._heard and (peer.finished or not self._finished))
 
     def _leave(self, out: list[Effect]) -> None:
         self.phase = GONE
