@@ -331,13 +331,14 @@ def test_ratios_are_syncline_to_the_other(capsys: pytest.CaptureFixture[str]) ->
     assert ["2", "1,000", "1.2", "ms", "120", "ms", "0.01", "1", "ms", "1.20"] in lines
 
 
-def test_an_interrupted_bench_leaves_nothing_behind(tmp_path: Path, marked: Marked) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_bench_leaves_nothing_behind(number: signal.Signals, tmp_path: Path, marked: Marked) -> None:
     options = ["--size", "256", "--workers", "2", "--rounds", "1000000", "--report", "r.json"]
     command = [sys.executable, "-m", "syncline", "bench", *options]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as bench:
         while len(marked()) < 3:
             assert bench.poll() is None
-        bench.send_signal(signal.SIGINT)
+        bench.send_signal(number)
         err = bench.communicate(timeout=60)[1]
     assert bench.returncode == 130
     assert err == "syncline: interrupted\n"
