@@ -283,7 +283,7 @@ def test_the_report_has_a_row_for_each_system_and_case(
     code, err = bench(*options, "--workers", "2", "--servers", "2", "--rounds", "5", "--report", str(path))
     assert code == 0
     report = json.loads(path.read_text())
-    assert report.keys() == {"schema", "rows"}
+    assert report.keys() == {"made_by", "schema", "rows"}
     assert report["schema"] == 1
     assert all(row.keys() == {"system", "workers", "servers", "size", "seconds", "mode"} for row in report["rows"])
     assert all(row["seconds"] > 0 for row in report["rows"])
