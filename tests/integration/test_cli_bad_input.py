@@ -13,7 +13,7 @@ import pytest
 
 from syncline.cli.main import main
 
-OLD_REPORT = '{"schema": 1, "from": "an earlier run"}\n'
+OLD_REPORT = '{"made_by": "syncline", "from": "an earlier run"}\n'
 Run = Callable[..., tuple[int, str]]
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C: exit code 130, one line, and nothing half-written."""
+"""Ctrl-C, SIGTERM or a closed terminal: exit code 130, one line, and nothing half-written."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 LONG = """
 iterations = 1_000_000
@@ -15,7 +17,8 @@ compute = { mean = 0.1, sigma = 0.3 }
 """
 
 
-def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_run_leaves_nothing_behind(number: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "long.toml").write_text(LONG)
     command = [sys.executable, "-m", "syncline", "simulate", "long.toml", "--report", "r.json", "--trace", "t.csv"]
     run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
@@ -23,7 +26,7 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path) -> None:
         assert run.stderr is not None
         while "strategy.bucket" not in run.stderr.readline():
             assert run.poll() is None
-        run.send_signal(signal.SIGINT)
+        run.send_signal(number)
         rest = run.communicate(timeout=60)[1]
     finally:
         run.kill()

@@ -20,6 +20,7 @@ from syncline.cli.main import main
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 KEYS = {
+    "made_by",
     "schema",
     "virtual_seconds",
     "iterations",
@@ -128,7 +129,7 @@ def test_the_keys_of_a_report_of_a_recipe(simulate: Simulate) -> None:
 def test_the_types_of_a_report(simulate: Simulate) -> None:
     report = simulate(RANDOM)
     reals = {"virtual_seconds", "waiting_seconds", "replica_gap", "staleness_mean"}
-    texts = {"bottleneck", "trace_sha256", "stopped_by"}
+    texts = {"made_by", "bottleneck", "trace_sha256", "stopped_by"}
     rows = report.pop("staleness_histogram")
     assert all(type(each) is int for row in rows for each in row)
     assert {key for key, value in report.items() if isinstance(value, float)} == reals
@@ -144,6 +145,7 @@ def test_figures_by_hand(simulate: Simulate) -> None:
     assert report.pop("bytes_wire") > 2 * 3 * 4 * 4000
     report.pop("trace_sha256")
     assert report == {
+        "made_by": "syncline",
         "schema": 1,
         "iterations": 3,
         "iterations_done": 12,
@@ -185,7 +187,7 @@ def test_stop_ends_a_run_and_replaces_the_iterations_of_the_file(simulate: Simul
         ("stop = { loss = 0.1 }\n" + PLAIN, [], "stop.loss: needs a model that is trained"),
         ("stop = { accuracy = 95 }\n" + DIGITS, [], "stop.accuracy: must be above 0 and at most 1, not 95"),
         ("stop = { update = 9 }\n" + PLAIN, [], "stop.update: there is no such key; did you mean 'updates'?"),
-        (PLAIN, ["--stop", "seconds=0"], "stop.seconds: must be finite and above 0, not 0.0"),
+        (PLAIN, ["--stop", "seconds=0"], "stop.seconds: must be above 0 and at most 1,000,000,000, not 0.0"),
         (PLAIN, ["--stop", "updates=1e3"], "--stop: updates must be a whole number, not '1e3'"),
         (PLAIN, ["--stop", "9"], "--stop: cannot read '9'; write it like updates=4000"),
         (PLAIN, ["--every", "9"], "--every: has no effect without --curve"),
@@ -367,7 +369,7 @@ def test_nothing_but_what_was_asked_for_is_written(simulate: Simulate, tmp_path:
 
 
 def test_a_report_replaces_an_earlier_one(simulate: Simulate, tmp_path: Path) -> None:
-    (tmp_path / "r.json").write_text('{"schema": 1}' + " " * 100_000)
+    (tmp_path / "r.json").write_text('{"made_by": "syncline", "schema": 1}' + " " * 100_000)
     assert simulate(PLAIN)["updates"] == 12
 
 

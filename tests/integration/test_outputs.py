@@ -9,6 +9,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 
@@ -16,8 +17,9 @@ import lanes
 from commands import in_this_process, refused
 from engine import running
 from syncline.cli.output import INCOMPLETE
-from syncline.cli.output_checks import TRACE
+from syncline.cli.output_checks import CURVE, LOG, PICTURE, REPORT, TRACE, OutputFile, check_outputs
 from syncline.engines.message_trace import HEADER as SERVER_HEADER
+from syncline.errors import UsageError
 from syncline.sim.trace import HEADER
 
 EXPERIMENT = "iterations = 3\n[cluster]\nworkers = 2\n[model]\nparameters = 100\n"
@@ -33,6 +35,9 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "soft").symlink_to("victim.py")
     (tmp_path / "hard").hardlink_to(tmp_path / "victim.py")
     (tmp_path / "soft.toml").symlink_to("x.toml")
+    for name in ("pkg/__init__.py", "pkg/__main__.py", "pkg/sub/__init__.py", "pkg/sub/job.py", "pkg/sub/data.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(PROGRAM)
     (tmp_path / "logs").mkdir()
     (tmp_path / "mnist.npz").write_text("no data")
     return tmp_path
@@ -47,6 +52,10 @@ OVERWRITES: dict[str, tuple[tuple[str, ...], str]] = {
     "its program, by a hard link": ((*RUN, "--report", "hard", "victim.py"), "--report: 'hard' is an input"),
     "its program, by another path": ((*RUN, "--report", "logs/../victim.py", "victim.py"), "--report: .* an input"),
     "its program, a module": ((*RUN, "--report", "victim.py", "-m", "victim"), "--report: 'victim.py' is an input"),
+    "its program, a package": ((*RUN, "--report", "pkg/__main__.py", "-m", "pkg"), "--report: .* is an input"),
+    "the package of its program": ((*RUN, "--report", "pkg/__init__.py", "-m", "pkg"), "--report: .* is an input"),
+    "a module beside its program": ((*RUN, "--report", "pkg/sub/data.py", "-m", "pkg.sub.job"), "--report: .*an input"),
+    "the package above its program": ((*RUN, "--report", "pkg/__init__.py", "-m", "pkg.sub.job"), "--report: .*input"),
     "its config": ((*RUN, "--config", "x.toml", "--report", "x.toml", "victim.py"), "--report: 'x.toml' is an input"),
     "its key file": ((*RUN, "--key-file", "mine.txt", "--report", "mine.txt", "victim.py"), "--report: .* an input"),
     "a log": ((*RUN, "--log-dir", "logs", "--report", "logs/w0.log", "victim.py"), "--report: .*a file of --log-dir"),
@@ -75,9 +84,20 @@ STRANGERS: dict[str, tuple[tuple[str, ...], str]] = {
 @pytest.mark.parametrize("case", OVERWRITES)
 def test_no_output_overwrites(case: str, force: list[str], folder: Path) -> None:
     words, pattern = OVERWRITES[case]
-    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    before = {path: path.read_bytes() for path in folder.rglob("*.*") if path.is_file()}
     assert_matches(pattern, refused(folder, words[0], *force, *words[1:]))
-    assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+    after = {path: path.read_bytes() for path in folder.rglob("*.*") if path.is_file() and path.suffix != ".pyc"}
+    assert after == before
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]], ids=["", "force"])
+def test_no_output_overwrites_the_users_own_parts(force: list[str], folder: Path) -> None:
+    """The name differs in every test, because a module is imported once in this process."""
+    module = f"own_{token_hex(4)}"
+    (folder / "own.toml").write_text(EXPERIMENT + f"[strategy]\nsync = '{module}.Patient'\n")
+    (folder / f"{module}.py").write_text("from syncline import Bsp as Patient\n")
+    said = refused(folder, "simulate", "own.toml", "--report", f"{module}.py", *force)
+    assert said.startswith(f"--report: '{module}.py' is an input")
 
 
 @pytest.mark.parametrize("case", STRANGERS)
@@ -99,7 +119,7 @@ def test_force_overwrites(folder: Path) -> None:
 
 def test_a_command_runs_again_with_the_same_outputs(folder: Path) -> None:
     """What Syncline has written is recognised, by its content and not by its name."""
-    outputs = ["--report", "report", "--trace", "trace", "--plot", "plot.png"]
+    outputs = ["--report", "report", "--trace", "trace", "--curve", "curve", "--plot", "plot.png"]
     for plot in ("plot.png", "plot.svg", "plot.pdf"):
         for _ in range(2):
             done = in_this_process(folder, "simulate", "x.toml", "-q", *outputs[:-1], plot)
@@ -107,6 +127,40 @@ def test_a_command_runs_again_with_the_same_outputs(folder: Path) -> None:
     assert "'plot.png' exists" in refused(folder, "simulate", "x.toml", "--report", "plot.png"), "it is another kind"
     (folder / "empty").touch()
     assert in_this_process(folder, "simulate", "x.toml", "-q", "--report", "empty").code == 0
+
+
+FOREIGN = [
+    (REPORT, b'{"schema": 1, "rows": [1, 2]}'),
+    (REPORT, b'{\n  "schema": 1,\n  "settings": {"theme": "dark"}\n}\n'),
+    (REPORT, b'{"title": "about syncline", "made_by": "syncline", "schema": 1}'),
+    (TRACE, b"time,from,to,kind,progress,bytes,price\n"),
+    (CURVE, b"seconds,iterations,loss,accuracy,bytes_pushed,bytes_pulled,name\n"),
+    (PICTURE, b"notes: this picture was made by syncline"),
+    (PICTURE, b"\x89PNG\r\n\x1a\n\0\0\0\x20tEXtComment\0not made by syncline"),
+    (LOG, b"syncline: output of the whole week, as I remember it\n"),
+]
+
+
+@pytest.mark.parametrize(("mark", "content"), FOREIGN, ids=range(len(FOREIGN)))
+def test_a_file_that_only_looks_like_ours_is_a_strangers(mark: re.Pattern[bytes], content: bytes, folder: Path) -> None:
+    path = folder / "theirs"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="Syncline has not written it"):
+        check_outputs([], [OutputFile("--out", path, mark)], force=False)
+
+
+FORMER = [
+    b'{\n  "schema": 1,\n  "virtual_seconds": 0.3,\n  "train_progress": 3\n}\n',
+    b'{\n  "schema": 1,\n  "settings": {\n    "sync": "bsp"\n  },\n  "train_progress": 3\n}\n',
+    b'{\n  "schema": 1,\n  "engine": "local",\n  "images_a_round": 64\n}\n',
+    b'{\n  "schema": 1,\n  "rows": [\n    {\n      "system": "syncline-shm"\n    }\n  ]\n}\n',
+    b'{\n "schema": 1,\n "figure": "fluent-dpr",\n "paper": "FluentPS",\n "claim": ""\n}\n',
+]
+
+
+@pytest.mark.parametrize("content", FORMER)
+def test_reports_without_the_mark_that_are_ours(content: bytes) -> None:
+    assert REPORT.match(content)
 
 
 def test_the_traces_of_servers_and_of_the_simulator_are_recognised() -> None:

@@ -380,3 +380,34 @@ def test_two_workers_load(tmp_path: Path) -> None:
         assert run.ends() == 2, run.story()
         assert run.out.count("the same") == 2, run.story()
         assert len(re.findall(r"\[w\d\] .*loaded different values on the workers", run.out)) == 1, run.story()
+
+
+LOADS_ALONE = (
+    LOADS[: LOADS.index("for words in")]
+    + """
+model, optimizer = distributed()
+train(model, optimizer, 1)
+if session.rank == 0:
+    model.load_state_dict(others(5))
+    Path("loaded").touch()
+    optimizer.param_groups[0]["lr"] = 0.0  # what was loaded stays
+    train(model, optimizer, 2)
+    assert model.weight.tolist() == [[5.0] * 4] * 4, model.weight
+while not there("loaded"):
+    time.sleep(0.01)
+session.close()
+say("closed", session.rank)
+"""
+)
+
+
+@pytest.mark.parametrize("sync", ["bsp", "ssp:2", "asp"])
+def test_a_worker_loads_and_the_other_closes_its_session(sync: str, tmp_path: Path) -> None:
+    """The worker that has loaded goes on alone, and says whom it lacks and what to do."""
+    with running(tmp_path, LOADS_ALONE, "-n2", "--sync", sync) as run:
+        assert run.ends() == 0, run.story()
+        assert sorted(re.findall(r"closed \d", run.out)) == ["closed 0", "closed 1"], run.story()
+        said = "worker 0 has loaded values into model 'model' and goes on with them without worker 1"
+        assert run.out.count(said) == 1, run.story()
+        assert "call load_state_dict() on every worker" in run.out, run.story()
+        assert "Traceback" not in run.out + run.err, run.story()

@@ -8,9 +8,11 @@ import subprocess
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import lanes
+import syncline
 from engine import PATIENCE, PREAMBLE, running, until
 from netns import Host, two_hosts
 from samples import sampled
@@ -117,8 +119,6 @@ MISTAKES = """
 session = syncline.connect()
 rank = session.rank
 
-assert syncline.connect() is session
-
 # Declarations that are refused; then one that is not.
 good = {"w": np.zeros(5), "b": np.zeros(2)}
 wrong(lambda: session.tables({"w": np.array([1j])}), "'w'", "complex")
@@ -165,6 +165,49 @@ def test_mistakes_that_are_caught_do_not_stop_the_run(end: str, tmp_path: Path) 
     assert out.count("final [4.0, 4.0, 4.0, 4.0, 4.0] [1.0, 1.0]") == 2
 
 
+def test_a_second_connect_returns_the_open_session(tmp_path: Path) -> None:
+    body = """
+begin(w=3)
+step()
+assert syncline.connect() is session
+step()
+session.close()
+say("final", tables["w"].tolist())
+"""
+    assert ends_well(tmp_path, body, "-n2").count("final [2.0, 2.0, 2.0]") == 2
+
+
+CONNECTS_AGAIN = """
+begin(w=3)
+step()
+session.END()
+wrong(syncline.connect, "connect: ", "cannot be opened again within this run")
+say("trained", tables["w"].tolist())
+"""
+
+
+@pytest.mark.parametrize("end", ["close", "leave"])
+def test_a_session_that_has_ended_cannot_be_opened_again_within_its_run(end: str, tmp_path: Path) -> None:
+    """The run itself ends well, as its workers had closed it."""
+    assert ends_well(tmp_path, CONNECTS_AGAIN.replace("END", end), "-n2").count("trained") == 2
+
+
+def test_under_torchrun_too_a_session_cannot_be_opened_again(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    torchrun = ("torch.distributed.run", "--nproc-per-node", "2")
+    with running(tmp_path, WRONG + CONNECTS_AGAIN.replace("END", "close"), module=torchrun) as run:
+        assert run.ends() == 0, run.story()
+        assert run.out.count("trained [1.0, 1.0, 1.0]") == 2, run.story()
+
+
+def test_alone_a_program_may_connect_again() -> None:
+    with syncline.connect({}) as first:
+        first.tables({"w": np.zeros(3)})
+    with syncline.connect({}) as second:
+        assert second is not first
+        assert second.tables({"w": np.ones(3)})["w"].tolist() == [1.0] * 3
+
+
 WAITING = """
 from syncline.engines.worker import traffic
 traffic.NOTICE_SECONDS = traffic.LOOK_SECONDS = 0.1
@@ -185,10 +228,10 @@ def test_the_run_says_for_whom_it_waits(sleeps: str, tmp_path: Path) -> None:
     early = "while os.environ['SYNCLINE_WORKER'] == '1' and not there('go'):\n    time.sleep(0.01)"
     body = WAITING.replace("SLEEPS", early if sleeps == "before it connects" else "")
     with running(tmp_path, body, "-n2") as run:
-        run.hears(r"waiting for worker 1( \(not connected\))? for \d+ s")
+        heard = run.hears(r"(waiting for worker 1( \(not connected\))? for) \d+ s")
         run.touch("go")
         assert run.ends() == 0, run.story()
-        assert run.err.count("waiting for worker 1") == 1, run.story()
+        assert run.err.count(heard[1]) == 1, run.story()
 
 
 def test_workers_that_wait_for_each_other_are_named(tmp_path: Path) -> None:

@@ -29,9 +29,9 @@ SECONDS = 120
 
 BSP = ("--sync", "bsp", "--workers", "2", "--servers", "2", "--seed", "5", "--iterations", "40")
 KEYS = {
-    *("schema", "engine", "lane", "iterations", "updates", "delayed_pulls", "dropped_updates", "waiting_seconds"),
-    *("train_progress", "bytes_pushed", "bytes_pulled", "replica_gap", "bottleneck", "loss", "accuracy"),
-    *("params_sha256", "workers", "settings", "pushes_skipped", "fetches_skipped"),
+    *("made_by", "schema", "engine", "lane", "iterations", "updates", "delayed_pulls", "dropped_updates"),
+    *("waiting_seconds", "train_progress", "bytes_pushed", "bytes_pulled", "replica_gap", "bottleneck", "loss"),
+    *("accuracy", "params_sha256", "workers", "settings", "pushes_skipped", "fetches_skipped"),
     *("iterations_done", "stopped_by", "staleness_mean", "staleness_max", "staleness_histogram"),
 }
 

@@ -52,6 +52,13 @@ def marked(monkeypatch: pytest.MonkeyPatch) -> Marked:
     return marked
 
 
+def running(program: str, pids: set[int]) -> list[int]:
+    """Those of these processes whose command line names this program; a process number does not say what it is."""
+    found = [pid for pid in pids if program.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+    assert found, f"there is no {program}"
+    return found
+
+
 @pytest.fixture
 def bench(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], marked: Marked
@@ -105,12 +112,13 @@ def test_a_system_that_never_started_can_be_stopped(kind: Callable[[], System]) 
 
 
 @pytest.mark.parametrize("case", [Case(2, 1, 256), Case(2, 1, 500_000)], ids=["loop", "threads"])
-@pytest.mark.parametrize("which", [0, -1], ids=["server", "worker"])
-def test_a_killed_process_is_a_failure_not_a_hang(which: int, case: Case, marked: Marked) -> None:
+@pytest.mark.parametrize("program", ["hold", "work"], ids=["server", "worker"])
+def test_a_killed_process_is_a_failure_not_a_hang(program: str, case: Case, marked: Marked) -> None:
+    """The other processes fail in consequence; the first of them that is asked is named."""
     system = Sockets()
     try:
         system.start(case)
-        os.kill(sorted(marked())[which], signal.SIGKILL)
+        os.kill(running(f"syncline.bench.sockets:{program}", marked())[0], signal.SIGKILL)
         with pytest.raises(RunError, match=r"sockets: (worker|server) \d ended with exit code"):
             system.burst(5)
     finally:
@@ -275,7 +283,7 @@ def test_the_report_has_a_row_for_each_system_and_case(
     code, err = bench(*options, "--workers", "2", "--servers", "2", "--rounds", "5", "--report", str(path))
     assert code == 0
     report = json.loads(path.read_text())
-    assert report.keys() == {"schema", "rows"}
+    assert report.keys() == {"made_by", "schema", "rows"}
     assert report["schema"] == 1
     assert all(row.keys() == {"system", "workers", "servers", "size", "seconds", "mode"} for row in report["rows"])
     assert all(row["seconds"] > 0 for row in report["rows"])
@@ -323,13 +331,14 @@ def test_ratios_are_syncline_to_the_other(capsys: pytest.CaptureFixture[str]) ->
     assert ["2", "1,000", "1.2", "ms", "120", "ms", "0.01", "1", "ms", "1.20"] in lines
 
 
-def test_an_interrupted_bench_leaves_nothing_behind(tmp_path: Path, marked: Marked) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_bench_leaves_nothing_behind(number: signal.Signals, tmp_path: Path, marked: Marked) -> None:
     options = ["--size", "256", "--workers", "2", "--rounds", "1000000", "--report", "r.json"]
     command = [sys.executable, "-m", "syncline", "bench", *options]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as bench:
         while len(marked()) < 3:
             assert bench.poll() is None
-        bench.send_signal(signal.SIGINT)
+        bench.send_signal(number)
         err = bench.communicate(timeout=60)[1]
     assert bench.returncode == 130
     assert err == "syncline: interrupted\n"

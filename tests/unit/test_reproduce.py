@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from syncline.cli.output_checks import PICTURE, REPORT
 from syncline.errors import RunError, UsageError
 from syncline.reproduce.catalogue import FIGURES, chosen
 from syncline.reproduce.figure import Compared, Figure, FigureRun, Result, Results, Verdict, is_true
@@ -70,6 +71,8 @@ def test_a_figure_is_judged_drawn_and_written_down(tmp_path: Path) -> None:
     picture, numbers = made.files
     assert picture.read_bytes().startswith(b"\x89PNG")
     found = json.loads(numbers.read_text())
+    assert REPORT.match(numbers.read_bytes())
+    assert PICTURE.match(picture.read_bytes())
     assert found["verdict"] == "holds"
     assert found["compared"] == [{"what": "asp is no slower", "paper": True, "ours": True}]
     assert found["numbers"] == {run["name"]: run["report"]["virtual_seconds"] for run in found["runs"]}
@@ -78,7 +81,7 @@ def test_a_figure_is_judged_drawn_and_written_down(tmp_path: Path) -> None:
 def test_a_full_disk_costs_files_and_not_the_figure(tmp_path: Path) -> None:
     place, lost = FigureFolder(tmp_path, jobs=1), list[tuple[Path, str]]()
     (tmp_path / "runs").mkdir()
-    for name in ("tiny.part", *(f"runs/{order.key}.part" for order in orders(TINY, place).values())):
+    for name in ("tiny.png.part", *(f"runs/{order.key}.part" for order in orders(TINY, place).values())):
         (tmp_path / name).symlink_to("/dev/full")
     made = make(TINY, place, nothing, nothing, lambda path, error: lost.append((path, error.strerror)))
     assert made.verdict.status == "holds"

@@ -23,6 +23,7 @@ from syncline.cli.speaker import CLOSED
 from syncline.cli.streams import ReaderGone, Streams, discard
 from syncline.cli.tell import tell
 from syncline.cli.train import train
+from syncline.engines.launch.interrupts import interruptible
 from syncline.engines.process import also_look_in, here, os_problem
 from syncline.errors import SynclineError, UsageError, one_line
 
@@ -84,7 +85,8 @@ def main() -> None:
 def _run() -> Any:
     """Run the command, and return its exit code; None is success."""
     try:
-        return app(standalone_mode=False)
+        with interruptible():
+            return app(standalone_mode=False)
     except UsageError as error:
         return _say(str(error), 2)
     except SynclineError as error:

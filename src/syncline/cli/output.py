@@ -19,6 +19,7 @@ from typing import Annotated, Self, TextIO
 import typer
 
 from syncline.cli.strategy_options import OUTPUT
+from syncline.engines.launch.interrupts import delay_interrupts
 from syncline.errors import UsageError, one_line
 
 INCOMPLETE = 3
@@ -42,7 +43,8 @@ class SideOutputs:
         """A file of this command; None without a path."""
         if path is None:
             return None
-        self._files.append(SideFile(option, path, self.lose))
+        with delay_interrupts():  # a file that is created is also in the list
+            self._files.append(SideFile(option, path, self.lose))
         return self._files[-1]
 
     def lose(self, option: str, path: Path, error: OSError) -> None:
@@ -60,10 +62,12 @@ class SideOutputs:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        for file in self._files:
-            if kind is None:
+        try:
+            for file in self._files if kind is None else ():
                 file.complete()
-            file.drop()
+        finally:
+            for file in self._files:
+                file.drop()
 
 
 class SideFile:
@@ -92,13 +96,13 @@ class SideFile:
         self._attempt(self._complete)
 
     def drop(self) -> None:
-        """Close and remove the file, unless it is complete."""
+        """Remove and close the file, unless it is complete."""
         self._over = True
+        if not self._direct:
+            self._place.unlink(missing_ok=True)
         with suppress(OSError):  # what could not be written is not written when the file is closed, either
             if self._text is not None:
                 self._text.close()
-        if not self._direct:
-            self._place.unlink(missing_ok=True)
 
     def _attempt(self, action: Callable[[], None]) -> None:
         if self._over:

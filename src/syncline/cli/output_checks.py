@@ -7,6 +7,7 @@ overwritten only with --force; an input or another output of the same command, n
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,18 @@ from tempfile import TemporaryFile
 from syncline.engines.launch.process_log import MARK as LOG_MARK
 from syncline.errors import UsageError
 
-REPORT = re.compile(rb'\s*\{\s*"schema": ?[0-9]')
-TRACE = re.compile(rb"time,from,to,kind,progress,bytes")
-CURVE = re.compile(rb"seconds,iterations,loss,accuracy,bytes_pushed,bytes_pulled")
-PICTURE = re.compile(rb"(?s).*made by syncline")
-LOG = re.compile(re.escape(LOG_MARK))
+_FORMER = rb'"schema": 1,(\s*"figure": "[\w-]+",\s*"paper": |.*"(train_progress|images_a_round|syncline-shm)")'
+"""Reports that were written before they had `made_by`: keys that hardly anybody else uses."""
+
+REPORT = re.compile(rb'(?s)\s*\{\s*("made_by": ?"syncline",|' + _FORMER + rb")")
+TRACE = re.compile(rb"time,from,to,kind,progress,bytes(,start,stop,version,v)?\n")
+CURVE = re.compile(rb"seconds,iterations,loss,accuracy,bytes_pushed,bytes_pulled\n")
+PICTURE = re.compile(
+    rb"(?s)\x89PNG\r\n.*tEXtSoftware\0made by syncline"
+    rb"|<\?xml.*<dc:title>made by syncline</dc:title>"
+    rb"|%PDF-.*/Creator \(made by syncline\)"
+)
+LOG = re.compile(re.escape(LOG_MARK) + rb"\w+\n")
 
 _LOOK = 1 << 16
 """The bytes at the beginning and at the end of a file in which its mark is."""
@@ -56,7 +64,7 @@ Output = OutputFile | OutputFolder
 
 def check_outputs(inputs: Iterable[Path], outputs: Sequence[Output], *, force: bool) -> None:
     """Refuse outputs that cannot be written or would overwrite what they must not; `inputs`: what the command reads."""
-    taken = [(each, "an input of this run") for each in inputs]
+    taken = [(each, "an input of this run") for each in (*inputs, *_imported())]
     for output in outputs:
         try:
             _check(output, taken, [each for each in outputs if each is not output], force)
@@ -95,6 +103,14 @@ def _check_file(output: OutputFile, taken: Sequence[tuple[Path, str]], force: bo
         raise UsageError(option, problem)
 
 
+def _imported() -> Iterator[Path]:
+    """The files of the modules that this command has imported, among them the user's own parts."""
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str):
+            yield Path(file)
+
+
 def _lies_in(path: Path, folder: OutputFolder) -> bool:
     place = path.resolve()
     return place.parent == folder.path.resolve() and folder.names.fullmatch(place.name) is not None
@@ -102,7 +118,9 @@ def _lies_in(path: Path, folder: OutputFolder) -> bool:
 
 def _same(one: Path, other: Path) -> bool:
     """Whether two paths name one file, also through a symbolic or a hard link."""
-    return one.resolve() == other.resolve() or (one.exists() and other.exists() and one.samefile(other))
+    if one.exists():
+        return other.exists() and one.samefile(other)
+    return not other.exists() and one.resolve() == other.resolve()
 
 
 def _is_ours(path: Path, mark: re.Pattern[bytes]) -> bool:

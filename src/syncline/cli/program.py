@@ -14,16 +14,18 @@ from zipfile import is_zipfile
 from syncline.errors import UsageError
 
 
-def command_of(words: Sequence[str], module: bool) -> tuple[list[str], Path]:
-    """A worker's command, `python FILE ARGS...` or `python -m MODULE ARGS...`, and the file that it runs.
+def command_of(words: Sequence[str], module: bool) -> tuple[list[str], list[Path]]:
+    """A worker's command, `python FILE ARGS...` or `python -m MODULE ARGS...`, and the files that it runs.
+
+    The files of a module are those of its whole package.
 
     `--` is allowed before the arguments.
     """
     words = [words[0], *(words[2:] if words[1:2] == ["--"] else words[1:])]
     if module:
-        return [sys.executable, "-m", *words], _module_file(words[0])
+        return [sys.executable, "-m", *words], _module_files(words[0])
     _check_file(Path(words[0]))
-    return [sys.executable, *words], Path(words[0])
+    return [sys.executable, *words], [Path(words[0])]
 
 
 def _check_file(path: Path) -> None:
@@ -48,9 +50,10 @@ def _check_file(path: Path) -> None:
         raise UsageError("PROGRAM", f"{str(path)!r} is not Python{where}: {why}") from None
 
 
-def _module_file(name: str) -> Path:
+def _module_files(name: str) -> list[Path]:
     """Search for the module as `python -m` does, without importing anything."""
     path: Sequence[str] | None = [os.getcwd(), *sys.path]
+    package: list[str] = []
     spec: ModuleSpec | None = None
     parts = name.split(".")
     for depth in range(1, len(parts) + 1):
@@ -58,8 +61,9 @@ def _module_file(name: str) -> Path:
         if spec is None:
             raise UsageError("-m", f"there is no module {name!r} in this folder or among the installed packages")
         path = spec.submodule_search_locations
+        package = package or list(path or ())
     if path is not None:
         spec = PathFinder.find_spec(f"{name}.__main__", path)
     if spec is None:
         raise UsageError("-m", f"{name!r} is a package without a __main__ module; name one of its modules")
-    return Path(spec.origin or "")
+    return [Path(spec.origin or ""), *(file for folder in package for file in Path(folder).rglob("*.py"))]

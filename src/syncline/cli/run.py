@@ -260,7 +260,7 @@ def run(
     count = _first(workers, file.workers, 2)
     if not command and (count or join is None):
         raise UsageError("PROGRAM", "is missing: name a Python file, or a module with -m")
-    program_words, program = command_of(command, module) if command else ((), None)
+    program_words, program = command_of(command, module) if command else ((), [])
     plan = Plan(
         program_words,
         count,
@@ -273,7 +273,7 @@ def run(
         traceback=traceback,
         restarts=restarts,
     )
-    inputs = [path for path in (config, key_file, program) if path is not None]
+    inputs = [*program, *(path for path in (config, key_file) if path is not None)]
     check_outputs(inputs, _outputs(report, trace, log_dir), force=force)
     plan = checked(plan, listen, join, dry=dry_run)
     if dry_run:

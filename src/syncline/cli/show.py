@@ -89,7 +89,10 @@ def figures_table(figures: dict[str, Any], meaning: Mapping[str, str] | None = N
 
 
 def as_json(figures: dict[str, Any], file: TextTarget) -> None:
-    json.dump(figures, file, indent=2, allow_nan=False)
+    """Write a report, with its mark."""
+    from syncline.sim.report import REPORT_MARK
+
+    json.dump({**REPORT_MARK, **figures}, file, indent=2, allow_nan=False)
     file.write("\n")
 
 

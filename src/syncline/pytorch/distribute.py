@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 
+from syncline.engines.process import say
 from syncline.engines.worker.replica import Replica
 from syncline.errors import UsageError
 from syncline.layout import Values
@@ -131,13 +133,26 @@ def _agree_on_load(session: Session, each: Distributed) -> None:
     old, gradients = each.replica, each.replica.mode is Mode.GRADIENTS
     notice = f"worker {session.rank} has loaded values into model {each.name!r} and waits until every worker has"
     kind, mine = f"load_state_dict of model {each.name!r}", each.hooks.loads.digest() if gradients else b""
-    said = session.share(kind, mine, f"{notice}; call load_state_dict() on every worker")
+    gathered = session.share(kind, b"%d %s" % (session.rank, mine), f"{notice}; call load_state_dict() on every worker")
+    said = {int(rank): digest for rank, _, digest in (value.partition(b" ") for value in gathered)}
+    _say_who_left(session, each, said)
     if not gradients:
         redistribute(session, each, old.recall())
         each.replica.go_on_with({}, old.earlier + old.iteration)
-    elif len(set(said)) > 1:
+    elif len(set(said.values())) > 1:
         problem = "load_state_dict() loaded different values on the workers; load equal values on every worker"
         raise UsageError("model", f"{each.name!r}: {problem}")
+
+
+def _say_who_left(session: Session, each: Distributed, loaded: Collection[int]) -> None:
+    """Name the workers that have left the run since this worker loaded values, and so do not have these values."""
+    gone = sorted(set(each.hooks.loads.members).difference(loaded))
+    if gone and session.rank == min(loaded):
+        workers = f"worker{'s' * (len(gone) > 1)} {', '.join(map(str, gone))}"
+        say(
+            f"syncline: worker {session.rank} has loaded values into model {each.name!r} and goes on with them without "
+            f"{workers}, no longer in the run; call load_state_dict() on every worker before it closes its session"
+        )
 
 
 def _tables(model: nn.Module, options: Options) -> dict[str, Values]:

@@ -4,7 +4,8 @@
    evaluation, and load its own ones again.
 2. Otherwise every worker must have loaded, as under DDP. In mode `gradients` the servers hold no parameters, so the
    workers only check that all have loaded the same. In the other modes all workers continue with the leader's values.
-3. Without a further exchange, for example before a last evaluation, each worker keeps what it has loaded.
+3. The others do not wait for a worker that leaves the run instead. They continue without it, and say so.
+4. Without a further exchange, for example before a last evaluation, each worker keeps what it has loaded.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class LoadWatch:
         self._before = before
         self._former: list[Tensor] | None = None
         """The parameters before the program loaded others; None if it has not since the last exchange."""
+        self.members: tuple[int, ...] = ()
+        """The live workers when the program loaded values."""
         self.agree: Callable[[], None] = lambda: None
         """Called at the next exchange after other values were loaded; it continues with the same on all workers."""
 

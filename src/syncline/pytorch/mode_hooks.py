@@ -73,6 +73,7 @@ class ModeHooks(ABC):
     def before_load(self) -> None:
         """Called before the program loads values into the model: no answer may arrive later and overwrite them."""
         self.wait()
+        self.loads.members = self.replica.link.members
 
     @abstractmethod
     def before_step(self) -> None:

@@ -253,17 +253,31 @@ _connected: list[Session] = []
 def connect(environment: Mapping[str, str] = os.environ) -> Session:
     """Connect to the run that started this program (`syncline run` or torchrun); otherwise start a run of 1 worker.
 
-    A process takes part in a run once: until its session is closed, further calls return the same session.
+    A process takes part in a run once: until its session is closed, further calls return the same session; after that
+    they raise `UsageError`. Without a launcher, every call after `close()` starts another run of 1 worker.
     """
     for session in _connected:
         if session.is_open:
             return session
+    under_torchrun = "SYNCLINE_COORDINATOR" not in environment and torchrun.started_this(environment)
+    wiring = Wiring.read(environment)
+    if under_torchrun or wiring.coordinator:
+        _check_first(wiring.coordinator)
     session = Session()
-    if "SYNCLINE_COORDINATOR" not in environment and torchrun.started_this(environment):
+    if under_torchrun:
         session._guard = torchrun.end_with_torchrun()
         wiring, session._host = torchrun.find_run(environment)
-    else:
-        wiring = Wiring.read(environment)
+    session.start(wiring)
     if wiring.coordinator:
         _connected.append(session)
-    return session.start(wiring)
+    return session
+
+
+def _check_first(coordinator: str) -> None:
+    """Raise `UsageError` if this process has left this run; "": the run of torchrun, which has no other."""
+    if any(session._has_left(coordinator) for session in _connected):
+        raise UsageError(
+            "connect",
+            "the session of this process has ended, and it cannot be opened again within this run; "
+            "call close() or leave() once, after the last use of the session",
+        )

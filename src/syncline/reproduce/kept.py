@@ -56,8 +56,9 @@ class KeptRuns:
             part.replace(whole)
         except OSError as error:
             self._full = True
-            part.unlink(missing_ok=True)
             self._lose(self._folder, error)
+        finally:
+            part.unlink(missing_ok=True)
 
     def _file(self, order: Order) -> Path:
         return self._folder / f"{order.key}.json"

@@ -12,7 +12,7 @@ from syncline.reproduce.crew import FigureCrew, Tell
 from syncline.reproduce.figure import Figure, FigureRun, Result, Results, Verdict, reads_files
 from syncline.reproduce.kept import KeptRuns, Order, order_of
 from syncline.sim.plot import MADE_BY
-from syncline.sim.report import SCHEMA
+from syncline.sim.report import REPORT_MARK, SCHEMA
 
 Lose = Callable[[Path, OSError], None]
 """Called for a file that cannot be written; the figure goes on without it."""
@@ -80,14 +80,15 @@ def _write(figure: Figure, place: FigureFolder, results: Results, lose: Lose) ->
 
 def _written(path: Path, action: Callable[[Path], object], lose: Lose) -> bool:
     """Whether `action` could write this file; it gets its name when it is complete."""
-    part = path.with_suffix(".part")
+    part = path.with_name(f"{path.name}.part")
     try:
         action(part)
         part.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
         lose(path, error)
         return False
+    finally:
+        part.unlink(missing_ok=True)
     return True
 
 
@@ -114,6 +115,7 @@ def _as_json(
     figure: Figure, runs: Sequence[FigureRun], results: Results, verdict: Verdict, quick: bool
 ) -> Mapping[str, Any]:
     return {
+        **REPORT_MARK,
         "schema": SCHEMA,
         "figure": figure.name,
         "paper": figure.paper,

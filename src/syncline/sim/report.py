@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 
+REPORT_MARK = {"made_by": "syncline"}
+"""How the file of a report begins. By this a later command knows that it may overwrite the file."""
+
 
 def report(outcome: Outcome) -> dict[str, Any]:
     """The figures of a run, under the keys that the documentation lists."""

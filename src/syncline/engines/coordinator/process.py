@@ -75,7 +75,7 @@ from syncline.engines.net.wiring import RUN, Wiring, listen
 from syncline.engines.process import also_look_in, run
 from syncline.engines.process_state import host, patience
 from syncline.errors import PeerError
-from syncline.messages import Report, Settled
+from syncline.messages import LeaveNotice, Report, Settled
 from syncline.strategies.allowed_parts import AllowedParts
 
 TICK = 0.5
@@ -242,6 +242,8 @@ class CoordinatorProcess:
         elif isinstance(message, WorkerMessage) and peer.trained is not None:
             peer.trained.from_worker(peer, message)
             self.returning.back(peer.id.number)
+            if isinstance(message, LeaveNotice):
+                self._models.begin_if_ready()  # a model does not wait for a worker that has left the run
             self._meet()
         elif isinstance(message, Reached) and peer.trained is not None:
             peer.trained.changes.reached(peer, message)
@@ -328,7 +330,7 @@ class CoordinatorProcess:
         return tuple(self._epochs.get(sampler, 0) for sampler in range(max(self._epochs, default=-1) + 1))
 
     def absent(self) -> Collection[int]:
-        return self._never
+        return self._never | self._roster.departed()
 
     def count_out(self, number: int) -> None:
         self._never.add(number)

@@ -192,6 +192,10 @@ class Roster:
             return any(peer.trained is not None and peer.trained.is_member(peer) for peer in entry.peers)
         return entry.hello.number in range(self._expected) and all(peer.left is None for peer in entry.peers)
 
+    def departed(self) -> set[int]:
+        """The workers that have left every model that they trained; they declare no other."""
+        return {number for number, entry in self.workers.items() if all(peer.left is not None for peer in entry.peers)}
+
     def readers(self, now: float) -> set[int]:
         """The workers that have left and may still read the final parameters."""
         peers = (peer for entry in self.workers.values() for peer in entry.peers)

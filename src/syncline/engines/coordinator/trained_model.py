@@ -1,8 +1,8 @@
 """One model of a run as the coordinator sees it: its workers and servers, how it begins and ends, and its views.
 
 1. A model begins when every server has a connection for it, and every expected worker has declared it or is known not
-   to take part. The workers that the run was started with decide its shape and settings; a joiner that comes before
-   that and does not fit is refused alone.
+   to take part, for example because it has left the run. The workers that the run was started with decide its shape and
+   settings; a joiner that comes before that and does not fit is refused alone.
 2. The coordinator describes the model to the servers first. Once all of them know it, the coordinator tells the workers
    where the servers are.
 3. All workers start together: none starts before all have the initial parameters, which are the leader's. If the leader

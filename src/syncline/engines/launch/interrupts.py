@@ -24,6 +24,22 @@ def delay_interrupts() -> Iterator[Iterable[int]]:
 
 
 @contextmanager
+def interruptible() -> Iterator[None]:
+    """In the `with` block, SIGTERM and SIGHUP raise KeyboardInterrupt like Ctrl-C, so that the command cleans up.
+
+    A signal that is ignored or handled at the start stays so.
+    """
+    unhandled = [number for number in INTERRUPTS if signal.getsignal(number) is signal.SIG_DFL]
+    for number in unhandled:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in unhandled:
+            signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
 def pausing(pause: Callable[[], None], resume: Callable[[], None]) -> Iterator[None]:
     """In the `with` block: call `pause` before Ctrl-Z (SIGTSTP) stops this process, and `resume` when it continues."""
 

@@ -97,6 +97,11 @@ class NumpySession:
         """Has this session begun in this process (not in the one that it was forked from), and not ended?"""
         return self._pid == os.getpid() and not self._closed
 
+    def _has_left(self, coordinator: str) -> bool:
+        """Has this session with this coordinator ended in this process? "": with any coordinator."""
+        known = self._wiring.coordinator
+        return self._pid == os.getpid() and self._closed and bool(known) and coordinator in ("", known)
+
     @property
     def members(self) -> tuple[int, ...]:
         """The numbers of the live workers including this one, in ascending order, as of the latest view.
