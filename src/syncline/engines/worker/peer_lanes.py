@@ -168,6 +168,8 @@ class PeerLanes:
         if memory is not None and payload is not None and not memory.full:
             self._traffic.send(to, Laid(memory.lay(payload)))
             payload = None
+            if to not in self._traffic:
+                return  # the peer died: the connection ended while we wrote
         self._traffic.send(to, message, None if payload is None else payload.data, lasting=False)
 
     def shares(self, peer: NodeId) -> bool:
