@@ -127,8 +127,8 @@ def trained(directory: Path, *options: object) -> dict[str, object]:
     "options",
     [
         ("exchange", "--lane", "shm"),
-        ("exchange", "--lane", "tcp"),
-        ("exchange:partitions=4,tau=2", "--lane", "shm"),
+        pytest.param(("exchange", "--lane", "tcp"), marks=pytest.mark.slow),
+        pytest.param(("exchange:partitions=4,tau=2", "--lane", "shm"), marks=pytest.mark.slow),
         ("exchange:partitions=3,codec=topk:0.1", "--lane", "tcp"),
         ("exchange", "--engine", "sim"),
     ],

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine import Run, running, until
+from samples import sampled
 
 LISTENING = ("--listen", "127.0.0.1:0")
 
@@ -110,7 +111,7 @@ def assert_shared(epochs: list[list[Dealt]]) -> None:
         assert len({len(seen) for *_, seen in epoch}) == 1, epoch
 
 
-@pytest.mark.parametrize("lane", ["shm", "tcp"])
+@pytest.mark.parametrize("lane", sampled(["shm", "tcp"], "tcp"))
 def test_a_worker_that_joins_gets_examples_of_its_own(lane: str, tmp_path: Path) -> None:
     with running(tmp_path, DEALT, "-n2", "--lane", lane, *LISTENING) as run:
         run.hears(r"dealt \(1, 2, \(0, 1\)")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine import running, until
+from samples import sampled
 
 UNTIL = """
 begin()
@@ -87,7 +88,10 @@ PAIRS = {
 }
 
 
-@pytest.mark.parametrize("case", PAIRS)
+@pytest.mark.parametrize(
+    "case",
+    sampled(PAIRS, "launcher and coordinator killed", "launcher and coordinator stopped", "launcher and guard stopped"),
+)
 def test_nothing_is_left_when_those_who_watch_are_lost_in_pairs(case: str, tmp_path: Path) -> None:
     """Not even what the workers have started: a child, and a forked one in a process group of its own."""
     with running(tmp_path, GRANDCHILDREN, "-n", "2", SYNCLINE_PATIENCE=SOON) as run:
