@@ -155,6 +155,61 @@ session.clock()
         assert "Traceback" in (tmp_path / "logs" / f"w{number}.log").read_text()
 
 
+FAILS = {
+    "before connect": "raise ValueError('no data')",
+    "in an import": "import no_such_module",
+    "after close": "begin(w=3)\nstep()\nsession.close()\nraise ValueError('no data')",
+}
+
+
+@pytest.mark.parametrize("when", FAILS)
+def test_an_exception_in_all_workers_is_told_once_without_a_session_too(when: str, tmp_path: Path) -> None:
+    """The workers fail at the same time, and all logs have the traceback."""
+    body = f"""
+Path(f"in{{os.environ['SYNCLINE_WORKER']}}").touch()
+while not all(there(f"in{{number}}") for number in range(3)):
+    time.sleep(0.01)
+say("goes on")
+{FAILS[when]}
+"""
+    with running(tmp_path, body, "-n3", "--log-dir", "logs") as run:
+        assert run.ends() == 1, run.story()
+        assert run.out.count("Traceback") == 1, run.story()
+        assert run.out.count("goes on") == 3, run.story()
+        why = r"program-\w+\.py:\d+: (ValueError: no data|ModuleNotFoundError: No module named 'no_such_module')"
+        gone = "(every worker is gone before the run began: )?"
+        ended = rf"w\d ended with exit code 1 after \S+ s: {why} \(w\d, w\d: the same\)"
+        assert re.fullmatch(rf"syncline: {gone}{ended}\n", run.err), run.story()
+    for number in range(3):
+        assert "Traceback" in (tmp_path / "logs" / f"w{number}.log").read_text()
+
+
+STARTS = """
+say("path", os.environ.get("PYTHONPATH"), [each for each in sys.path if "program_start" in each])
+say("own", sys.modules["sitecustomize"].__file__)
+sys.stdout.flush()
+subprocess.run([sys.executable, "-c", "import sys; print('hook', sys.excepthook is sys.__excepthook__); 1 / 0"])
+if os.fork() == 0:
+    raise ValueError("in a copy")
+os.wait()
+"""
+
+
+def test_the_hook_of_the_launcher_is_only_in_the_worker_and_hides_nothing(tmp_path: Path) -> None:
+    """A process that the program starts, or a copy of it, shows its exceptions itself."""
+    (tmp_path / "own").mkdir()
+    own = tmp_path / "own" / "sitecustomize.py"
+    own.write_text("")
+    with running(tmp_path, STARTS, "-n1", PYTHONPATH=str(own.parent)) as run:
+        assert run.ends() == 0, run.story()
+        assert f"path {own.parent} []" in run.out, run.story()
+        assert f"own {own}" in run.out, run.story()
+        assert "hook True" in run.out, run.story()
+        assert "ZeroDivisionError" in run.out, run.story()
+        assert "ValueError: in a copy" in run.out, run.story()
+        assert "Error in sitecustomize" not in run.out, run.story()
+
+
 def test_a_death_is_told_once(tmp_path: Path) -> None:
     with running(tmp_path, STEADY, "-n3") as run:
         run.hears("under way", times=3)

@@ -1,13 +1,15 @@
 """The report of a worker whose program ended with an exception, which the worker writes to a pipe of its launcher.
 
 The launcher shows the report, so that it can show the same one of several workers once. SYNCLINE_FAILURES in the
-environment of a worker is the number of the pipe's file descriptor.
+environment of a worker is the number of the pipe's file descriptor. The program has a `FailureHook` from its start
+(program_start); while its session is open, the session's own hook is before it.
 """
 
 from __future__ import annotations
 
 import os
 import site
+import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping
@@ -19,6 +21,8 @@ import msgspec
 from syncline.errors import SynclineError, UsageError
 
 VARIABLE = "SYNCLINE_FAILURES"
+
+_START = Path(__file__).parent / "program_start"
 
 END = b"\n"
 """The end of a report; JSON has no such byte."""
@@ -69,6 +73,24 @@ def send_report(report: FailureReport, environment: Mapping[str, str] = os.envir
     except OSError:
         return False
     return True
+
+
+class FailureHook:
+    """A `sys.excepthook` that sends the report of an exception to the launcher instead of showing it."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    def __call__(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        ours = os.getpid() == self._pid  # not a forked copy of the program
+        if not ours or not send_report(report_of(error, trace)):
+            sys.__excepthook__(kind, error, trace)
+
+
+def environment_with_hook(environment: Mapping[str, str], pipe: int) -> dict[str, str]:
+    """The environment of a worker that reports its failure to this pipe."""
+    path = os.pathsep.join(filter(None, (str(_START), environment.get("PYTHONPATH"))))
+    return {**environment, VARIABLE: str(pipe), "PYTHONPATH": path}
 
 
 def read_report(data: bytes) -> FailureReport | None:

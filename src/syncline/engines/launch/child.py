@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO
 
-from syncline.engines.failure_report import VARIABLE, FailureReport
+from syncline.engines.failure_report import FailureReport, environment_with_hook
 from syncline.engines.guard import kill_session
 from syncline.engines.launch.interrupts import delay_interrupts
 from syncline.engines.launch.lines import Lines
@@ -119,7 +119,7 @@ def spawn(
         source, sink = os.pipe() if reports else (-1, -1)
         process = subprocess.Popen(
             command,
-            env={**environment, VARIABLE: str(sink)} if reports else environment,
+            env=environment_with_hook(environment, sink) if reports else environment,
             pass_fds=(sink,) if reports else (),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

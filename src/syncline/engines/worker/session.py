@@ -28,7 +28,7 @@ from typing import Self
 
 import numpy.typing as npt
 
-from syncline.engines.failure_report import report_of, send_report
+from syncline.engines.failure_report import FailureHook, report_of, send_report
 from syncline.engines.net.control import MOST_SAMPLERS, EpochBegun, Pulse
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.process import also_look_in, say
@@ -301,7 +301,8 @@ class NumpySession:
         """Disconnect when an exception ends the program: while another thread runs, `_at_exit` is not called."""
         if os.getpid() == self._pid and not hasattr(sys, "ps1"):  # at a prompt the program continues
             self._cut()
-        shown, own = self._next_hook is not sys.__excepthook__, not self._is_of_others(error)
+        quiet = self._next_hook is sys.__excepthook__ or isinstance(self._next_hook, FailureHook)
+        shown, own = not quiet, not self._is_of_others(error)
         if not shown and not own:
             error.__traceback__ = trace = None
         if not send_report(report_of(error, trace, shown=shown, own=own)) or shown:

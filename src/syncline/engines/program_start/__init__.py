@@ -1,0 +1,1 @@
+"""The folder that a launcher adds to PYTHONPATH of its workers; see sitecustomize.py."""
