@@ -58,8 +58,9 @@ class Driver:
         """Give the node an event and perform its effects."""
         effects = self.node.handle(event, now)
         me, host = self.me, self._host
-        for observe in self._observers:
-            observe(me, event, effects, now)
+        if self._observers:
+            for observe in self._observers:
+                observe(me, event, effects, now)
         for effect in effects:
             kind = type(effect)  # nearly all are Send or Deliver: those skip a call
             if kind is Send:

@@ -354,13 +354,13 @@ class Worker:
     # Receiving.
 
     def _receive(self, event: Received, out: list[Effect]) -> None:
-        kind = type(event.message)
-        if kind is View:
-            self._adopt(event.message, out)  # type: ignore[arg-type]
-            return
         answer: Answer = event.message  # type: ignore[assignment]
+        kind: type[Message] = type(answer)
         if kind is not Params and kind not in ANSWERS:
-            raise PeerError(f"worker {self.number} does not accept this message from {event.source}: {answer}")
+            if kind is not View:
+                raise PeerError(f"worker {self.number} does not accept this message from {event.source}: {answer}")
+            self._adopt(answer, out)  # type: ignore[arg-type]
+            return
         if answer.incarnation != self.incarnation:
             return
         if kind is Gone:
@@ -432,9 +432,9 @@ class Worker:
             how = _ZERO
         if self._gating is not None:
             self._gating.answered(message)
-        self.closed = message.v
-        if self._least_v is None or message.v < self._least_v:
-            self._least_v = message.v
+        self.closed = v = message.v
+        if self._least_v is None or v < self._least_v:
+            self._least_v = v
         if message.late:
             self._was_late = True
         self._left = left = self._left - bucket.stop + bucket.start
@@ -445,7 +445,7 @@ class Worker:
                 following = max(following, self._least_v)
             self._begin(following)
         out.append(Deliver(bucket, payload, following, how))
-        if self._window is not None and left:
+        if left and self._window is not None:
             for ready in self._window.answered(bucket):
                 self._push(ready, out)
         if self.phase is LEAVING:
