@@ -40,8 +40,13 @@ class CargoTable:
         if holders is not self._last:
             self._last = holders
             for bucket in chain.from_iterable(holders):
-                if bucket not in self.of:
-                    self.of[bucket] = self._cargo(bucket, -1)
+                self.add(bucket)
+
+    def add(self, bucket: Bucket) -> Cargo:
+        """Add a bucket, unless it is known."""
+        if bucket not in self.of:
+            self.of[bucket] = self._cargo(bucket, -1)
+        return self.of[bucket]
 
     def _cargo(self, bucket: Bucket, place: int) -> Cargo:
         return Cargo(place, *self._strategy.wire_bytes(self._layout, bucket))

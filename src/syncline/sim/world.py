@@ -36,7 +36,7 @@ from syncline.effects import (
 from syncline.errors import GoneError, PeerError, RunError, UsageError
 from syncline.layout import BUCKET_VALUES, Bucket
 from syncline.messages import COORDINATOR, Member, NodeId, Params, Push, View, server_id, worker_id
-from syncline.nodes.driver import Driver
+from syncline.nodes.driver import Driver, driver_of
 from syncline.nodes.phase import Phase
 from syncline.sim.agenda import NO_WORKER, Action, Agenda
 from syncline.sim.bucket_cargo import CargoTable
@@ -172,7 +172,8 @@ class World:
 
     def _weight(self, bucket: Bucket) -> tuple[int, int]:
         """The largest number of bytes that a bucket's update and its parameters take on the wire."""
-        return self._cargo[bucket].pushed, self._cargo[bucket].pulled
+        cargo = self._cargo_table.add(bucket)
+        return cargo.pushed, cargo.pulled
 
     # Processes that join and leave.
 
@@ -207,7 +208,7 @@ class World:
         """Start a worker process; it must join unless the view lists it as a member."""
         node = self.strategy.trainer(number, incarnation, self.job, view)
         observers = (self.meter,) if self.meter.observes == "worker" else ()
-        driver = Driver(worker_id(number), node, self, observers)
+        driver = driver_of(worker_id(number), node, self, observers)
         model = WorkerModel(self.problem, self._initial, steps=self._steps)
         worker = SimulatedWorker(node, driver, model, joining=node.phase is Phase.JOINING)
         if self.scenario.cluster.colocated and number < len(self.servers):
@@ -337,8 +338,9 @@ class World:
 
     def deliver(self, me: NodeId, deliver: Deliver) -> None:
         worker, bucket = self.workers[me.number], deliver.bucket
-        place = self._cargo[bucket].place
-        if place < 0:
+        cargo = self._cargo.get(bucket)
+        place = -1 if cargo is None else cargo.place
+        if place < 0:  # it is a part of a piece
             place = bisect_right(self.buckets, bucket.start, key=lambda each: each.start) - 1
             worker.model.take_part(self.mode, place, self._within(self.buckets[place], bucket), deliver)
         else:
@@ -366,7 +368,11 @@ class World:
         if self._of_means:
             worker.model.whole()
         reached = look(self, worker) if done >= self.curve.due else ""
-        self.go_on(worker, following)
+        if worker.leaving or following >= self.pace.last:
+            self.go_on(worker, following)
+        else:
+            worker.iteration = following
+            self.pace.begin(worker)
         if reached or done >= self._most:
             self.stop(reached or "updates")
         if self.transfer.waiting:
