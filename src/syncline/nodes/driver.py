@@ -6,7 +6,7 @@ Observers (meters, traces, recorders) see every event that a node has handled, w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from syncline.effects import Deliver, Effect, Event, Fail, Node, Reject, Send, SetTimer
@@ -46,21 +46,17 @@ class Observer(Protocol):
 class Driver:
     """Drives one node on one host."""
 
-    __slots__ = ("_host", "_observers", "me", "node")
+    __slots__ = ("_host", "me", "node")
 
-    def __init__(self, me: NodeId, node: Node, host: Host, observers: Iterable[Observer] = ()) -> None:
+    def __init__(self, me: NodeId, node: Node, host: Host) -> None:
         self.me = me
         self.node = node
         self._host = host
-        self._observers = tuple(observer.handled for observer in observers)
 
     def tell(self, event: Event, now: float) -> None:
         """Give the node an event and perform its effects."""
-        effects = self.node.handle(event, now)
         me, host = self.me, self._host
-        for observe in self._observers:
-            observe(me, event, effects, now)
-        for effect in effects:
+        for effect in self.node.handle(event, now):
             kind = type(effect)  # nearly all are Send or Deliver: those skip a call
             if kind is Send:
                 host.send(me, effect)  # type: ignore[arg-type]
@@ -69,16 +65,8 @@ class Driver:
             else:
                 self.perform(effect)
 
-    def handled(self, event: Event, now: float) -> list[Effect]:
-        """Give the node an event and return its effects without performing them."""
-        effects = self.node.handle(event, now)
-        for observe in self._observers:
-            observe(self.me, event, effects, now)
-        return effects
-
     def close_observers(self) -> None:
         """Remove the observers: the report does not count later events."""
-        self._observers = ()
 
     def perform(self, effect: Effect) -> None:
         match effect:
@@ -92,3 +80,38 @@ class Driver:
                 self._host.reject(self.me, effect)
             case Fail():
                 self._host.fail(self.me, effect)
+
+
+class ObservedDriver(Driver):
+    """Drives one node; observers see what it handles."""
+
+    __slots__ = ("_observers",)
+
+    def __init__(self, me: NodeId, node: Node, host: Host, observers: Iterable[Observer]) -> None:
+        super().__init__(me, node, host)
+        self._observers = tuple(observer.handled for observer in observers)
+
+    def tell(self, event: Event, now: float) -> None:
+        effects = self.node.handle(event, now)
+        me, host = self.me, self._host
+        for observe in self._observers:
+            observe(me, event, effects, now)
+        for effect in effects:
+            if type(effect) is Send:
+                host.send(me, effect)
+            else:
+                self.perform(effect)
+
+    def handled(self, event: Event, now: float) -> list[Effect]:
+        """Give the node an event and return its effects without performing them."""
+        effects = self.node.handle(event, now)
+        for observe in self._observers:
+            observe(self.me, event, effects, now)
+        return effects
+
+    def close_observers(self) -> None:
+        self._observers = ()
+
+
+def driver_of(me: NodeId, node: Node, host: Host, observers: Collection[Observer] = ()) -> Driver:
+    return ObservedDriver(me, node, host, observers) if observers else Driver(me, node, host)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from syncline.layout import Bucket, Layout, Payload
+from syncline.messages import Holders
 from syncline.strategies.protocol import Strategy
 
 
@@ -23,14 +25,28 @@ class Cargo:
     snapshot: Payload | None = None
 
 
-class CargoTable(dict[Bucket, Cargo]):
-    """The cargo of each bucket. A bucket that a move between servers has cut off gets its own entry."""
+class CargoTable:
+    """The cargo of each bucket. A bucket that a view has cut off from another one gets its own entry."""
 
     def __init__(self, buckets: Sequence[Bucket], strategy: Strategy, layout: Layout) -> None:
-        super().__init__((each, Cargo(n, *strategy.wire_bytes(layout, each))) for n, each in enumerate(buckets))
         self._strategy = strategy
         self._layout = layout
+        self._last: Holders = ()
+        self.of = {bucket: self._cargo(bucket, place) for place, bucket in enumerate(buckets)}
+        """A plain dictionary: a lookup in any other kind takes several times as long."""
 
-    def __missing__(self, bucket: Bucket) -> Cargo:
-        self[bucket] = cargo = Cargo(-1, *self._strategy.wire_bytes(self._layout, bucket))
-        return cargo
+    def learn(self, holders: Holders) -> None:
+        """Add the buckets of a new placement."""
+        if holders is not self._last:
+            self._last = holders
+            for bucket in chain.from_iterable(holders):
+                self.add(bucket)
+
+    def add(self, bucket: Bucket) -> Cargo:
+        """Add a bucket, unless it is known."""
+        if bucket not in self.of:
+            self.of[bucket] = self._cargo(bucket, -1)
+        return self.of[bucket]
+
+    def _cargo(self, bucket: Bucket, place: int) -> Cargo:
+        return Cargo(place, *self._strategy.wire_bytes(self._layout, bucket))

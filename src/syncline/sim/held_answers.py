@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from syncline.effects import Effect, Event, Node, Received, Send
 from syncline.messages import NodeId, Params, Taken
-from syncline.nodes.driver import Driver
+from syncline.nodes.driver import Driver, ObservedDriver, driver_of
 
 if TYPE_CHECKING:
     from syncline.sim.world import World
@@ -25,10 +25,10 @@ def server_driver(world: World) -> ServerDriver:
         return lambda me, node: CentralDriver(me, node, world, observers, held)
     if world.scenario.cluster.delay_cost:
         return lambda me, node: CostlyDriver(me, node, world, observers)
-    return lambda me, node: Driver(me, node, world, observers)
+    return lambda me, node: driver_of(me, node, world, observers)
 
 
-class CostlyDriver(Driver):
+class CostlyDriver(ObservedDriver):
     """Answering a delayed pull takes the server `delay_cost` seconds, during which it does nothing else."""
 
     __slots__ = ("_seconds", "_world")
@@ -57,7 +57,7 @@ class CostlyDriver(Driver):
         return True
 
 
-class CentralDriver(Driver):
+class CentralDriver(ObservedDriver):
     """As in PS-Lite: servers answer only after every shard has closed the round and the scheduler has told them."""
 
     __slots__ = ("_held", "_seconds", "_world")

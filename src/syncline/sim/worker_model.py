@@ -16,7 +16,7 @@ from syncline.sim.problem import Problem
 from syncline.strategies.mode import Mode
 
 _CHANGES, _GRADIENTS = Mode.CHANGES, Mode.GRADIENTS  # looking up an enum member is slow
-_REPLACE, _ADD, _ZERO = How
+_ADD, _ZERO = How.ADD, How.ZERO
 
 
 class Steps:
@@ -68,17 +68,16 @@ class WorkerModel:
 
     def take(self, mode: Mode, place: int, deliver: Deliver) -> None:
         """Take in what has arrived for a piece: parameters, a round's mean, or a change (see `How`)."""
-        payload, how = deliver.payload, deliver.how
-        if mode is _GRADIENTS:
-            if how is _ZERO:
-                payload = np.zeros_like(self.pieces[place])
-            if payload is not None:
-                self._means[place] = payload
-        elif how is _REPLACE:
-            if payload is not None:
-                self.pieces[place] = payload
-        elif how is _ADD and payload is not None:
+        payload = deliver.payload
+        if payload is None:
+            if mode is _GRADIENTS and deliver.how is _ZERO:
+                self._means[place] = np.zeros_like(self.pieces[place])
+        elif mode is _GRADIENTS:
+            self._means[place] = payload
+        elif deliver.how is _ADD:
             self.pieces[place] = self.pieces[place] + payload
+        else:
+            self.pieces[place] = payload
 
     def fresh(self, mode: Mode, place: int, payload: Values) -> None:
         """Take in an answer for a piece: parameters, or a round's mean."""

@@ -36,7 +36,7 @@ from syncline.effects import (
 from syncline.errors import GoneError, PeerError, RunError, UsageError
 from syncline.layout import BUCKET_VALUES, Bucket
 from syncline.messages import COORDINATOR, Member, NodeId, Params, Push, View, server_id, worker_id
-from syncline.nodes.driver import Driver
+from syncline.nodes.driver import Driver, driver_of
 from syncline.nodes.phase import Phase
 from syncline.sim.agenda import NO_WORKER, Action, Agenda
 from syncline.sim.bucket_cargo import CargoTable
@@ -53,7 +53,7 @@ from syncline.sim.processes import PeerLink, SimulatedServer, SimulatedWorker
 from syncline.sim.replica_transfer import ReplicaTransfer
 from syncline.sim.scenario import Scenario
 from syncline.sim.server_moves import check_placements, ruler
-from syncline.sim.trace import TraceLog
+from syncline.sim.trace import Record, TraceLog
 from syncline.sim.two_pass_steps import Passes
 from syncline.sim.worker_model import Steps, WorkerModel
 from syncline.strategies.mode import Mode
@@ -111,7 +111,7 @@ class World:
         self.faults = FaultScript(self)
         self.transfer = ReplicaTransfer(self)
         self._steps = Steps()
-        self._record = self.trace.record
+        self._record: Callable[[Record], None] = self.trace.record
         self._handling = handling = scenario.cluster.handling
         busy = handling or scenario.cluster.apply or scenario.cluster.delay_cost
         self._to_worker: Action = self._queue_at_worker if handling else self.to_worker
@@ -147,7 +147,8 @@ class World:
         self._sizes = strategy if made_up else strategy.plain()
         if made_up:  # only the sizes of made-up updates matter, so they are not encoded
             self.strategy = strategy.plain()
-        self._cargo = CargoTable(self.buckets, self._sizes, layout)
+        self._cargo_table = CargoTable(self.buckets, self._sizes, layout)
+        self._cargo = self._cargo_table.of
         self._within = ruler(self.buckets, self._initial)
         self.job = Job(
             layout,
@@ -171,7 +172,8 @@ class World:
 
     def _weight(self, bucket: Bucket) -> tuple[int, int]:
         """The largest number of bytes that a bucket's update and its parameters take on the wire."""
-        return self._cargo[bucket].pushed, self._cargo[bucket].pulled
+        cargo = self._cargo_table.add(bucket)
+        return cargo.pushed, cargo.pulled
 
     # Processes that join and leave.
 
@@ -206,7 +208,7 @@ class World:
         """Start a worker process; it must join unless the view lists it as a member."""
         node = self.strategy.trainer(number, incarnation, self.job, view)
         observers = (self.meter,) if self.meter.observes == "worker" else ()
-        driver = Driver(worker_id(number), node, self, observers)
+        driver = driver_of(worker_id(number), node, self, observers)
         model = WorkerModel(self.problem, self._initial, steps=self._steps)
         worker = SimulatedWorker(node, driver, model, joining=node.phase is Phase.JOINING)
         if self.scenario.cluster.colocated and number < len(self.servers):
@@ -304,6 +306,8 @@ class World:
                 size = message.size or self._cargo[message.bucket].pushed  # type: ignore[attr-defined]
             worker, arrive, whom = source.number, self._to_server, self.servers[to.number]
         else:
+            if kind is View:
+                self._cargo_table.learn(message.holders)  # type: ignore[attr-defined]
             if send.of_replica:
                 payload = np.concatenate(self.workers[source.number].model.pieces)
             if payload is not None:
@@ -314,9 +318,8 @@ class World:
                 link = PeerLink(self.workers[source.number], self.workers[to.number])
                 self._under_way[link] += 1
                 arrive, whom = self._to_peer, link
-        if self.recording:
-            record = self._record
-            record((agenda.now, source, to, message, size))
+        record = self._record
+        record((agenda.now, source, to, message, size))
         if self.network is None:
             at_once = agenda.at_once
             at_once((worker, arrive, whom, Received(source, message, payload)))
@@ -335,9 +338,9 @@ class World:
 
     def deliver(self, me: NodeId, deliver: Deliver) -> None:
         worker, bucket = self.workers[me.number], deliver.bucket
-        cargo = self._cargo[bucket]
-        place = cargo.place
-        if place < 0:
+        cargo = self._cargo.get(bucket)
+        place = -1 if cargo is None else cargo.place
+        if place < 0:  # it is a part of a piece
             place = bisect_right(self.buckets, bucket.start, key=lambda each: each.start) - 1
             worker.model.take_part(self.mode, place, self._within(self.buckets[place], bucket), deliver)
         else:
@@ -347,26 +350,30 @@ class World:
         following = deliver.next
         if following is None or not self.recording:
             return
-        self.last_answer = self.agenda.now
-        if worker.done:
-            return  # the worker is leaving, and this answers its last push
-        if worker.joining:
+        if worker.done:  # it is leaving, and this answers its last push
+            self.last_answer = self.agenda.now
+        elif not worker.joining:
+            self._iterated(worker, following)
+        else:
+            self.last_answer = self.agenda.now
             if self._of_means:
                 self.transfer.ask(worker, following)
             else:
                 self.go_on(worker, following)
-            return
-        self._iterated(worker, following)
 
     def _iterated(self, worker: SimulatedWorker, following: int) -> None:
         """A worker has done an iteration, and goes on with the following one."""
         self.last_answer = self.agenda.now
-        self.iterations_done += 1
+        self.iterations_done = done = self.iterations_done + 1
         if self._of_means:
             worker.model.whole()
-        reached = look(self, worker) if self.iterations_done >= self.curve.due else ""
-        self.go_on(worker, following)
-        if reached or self.iterations_done >= self._most:
+        reached = look(self, worker) if done >= self.curve.due else ""
+        if worker.leaving or following >= self.pace.last:
+            self.go_on(worker, following)
+        else:
+            worker.iteration = following
+            self.pace.begin(worker)
+        if reached or done >= self._most:
             self.stop(reached or "updates")
         if self.transfer.waiting:
             self.transfer.serve(worker)
@@ -464,6 +471,7 @@ class World:
     def stop_recording(self) -> None:
         """Stop recording: no figure counts what happens from now on."""
         self.recording = False
+        self._record = _ignore
         processes: Iterable[SimulatedServer | SimulatedWorker] = (*self.servers, *self.workers.values())
         for process in processes:
             process.driver.close_observers()
@@ -478,6 +486,10 @@ def simulate(
 ) -> Outcome:
     """Run a scenario to its end; `every`: measure the model after every so many iterations of all workers (`curve`)."""
     return World(scenario, problem, every=every).run(progress)
+
+
+def _ignore(_: Record) -> None:
+    """Record nothing."""
 
 
 @contextmanager

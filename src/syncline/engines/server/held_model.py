@@ -32,7 +32,7 @@ from syncline.errors import PeerError, SynclineError
 from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
 from syncline.messages import COORDINATOR, PAYLOAD, Handover, Moved, NodeId, Pull, Push, Skipped, View, server_id
 from syncline.nodes.bucket_map import bucket_map_of
-from syncline.nodes.driver import Driver
+from syncline.nodes.driver import ObservedDriver
 from syncline.nodes.protocol import Keeper
 from syncline.nodes.staleness import condensed
 from syncline.strategies.protocol import Job
@@ -152,7 +152,9 @@ class HeldModel:
         draw = Draw(int(begin.settings["seed"]))
         job = Job(self.layout, draw, remote=True, own_workers=begin.own_workers)
         self._keeper = self._strategy.keeper(self.id.number, job, begin.view, self._pieces)
-        self._driver = Driver(self.id, self._keeper, self, [self._meter, *([self._trace] if self._trace.on else [])])
+        self._driver = ObservedDriver(
+            self.id, self._keeper, self, [self._meter, *([self._trace] if self._trace.on else [])]
+        )
         for bucket, memory in self._remembered.items():
             for name, values in memory.items():
                 self._keeper.remember(bucket, name, values)

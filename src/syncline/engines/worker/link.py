@@ -58,7 +58,7 @@ from syncline.errors import GoneError, PeerError, RunError, SynclineError, Usage
 from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
 from syncline.messages import COORDINATOR, Gone, Message, Moved, NodeId, Params, Push, View, worker_id
 from syncline.nodes.bucket_map import bucket_map_of
-from syncline.nodes.driver import Driver
+from syncline.nodes.driver import driver_of
 from syncline.nodes.phase import Phase
 from syncline.nodes.protocol import Trainer
 from syncline.strategies.allowed_parts import AllowedParts
@@ -202,7 +202,7 @@ class WorkerLink:
             self._meet(hello, joins=begin.leader < 0)
         self.node = self.strategy.trainer(me, incarnation, job, view)
         self._trace = MessageTrace(self._wiring.trace, self.me, declare.model, incarnation)
-        self._driver = Driver(self.me, self.node, self, [self._trace] if self._trace.on else [])
+        self._driver = driver_of(self.me, self.node, self, [self._trace] if self._trace.on else [])
         if self.strategy.free_running:
             assert self._peers is not None
             self._idle = IdleLinks(self._traffic, self._peers, self.handle)

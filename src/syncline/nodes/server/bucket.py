@@ -29,7 +29,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from operator import attrgetter
 
 import numpy as np
 
@@ -48,6 +50,7 @@ from syncline.nodes.update_writer import bucket_codec, encoded_bytes
 from syncline.rules import Need
 from syncline.sync import Release
 
+_payload, _read, _worker = attrgetter("payload"), attrgetter("read"), attrgetter("worker")
 _LAZY, _SOFT, _PARAMS = Release.LAZY, Release.SOFT, Wants.PARAMS  # enum members are slow to look up on every message
 
 
@@ -180,10 +183,11 @@ class HeldBucket:
         if terms.reapplies:
             payload, read = self._update_or_last(who, push, payload)
         if terms.at_close:
-            self._kept.keep(i, who, WaitingUpdate(payload, push.lr, read, owned=terms.reapplies))
+            self._kept.keep(i, who, WaitingUpdate(worker, payload, push.lr, read, terms.reapplies))
         elif payload is not None:
-            terms.staleness[self.version - read] += 1
-            self._apply([payload], terms.share, self.version - read, push.lr, out, [worker], who, read)
+            stale, counted = self.version - read, terms.staleness
+            counted[stale] = counted.get(stale, 0) + 1
+            self._apply([payload], terms.share, stale, push.lr, out, None, who, read)
         if i >= self.v:
             there = self._pushed.get(i)
             if there is None:
@@ -322,16 +326,17 @@ class HeldBucket:
 
     def _apply_round(self, i: int, out: list[Effect]) -> None:
         """Apply the kept updates of round i as one update."""
-        workers = [worker for worker, _ in sorted(self._kept.by_round.get(i, ()))]
         kept = self._kept.take(i)
-        updates = [each.payload for each in kept if each.payload is not None]
-        workers = [worker for worker, each in zip(workers, kept, strict=True) if each.payload is not None]
-        if updates:
+        full = [each for each in kept if each.payload is not None]
+        if full:
             lr = next((each.lr for each in kept if each.lr is not None), None)
-            reads = [each.read for each in kept if each.payload is not None]
-            oldest = min(reads)
-            self._terms.staleness.update(self.version - read for read in reads)
-            self._apply(updates, np.array(len(kept), np.float32), self.version - oldest, lr, out, workers)
+            reads = Counter(map(_read, full))
+            counted = self._terms.staleness
+            for read, count in reads.items():
+                counted[self.version - read] = counted.get(self.version - read, 0) + count
+            updates, share = list(map(_payload, full)), np.array(len(kept), np.float32)
+            workers = None if self._terms.simple else list(map(_worker, full))
+            self._apply(updates, share, self.version - min(reads), lr, out, workers)
             self._round_applied = i
 
     def _apply(
@@ -341,17 +346,23 @@ class HeldBucket:
         staleness: int,
         lr: float | None,
         out: list[Effect],
-        workers: list[int],
+        workers: list[int] | None,
         who: Who | None = None,
         read: int = 0,
     ) -> None:
         """Apply these updates of these workers as one; reject a worker whose update contains NaN or infinity.
 
-        `who`: whose update it is, if it is of one worker; `read`: the version that it is based on.
+        `who`: whose update it is, if it is one update and `workers` is None; `read`: the version that it is based on.
         """
         terms = self._terms
         if self._lent_to is out:
             self._copy_lent(out)
+        if terms.simple:
+            self.optimised.apply(updates, share, staleness, lr)
+            self.version += 1
+            return
+        if workers is None:
+            workers = [] if who is None else [who[0]]
         guard = terms.guards(workers)
         if not terms.needs:
             bad = (self.optimised.apply_guarded if guard else self.optimised.apply)(updates, share, staleness, lr)

@@ -116,7 +116,7 @@ def _known(message: Handover, updates: Iterator[Payload], terms: ShardTerms) -> 
     """The state of the previous holder. `updates`: the kept and last updates, which the bucket owns from now on."""
     kept, last, lot, paces = KeptUpdates(), LastUpdates(), ParkedPulls(), Paces()
     for each in message.kept:
-        update = WaitingUpdate(None if each.empty else next(updates), each.lr, each.read, owned=True)
+        update = WaitingUpdate(each.worker, None if each.empty else next(updates), each.lr, each.read, owned=True)
         kept.keep(each.i, (each.worker, each.incarnation), update)
     for sent in message.last:
         last.keep((sent.worker, sent.incarnation), next(updates), sent.read, anew=True)

@@ -14,8 +14,9 @@ Who = tuple[int, int]
 
 
 class WaitingUpdate(msgspec.Struct, eq=False, gc=False):
-    """One update; `payload` is None if it was empty."""
+    """One update of a worker; `payload` is None if it was empty."""
 
+    worker: int
     payload: Payload | None
     lr: float | None
     read: int

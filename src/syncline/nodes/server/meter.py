@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from syncline.effects import Effect, Event, Received, Send
 from syncline.layout import Bucket
-from syncline.messages import ANSWERS, Answer, Gone, Handover, Moved, NodeId, Params, Pull, Push, Wants
+from syncline.messages import ANSWERS, Answer, Gone, Handover, Message, Moved, NodeId, Params, Pull, Push, Wants
 from syncline.nodes.meter import Meter
 
 _Pull = tuple[int, int, Bucket]
@@ -47,14 +47,17 @@ class PullMeter(Meter):
             if kind is Push or kind is Pull:
                 asked, asker = event.message, event.source.number  # type: ignore[assignment]
         for effect in effects:
-            if type(effect) is Send and (type(effect.message) is Params or type(effect.message) in ANSWERS):
-                answer: Answer = effect.message  # type: ignore[assignment]
+            if type(effect) is not Send:
+                continue
+            answer: Answer = effect.message  # type: ignore[assignment]
+            sent: type[Message] = type(answer)
+            if sent is Params or sent in ANSWERS:
                 worker = effect.to.number
-                if worker == asker and asked is not None and (answer.bucket == asked.bucket or type(answer) is Gone):
+                if worker == asker and asked is not None and (answer.bucket == asked.bucket or sent is Gone):
                     asked = None
-                if parked and type(answer) is not Moved:
+                if parked and sent is not Moved:
                     self._release((worker, answer.incarnation, answer.bucket), now)
-            elif type(effect) is Send and type(effect.message) is Handover:
+            elif sent is Handover:
                 self._cut = True
         if asked is not None:
             self._park(me.number, asker, asked, now)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from math import isfinite
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,8 @@ _add, _divide, _sum, _dot = np.add, np.divide, np.add.reduce, np.dot  # attribut
 _NORMS = frozenset({Need.BUCKET_NORMS, Need.TABLE_NORMS})
 
 
-class Block(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Block:
     """A piece of the bucket that the rule is applied to at once."""
 
     where: slice

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
@@ -49,7 +48,7 @@ class ShardTerms:
     """The layout of the model, for codecs that choose by table."""
     reply: Codec | None = None
     """The codec for replies, which are then sent as changes; None: the parameters are sent complete."""
-    staleness: Counter[int] = field(default_factory=Counter)
+    staleness: dict[int, int] = field(default_factory=dict)
     """How many applied updates had each staleness, counted per bucket."""
     limit: float = inf
     """No round after this one closes, while a joiner has no first iteration."""
@@ -96,6 +95,9 @@ class ShardTerms:
     checks: bool = False
     """Whether to check updates, because they come from other processes."""
 
+    simple: bool = False
+    """Whether updates are applied without checks, by a rule that needs nothing but them."""
+
     own_workers: int = 0
     """Workers with a lower number are the run's own: they check for NaN and infinity themselves, before they send."""
 
@@ -103,6 +105,7 @@ class ShardTerms:
         self.keeps = self.rule.keeps
         self.needs = needs_of(self.rule)
         self.copies = Need.READ in self.needs
+        self.simple = not self.needs and not (self.checks and self.keeps)
         self.gated = type(self.gate) is not Always
         self.reports = reported(self.rule) if self.gated else ""
         self.reapplies = getattr(self.gate, "on_skip", "") == REAPPLY

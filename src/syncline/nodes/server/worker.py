@@ -354,17 +354,19 @@ class Worker:
     # Receiving.
 
     def _receive(self, event: Received, out: list[Effect]) -> None:
-        kind = type(event.message)
-        if kind is View:
-            self._adopt(event.message, out)  # type: ignore[arg-type]
-            return
         answer: Answer = event.message  # type: ignore[assignment]
-        if kind is not Params and kind not in ANSWERS:
-            raise PeerError(f"worker {self.number} does not accept this message from {event.source}: {answer}")
+        kind: type[Message] = type(answer)
+        if kind is not Params:
+            if kind is View:
+                self._adopt(answer, out)  # type: ignore[arg-type]
+                return
+            if kind not in ANSWERS:
+                raise PeerError(f"worker {self.number} does not accept this message from {event.source}: {answer}")
+            if kind is Gone:
+                if answer.incarnation == self.incarnation:
+                    self._fail(out)
+                return
         if answer.incarnation != self.incarnation:
-            return
-        if kind is Gone:
-            self._fail(out)
             return
         awaited = self._awaited.get(answer.bucket)
         if awaited is None:
@@ -377,12 +379,13 @@ class Worker:
             return
         if awaited.to is not event.source and not self._may_answer(event.source, answer.bucket):
             raise PeerError(f"{kind.__name__} of {answer.bucket}, which {event.source} does not hold")
-        if kind is Moved:
+        payload = event.payload
+        if kind is Params:
+            if payload is not None and (answer.size or self._reply_reader is not None):  # type: ignore[union-attr]
+                payload = self._values_of(answer, payload)  # type: ignore[arg-type]
+        elif kind is Moved:
             self._send_on(event, answer, [answer.bucket], out)  # type: ignore[arg-type]
             return
-        payload = event.payload
-        if kind is Params and payload is not None and (answer.size or self._reply_reader is not None):  # type: ignore[union-attr]
-            payload = self._values_of(answer, payload)  # type: ignore[arg-type]
         self._deliver(answer, payload, out)  # type: ignore[arg-type]
 
     def _receive_cut(self, event: Received, answer: Params | Taken | Moved, out: list[Effect]) -> None:
@@ -432,9 +435,9 @@ class Worker:
             how = _ZERO
         if self._gating is not None:
             self._gating.answered(message)
-        self.closed = message.v
-        if self._least_v is None or message.v < self._least_v:
-            self._least_v = message.v
+        self.closed = v = message.v
+        if self._least_v is None or v < self._least_v:
+            self._least_v = v
         if message.late:
             self._was_late = True
         self._left = left = self._left - bucket.stop + bucket.start
@@ -445,7 +448,7 @@ class Worker:
                 following = max(following, self._least_v)
             self._begin(following)
         out.append(Deliver(bucket, payload, following, how))
-        if self._window is not None and left:
+        if left and self._window is not None:
             for ready in self._window.answered(bucket):
                 self._push(ready, out)
         if self.phase is LEAVING:
