@@ -1,7 +1,8 @@
 """The report of a worker whose program ended with an exception, which the worker writes to a pipe of its launcher.
 
 The launcher shows the report, so that it can show the same one of several workers once. SYNCLINE_FAILURES in the
-environment of a worker is the number of the pipe's file descriptor.
+environment of a worker is the number of the pipe's file descriptor. A worker without a session writes no report; what it
+prints is read instead (launch/held_output.py).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import site
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -46,6 +47,8 @@ class FailureReport(msgspec.Struct, frozen=True):
     """Whether it is a `UsageError`."""
     own: bool = True
     """Whether the program itself failed; False: it was told that the run is over."""
+    after: str = ""
+    """What a program that has printed the error itself has printed after it: the rest of the message, or more."""
 
 
 def report_of(
@@ -56,7 +59,7 @@ def report_of(
     text = f"{type(error).__name__}: {error}" if brief else "".join(traceback.format_exception_only(error)).strip()
     whole = "" if shown else "".join(traceback.format_exception(type(error), error, trace))
     return FailureReport(
-        (_place(trace) + text)[:MOST_LINE], whole[-MOST_WHOLE:], brief, isinstance(error, UsageError), own
+        (place_of(_frames(trace)) + text)[:MOST_LINE], whole[-MOST_WHOLE:], brief, isinstance(error, UsageError), own
     )
 
 
@@ -79,9 +82,9 @@ def read_report(data: bytes) -> FailureReport | None:
         return None
 
 
-def _place(trace: TracebackType | None) -> str:
+def place_of(frames: Iterable[tuple[str, int]]) -> str:
     """FILE:LINE of the innermost call in a file of the user, with a colon; "" if there is none."""
-    own = [each for each in _frames(trace) if not _is_installed(each[0])]
+    own = [each for each in frames if not _is_installed(each[0])]
     if not own:
         return ""
     file, line = own[-1]

@@ -398,11 +398,14 @@ class Launcher:
         """Show why the program of a worker failed, unless another one has failed for the same reason."""
         report = child.failure
         assert report is not None
-        told = {each.failure.line for each in self.workers if each.failure is not None and each is not child}
-        if report.line in told or (not report.own and report.line.endswith(self._outcome.over or "\n")):
+        others = [each.failure for each in self.workers if each.failure is not None and each is not child]
+        alike = [each for each in others if each.line == report.line]
+        if not report.own and report.line.endswith(self._outcome.over or "\n"):
             return
         text = report.whole if self._plan.traceback or not report.brief else report.whole and report.line
-        for line in text.splitlines():
+        shown = [] if alike else text.splitlines()
+        after = [] if any(each.after == report.after for each in alike) else report.after.splitlines()
+        for line in (*shown, *after):
             self._line(child.name, line)
 
     def _ended(self, child: Child) -> None:
