@@ -1,8 +1,8 @@
 """The report of a worker whose program ended with an exception, which the worker writes to a pipe of its launcher.
 
 The launcher shows the report, so that it can show the same one of several workers once. SYNCLINE_FAILURES in the
-environment of a worker is the number of the pipe's file descriptor. A worker without a session writes no report; what it
-prints is read instead (launch/held_output.py).
+environment of a worker is the number of the pipe's file descriptor. A worker without a session writes no report; what
+it prints is read instead (launch/held_output.py).
 """
 
 from __future__ import annotations
