@@ -156,6 +156,47 @@ session.clock()
         assert "Traceback" in (tmp_path / "logs" / f"w{number}.log").read_text()
 
 
+NOT_FINITE = """
+begin()
+Path(f"in{rank}").touch()
+while not all(there(f"in{number}") for number in range(3)):
+    time.sleep(0.01)
+step(np.nan)
+"""
+
+
+def test_updates_that_are_not_finite_in_all_workers_are_told_once(tmp_path: Path) -> None:
+    """Though each error has the number of its worker."""
+    with running(tmp_path, NOT_FINITE, "-n3") as run:
+        assert run.ends() == 1, run.story()
+        assert run.out.count("NotFinite") == 1, run.story()
+        assert re.search(r"NotFinite: worker \d, iteration 0: .* \(w\d, w\d: the same\)\n$", run.err), run.story()
+
+
+FORKED = """
+begin()
+step()
+if os.fork() == 0:
+    try:
+        step()
+    except syncline.UsageError as error:
+        say("refused:", error)
+    raise ValueError("in a copy")
+os.wait()
+step()
+session.close()
+say("sum", tables["b"][0])
+"""
+
+
+def test_a_forked_copy_of_a_worker_takes_no_part_and_shows_its_own_errors(tmp_path: Path) -> None:
+    with running(tmp_path, FORKED, "-n2") as run:
+        assert run.ends() == 0, run.story()
+        assert run.out.count("refused: session: a process that the worker has forked cannot use") == 2, run.story()
+        assert run.out.count("ValueError: in a copy") == 2, run.story()
+        assert len(re.findall(r"\[w\d\] sum 2\.0", run.out)) == 2, run.story()
+
+
 TOGETHER = """
 Path(f"in{os.environ['SYNCLINE_WORKER']}").touch()
 while not all(there(f"in{number}") for number in range(3)):
@@ -313,7 +354,7 @@ def test_a_program_that_never_connects(tmp_path: Path) -> None:
     with running(tmp_path, "say('hi')", "-n3", "--servers", "2") as run:
         assert run.ends() == 0, run.story()
         assert run.out.count("hi") == 3
-        assert re.fullmatch(r"syncline: \S+ s: no worker connected: .*\n", run.err), run.story()
+        assert re.fullmatch(r"syncline: \S+ s: nothing was trained: .*\n", run.err), run.story()
 
 
 # What children inherit, and where they listen.

@@ -8,6 +8,7 @@ it prints is read instead (launch/held_output.py).
 from __future__ import annotations
 
 import os
+import re
 import site
 import sysconfig
 import traceback
@@ -49,6 +50,16 @@ class FailureReport(msgspec.Struct, frozen=True):
     """Whether the program itself failed; False: it was told that the run is over."""
     after: str = ""
     """What a program that has printed the error itself has printed after it: the rest of the message, or more."""
+
+    @property
+    def reason(self) -> str:
+        """The line without the numbers of workers, so that it is equal if several workers fail alike."""
+        return without_numbers(self.line)
+
+
+def without_numbers(text: str) -> str:
+    """The text without the numbers of workers."""
+    return re.sub(r"\bworker \d+\b", "worker", text)
 
 
 def report_of(

@@ -230,7 +230,7 @@ class Launcher:
             self._signal(signal.SIGTERM)
             self._drain(LAST_GRACE)
         if self._no_worker_connected():
-            self._note("no worker connected: the program ended without using Syncline")
+            self._note("nothing was trained: no worker has declared a model")
             return 0
         self.failure = self._outcome.judge(self.workers, self.coordinator)
         return 0 if self.failure is None else 2 if isinstance(self.failure, UsageError) else 1
@@ -399,7 +399,7 @@ class Launcher:
         report = child.failure
         assert report is not None
         others = [each.failure for each in self.workers if each.failure is not None and each is not child]
-        alike = [each for each in others if each.line == report.line]
+        alike = [each for each in others if each.reason == report.reason]
         if not report.own and report.line.endswith(self._outcome.over or "\n"):
             return
         text = report.whole if self._plan.traceback or not report.brief else report.whole and report.line
