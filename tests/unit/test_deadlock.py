@@ -59,8 +59,8 @@ def test_a_deadlock_is_reported_after_the_limit(crew: Crew) -> None:
     crew.locked()
     assert crew.look(LIMIT - 1) is None
     assert crew.look(LIMIT) == (
-        "deadlock for 120 s: worker 0 waits in barrier for all workers, and worker 1 and worker 2 wait in another call; "
-        "make the same calls on every worker, in the same order"
+        "deadlock for 120 s: worker 0 waits in barrier for all workers, and worker 1 and worker 2 wait in another call"
+        "; make the same calls on every worker, in the same order"
     )
     assert crew.look(LIMIT + 1) is None, "once"
 
