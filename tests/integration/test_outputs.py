@@ -11,6 +11,7 @@ import types
 from pathlib import Path
 from secrets import token_hex
 
+import numpy as np
 import pytest
 
 import lanes
@@ -39,7 +40,8 @@ def folder(tmp_path: Path) -> Path:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(PROGRAM)
     (tmp_path / "logs").mkdir()
-    (tmp_path / "mnist.npz").write_text("no data")
+    images, labels = np.zeros((200, 28, 28), np.uint8), np.zeros(200, np.uint8)
+    np.savez(tmp_path / "mnist.npz", x_train=images, x_test=images, y_train=labels, y_test=labels)
     return tmp_path
 
 
@@ -98,6 +100,32 @@ def test_no_output_overwrites_the_users_own_parts(force: list[str], folder: Path
     (folder / f"{module}.py").write_text("from syncline import Bsp as Patient\n")
     said = refused(folder, "simulate", "own.toml", "--report", f"{module}.py", *force)
     assert said.startswith(f"--report: '{module}.py' is an input")
+
+
+NAMED: dict[str, tuple[str, ...]] = {
+    "run": (*RUN, "--sync", "MODULE.Patient", "--report", "MODULE.py", "victim.py"),
+    "run, in its config": (*RUN, "--config", "own.toml", "--report", "MODULE.py", "victim.py"),
+    "run, allowed": (*RUN, "--allow-parts", "MODULE", "--report", "MODULE.py", "victim.py"),
+    "run, a package allowed": (*RUN, "--allow-parts", "pkg.sub.job", "--report", "pkg/sub/data.py", "victim.py"),
+    "simulate": ("simulate", "x.toml", "--sync", "MODULE.Patient", "--trace", "MODULE.py"),
+    "train": ("train", "--sync", "MODULE.Patient", "--report", "MODULE.py"),
+}
+"""Commands that name the user's own module only by an option."""
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]], ids=["", "force"])
+@pytest.mark.parametrize("case", NAMED)
+def test_no_output_overwrites_a_module_that_an_option_names(case: str, force: list[str], folder: Path) -> None:
+    module = f"own_{token_hex(4)}"
+    (folder / "own.toml").write_text(EXPERIMENT + f"[strategy]\nsync = '{module}.Patient'\n")
+    (folder / f"{module}.py").write_text("from syncline import Bsp as Patient\n")
+    words = [word.replace("MODULE", module) for word in NAMED[case]]
+    assert_matches(r"--(report|trace): '\S+' is an input", refused(folder, words[0], *force, *words[1:]))
+
+
+def test_a_module_that_is_allowed_and_not_there_protects_nothing(folder: Path) -> None:
+    done = in_this_process(folder, *RUN, "--allow-parts", "no_such.module", "--report", "new", "--dry-run", "victim.py")
+    assert done.code == 0, done.story
 
 
 @pytest.mark.parametrize("case", STRANGERS)

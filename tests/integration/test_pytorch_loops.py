@@ -411,3 +411,39 @@ def test_a_worker_loads_and_the_other_closes_its_session(sync: str, tmp_path: Pa
         assert run.out.count(said) == 1, run.story()
         assert "call load_state_dict() on every worker" in run.out, run.story()
         assert "Traceback" not in run.out + run.err, run.story()
+
+
+NEVER_LOADS = (
+    LOADS[: LOADS.index("for words in")]
+    + """
+model, optimizer = distributed()
+train(model, optimizer, 1)
+if session.rank == 0:
+    model.load_state_dict(others(5))
+elif there("late"):
+    while not there("go"): time.sleep(0.01)
+    model.load_state_dict(others(5))
+train(model, optimizer, 9)
+"""
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [("bsp", "shm"), ("ssp:2", "tcp")])
+def test_a_worker_that_never_loads_ends_the_run(options: tuple[str, str], tmp_path: Path) -> None:
+    """It waits for an update of the one that has loaded, which waits for it."""
+    words = ("--sync", options[0], "--lane", options[1])
+    with running(tmp_path, NEVER_LOADS, "-n2", *words, SYNCLINE_PATIENCE="1") as run:
+        assert run.ends() == 2, run.story()
+        assert "deadlock" in run.err, run.story()
+        assert "worker 0 waits in load_state_dict of model 'model' for all workers, and worker 1 waits" in run.err
+
+
+@pytest.mark.slow
+def test_a_worker_that_loads_late_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "late").touch()
+    with running(tmp_path, NEVER_LOADS, "-n2", SYNCLINE_PATIENCE="0.5") as run:
+        run.hears("waiting for worker 1 for")
+        run.touch("go")
+        assert run.ends() == 0, run.story()
+        assert "deadlock" not in run.err, run.story()

@@ -85,6 +85,14 @@ def test_restarts_are_counted_over_all_workers(tmp_path: Path) -> None:
         assert run.out.count("starts") <= 5, run.story()
 
 
+def test_a_failure_that_repeats_is_told_once(tmp_path: Path) -> None:
+    """The line about each restart names it again."""
+    with running(tmp_path, "raise ValueError('no data')", "-n2", "--restarts", "3") as run:
+        assert run.ends() == 1, run.story()
+        assert run.out.count("Traceback") == 1, run.story()
+        assert len(re.findall(r"py:\d+: ValueError: no data; it is restarted \(", run.err)) == 3, run.story()
+
+
 BEFORE = {
     "before it connects": "once()\nsession = syncline.connect()\nrank = session.rank",
     "before it declares": "session = syncline.connect()\nrank = session.rank\nonce()",

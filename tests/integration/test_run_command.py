@@ -16,6 +16,7 @@ import pytest
 
 import commands
 import lanes
+import samples
 from engine import QUIET, Run, running
 
 STEADY = """
@@ -155,6 +156,134 @@ session.clock()
         assert "Traceback" in (tmp_path / "logs" / f"w{number}.log").read_text()
 
 
+NOT_FINITE = """
+begin()
+Path(f"in{rank}").touch()
+while not all(there(f"in{number}") for number in range(3)):
+    time.sleep(0.01)
+step(np.nan)
+"""
+
+
+def test_updates_that_are_not_finite_in_all_workers_are_told_once(tmp_path: Path) -> None:
+    """Though each error has the number of its worker."""
+    with running(tmp_path, NOT_FINITE, "-n3") as run:
+        assert run.ends() == 1, run.story()
+        assert run.out.count("NotFinite") == 1, run.story()
+        assert re.search(r"NotFinite: worker \d, iteration 0: .* \(w\d, w\d: the same\)\n$", run.err), run.story()
+
+
+FORKED = """
+begin()
+step()
+if os.fork() == 0:
+    try:
+        step()
+    except syncline.UsageError as error:
+        say("refused:", error)
+    raise ValueError("in a copy")
+os.wait()
+step()
+session.close()
+say("sum", tables["b"][0])
+"""
+
+
+def test_a_forked_copy_of_a_worker_takes_no_part_and_shows_its_own_errors(tmp_path: Path) -> None:
+    with running(tmp_path, FORKED, "-n2") as run:
+        assert run.ends() == 0, run.story()
+        assert run.out.count("refused: session: a process that the worker has forked cannot use") == 2, run.story()
+        assert run.out.count("ValueError: in a copy") == 2, run.story()
+        assert len(re.findall(r"\[w\d\] sum 2\.0", run.out)) == 2, run.story()
+
+
+TOGETHER = """
+Path(f"in{os.environ['SYNCLINE_WORKER']}").touch()
+while not all(there(f"in{number}") for number in range(3)):
+    time.sleep(0.01)
+print("goes", end="\\r")
+print("on")
+"""
+"""Workers that fail at the same time."""
+
+ALIKE = {
+    "before connect": ("raise ValueError('no data')", r"program-\w+\.py:\d+: ValueError: no data"),
+    "in an import": ("import no_such_module", r"program-\w+\.py:\d+: ModuleNotFoundError: .* 'no_such_module'"),
+    "after close": (
+        "begin(w=3)\nstep()\nsession.close()\nraise ValueError('no data')",
+        r"program-\w+\.py:\d+: ValueError: no data",
+    ),
+    "arguments": (
+        "import argparse\nread = argparse.ArgumentParser()\nread.add_argument('data')\nread.parse_args()",
+        r"program-\w+\.py: error: the following arguments are required: data",
+    ),
+    "ours": ("raise syncline.UsageError('lr', 'is wrong')", r"program-\w+\.py:\d+: UsageError: lr: is wrong"),
+}
+
+
+@pytest.mark.parametrize("what", samples.sampled(ALIKE, "in an import", "arguments"))
+def test_a_failure_of_all_workers_without_a_session_is_told_once(what: str, tmp_path: Path) -> None:
+    """And the logs have what each worker has printed."""
+    body, why = ALIKE[what]
+    with running(tmp_path, TOGETHER + body, "-n3", "--log-dir", "logs") as run:
+        assert run.ends() == 1, run.story()
+        for line in ("goes", "on"):
+            assert len(re.findall(rf"\[w\d\] {line}\n", run.out)) == 3, run.story()
+        assert len(re.findall("Traceback|usage: ", run.out)) == (what != "ours"), run.story()
+        ended = rf"w\d ended with exit code [12] after \S+ s: {why}"
+        gone = "(every worker is gone before the run began: )?"
+        assert re.fullmatch(rf"syncline: {gone}{ended} \(w\d, w\d: the same\)\n", run.err), run.story()
+    for number in range(3):
+        assert len(re.findall("Traceback|usage: ", (tmp_path / "logs" / f"w{number}.log").read_text())) == 1
+
+
+def test_workers_that_fail_differently_without_a_session_are_all_told(tmp_path: Path) -> None:
+    with running(tmp_path, TOGETHER + "raise ValueError(os.environ['SYNCLINE_WORKER'])", "-n3") as run:
+        assert run.ends() == 1, run.story()
+        assert sorted(re.findall(r"\[w\d\] ValueError: \d", run.out)) == [
+            f"[w{number}] ValueError: {number}" for number in range(3)
+        ], run.story()
+        assert "the same" not in run.err, run.story()
+
+
+def test_a_worker_that_fails_before_it_connects_is_told_with_its_place(tmp_path: Path) -> None:
+    body = "if os.environ['SYNCLINE_WORKER'] == '1': raise ValueError('no data')\nbegin()\nsteps_until('never')"
+    with running(tmp_path, body, "-n3") as run:
+        assert run.ends() == 1, run.story()
+        why = r"program-\w+\.py:\d+: ValueError: no data"
+        assert re.findall(r"\[w\d\] (?:Traceback|ValueError)", run.out) == ["[w1] Traceback", "[w1] ValueError"]
+        assert re.fullmatch(rf"syncline: w1 ended with exit code 1 after \S+ s: {why}\n", run.err), run.story()
+
+
+GOES_ON = """
+import traceback
+try:
+    1 / 0
+except ZeroDivisionError:
+    traceback.print_exc()
+say("it goes on")
+while not there("stop"): time.sleep(0.01)
+say("again")
+traceback.print_stack()
+print("Traceback (most recent call last):", file=sys.stderr)
+say("ends")
+"""
+
+
+def test_a_traceback_of_a_program_that_goes_on_is_shown_by_every_worker(tmp_path: Path) -> None:
+    """While it runs, and also if it ends well right after the traceback."""
+    with running(tmp_path, GOES_ON, "-n2") as run:
+        run.hears(r"\[w0\] it goes on")
+        run.hears(r"\[w1\] it goes on")
+        run.touch("stop")
+        assert run.ends() == 0, run.story()
+        for number in range(2):
+            own = [line.partition(" ")[2] for line in run.out.splitlines() if line.startswith(f"[w{number}] ")]
+            assert own[0] == own[-2] == "Traceback (most recent call last):", run.story()
+            assert "ZeroDivisionError: division by zero" in own, run.story()
+            assert own[-1] == "ends", run.story()
+
+
 def test_a_death_is_told_once(tmp_path: Path) -> None:
     with running(tmp_path, STEADY, "-n3") as run:
         run.hears("under way", times=3)
@@ -225,7 +354,7 @@ def test_a_program_that_never_connects(tmp_path: Path) -> None:
     with running(tmp_path, "say('hi')", "-n3", "--servers", "2") as run:
         assert run.ends() == 0, run.story()
         assert run.out.count("hi") == 3
-        assert re.fullmatch(r"syncline: \S+ s: no worker connected: .*\n", run.err), run.story()
+        assert re.fullmatch(r"syncline: \S+ s: nothing was trained: .*\n", run.err), run.story()
 
 
 # What children inherit, and where they listen.

@@ -104,6 +104,22 @@ def test_the_launcher_is_told_for_whom_a_worker_waits(crew: Crew) -> None:
     assert notice.text.startswith("waiting for server 0 for "), "all workers wait"
 
 
+def test_workers_that_wait_for_each_other_for_ever_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SYNCLINE_PATIENCE", "0.01")
+    with open_office(monkeypatch) as office:
+        crew = Crew(office).begin()
+        crew.workers[0].say(Share("barrier"))
+        crew.workers[0].say(Waiting(12, still=True))
+        crew.workers[1].say(Waiting(30, still=True))
+        for worker in crew.workers:
+            refused = worker.hear()
+            assert isinstance(refused, Refused)
+            assert refused.usage
+            assert re.match(
+                r"deadlock for \d+ s: worker 0 waits in barrier for all workers, and worker 1 waits", refused.reason
+            )
+
+
 def test_the_launcher_is_told_who_has_not_connected(office: Office) -> None:
     office.call("server", 0)
     worker = office.call("worker", 1)

@@ -52,8 +52,7 @@ def _check_file(path: Path) -> None:
 
 def _module_files(name: str) -> list[Path]:
     """Search for the module as `python -m` does, without importing anything."""
-    path: Sequence[str] | None = [os.getcwd(), *sys.path]
-    package: list[str] = []
+    path: Sequence[str] | None = _searched()
     spec: ModuleSpec | None = None
     parts = name.split(".")
     for depth in range(1, len(parts) + 1):
@@ -61,9 +60,21 @@ def _module_files(name: str) -> list[Path]:
         if spec is None:
             raise UsageError("-m", f"there is no module {name!r} in this folder or among the installed packages")
         path = spec.submodule_search_locations
-        package = package or list(path or ())
     if path is not None:
         spec = PathFinder.find_spec(f"{name}.__main__", path)
     if spec is None:
         raise UsageError("-m", f"{name!r} is a package without a __main__ module; name one of its modules")
-    return [Path(spec.origin or ""), *(file for folder in package for file in Path(folder).rglob("*.py"))]
+    return [Path(spec.origin or ""), *package_files(name)]
+
+
+def package_files(name: str) -> list[Path]:
+    """The files of a module, with those of its whole package, without importing anything; [] if there are none."""
+    spec = PathFinder.find_spec(name.partition(".")[0], _searched())
+    if spec is None:
+        return []
+    folders = spec.submodule_search_locations or ()
+    return [Path(spec.origin or ""), *(file for folder in folders for file in Path(folder).rglob("*.py"))]
+
+
+def _searched() -> list[str]:
+    return [os.getcwd(), *sys.path]

@@ -26,7 +26,7 @@ from syncline.cli.output_checks import (
     check_directory,
     check_outputs,
 )
-from syncline.cli.program import command_of
+from syncline.cli.program import command_of, package_files
 from syncline.cli.show import as_json
 from syncline.cli.speaker import Speaker, quiet_end
 from syncline.engines.launch.launcher import Launcher
@@ -273,7 +273,10 @@ def run(
         traceback=traceback,
         restarts=restarts,
     )
-    inputs = [*program, *(path for path in (config, key_file) if path is not None)]
+    if join is None:
+        checked(plan)  # this imports the user's own parts, which are inputs too
+    allowed = [path for each in allow_parts or () for path in package_files(each)]
+    inputs = [*program, *allowed, *(path for path in (config, key_file) if path is not None)]
     check_outputs(inputs, _outputs(report, trace, log_dir), force=force)
     plan = checked(plan, listen, join, dry=dry_run)
     if dry_run:

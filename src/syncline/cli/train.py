@@ -149,8 +149,6 @@ def train(
         sync=sync, seed=seed, release=release, mode=mode, rule=rule, gate=gate, codec=codec, reply_codec=reply_codec,
         placement=placement, strategy=strategy_text,
     )  # fmt: skip
-    inputs = [] if data is None else [data / "mnist.npz"]
-    check_outputs(inputs, [] if report is None else [OutputFile("--report", report, REPORT)], force=force)
     if tensorboard is not None and (compare or engine == "sim"):
         raise UsageError("--tensorboard", f"cannot be used with {'--compare' if compare else '--engine sim'}")
     asked: TrainRequest = request(
@@ -163,5 +161,7 @@ def train(
         compare=compare,
         stop=stop or [],
     )
+    inputs = [] if data is None else [data / "mnist.npz"]
+    check_outputs(inputs, [] if report is None else [OutputFile("--report", report, REPORT)], force=force)
     with quiet_end():
         run(asked, report, tensorboard, quiet)

@@ -1,16 +1,18 @@
 """The report of a worker whose program ended with an exception, which the worker writes to a pipe of its launcher.
 
 The launcher shows the report, so that it can show the same one of several workers once. SYNCLINE_FAILURES in the
-environment of a worker is the number of the pipe's file descriptor.
+environment of a worker is the number of the pipe's file descriptor. A worker without a session writes no report; what
+it prints is read instead (launch/held_output.py).
 """
 
 from __future__ import annotations
 
 import os
+import re
 import site
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -46,6 +48,18 @@ class FailureReport(msgspec.Struct, frozen=True):
     """Whether it is a `UsageError`."""
     own: bool = True
     """Whether the program itself failed; False: it was told that the run is over."""
+    after: str = ""
+    """What a program that has printed the error itself has printed after it: the rest of the message, or more."""
+
+    @property
+    def reason(self) -> str:
+        """The line without the numbers of workers, so that it is equal if several workers fail alike."""
+        return without_numbers(self.line)
+
+
+def without_numbers(text: str) -> str:
+    """The text without the numbers of workers."""
+    return re.sub(r"\bworker \d+\b", "worker", text)
 
 
 def report_of(
@@ -56,7 +70,7 @@ def report_of(
     text = f"{type(error).__name__}: {error}" if brief else "".join(traceback.format_exception_only(error)).strip()
     whole = "" if shown else "".join(traceback.format_exception(type(error), error, trace))
     return FailureReport(
-        (_place(trace) + text)[:MOST_LINE], whole[-MOST_WHOLE:], brief, isinstance(error, UsageError), own
+        (place_of(_frames(trace)) + text)[:MOST_LINE], whole[-MOST_WHOLE:], brief, isinstance(error, UsageError), own
     )
 
 
@@ -79,9 +93,9 @@ def read_report(data: bytes) -> FailureReport | None:
         return None
 
 
-def _place(trace: TracebackType | None) -> str:
+def place_of(frames: Iterable[tuple[str, int]]) -> str:
     """FILE:LINE of the innermost call in a file of the user, with a colon; "" if there is none."""
-    own = [each for each in _frames(trace) if not _is_installed(each[0])]
+    own = [each for each in frames if not _is_installed(each[0])]
     if not own:
         return ""
     file, line = own[-1]

@@ -74,7 +74,17 @@ def os_problem(error: OSError) -> str:
     if error.errno == errno.EMFILE:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         return f"too many open files: a process may have {limit}; raise the limit first, e.g. with `ulimit -n 4096`"
+    if error.filename is None and _is_folder_gone():
+        return "the current folder was removed; change to another one first"
     return f"{error.filename or 'a file'}: {error.strerror}"
+
+
+def _is_folder_gone() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def end_with_parent(parent: int) -> None:

@@ -27,6 +27,11 @@ class AllGather:
         self._sizes: dict[int, int] = {}
         """The bytes that each worker has sent."""
 
+    @property
+    def calls(self) -> dict[int, str]:
+        """By the numbers of the workers that wait for all others: the call in which they do."""
+        return {number: share.kind for number, (_, share) in self.said.items()}
+
     def say(self, peer: Participant, share: Share) -> None:
         if peer.id.number in self.said:
             raise PeerError("it sent a second value before the all-gather was complete")

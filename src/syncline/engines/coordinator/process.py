@@ -30,6 +30,7 @@ from msgspec.structs import replace
 
 from syncline.engines.coordinator.agent_watch import AgentWatch
 from syncline.engines.coordinator.all_gather import AllGather
+from syncline.engines.coordinator.deadlock import LIMIT, DeadlockWatch
 from syncline.engines.coordinator.launchers import Launchers
 from syncline.engines.coordinator.liveness import Liveness
 from syncline.engines.coordinator.network_defaults import fitting
@@ -120,6 +121,7 @@ class CoordinatorProcess:
         """The latest epoch that any worker has begun, by the number of the sampler."""
         limit = patience(os.environ)
         self._liveness = Liveness(limit)
+        self._deadlocks = DeadlockWatch(self._waiting, LIMIT * limit)
         self._agents = AgentWatch(host(), self._launchers.all, limit, self.out, self._launchers.notice)
         self.returning = ReturningWorkers(int(os.environ.get("SYNCLINE_RESTARTS", "0")) > 0, workers)
         self._never: set[int] = set()
@@ -253,7 +255,7 @@ class CoordinatorProcess:
         elif isinstance(message, ChangeRequest):
             self._sync_changes.ask(peer.wire, message, peer)
         elif isinstance(message, Waiting):
-            self._waiting.heard(peer.wire, message.seconds, monotonic())
+            self._waiting.heard(peer.wire, message.seconds, monotonic(), message.still)
         elif isinstance(message, EpochBegun) and peer.entered:
             self._epochs[message.sampler] = max(message.epoch, self._epochs.get(message.sampler, 0))
         elif isinstance(message, Pulse):
@@ -365,6 +367,7 @@ class CoordinatorProcess:
             line = self._waiting.line(self._awaited(), now)
             if line is not None:
                 self._launchers.notice(line)
+            self._end_deadlock(now)
 
     def _watch_hosts(self, now: float) -> None:
         """Everything on a host whose launcher is stopped counts as stopped."""
@@ -384,13 +387,26 @@ class CoordinatorProcess:
 
     def _awaited(self) -> list[str]:
         """The processes for which the run waits."""
+        return self._waiting.awaited(self._needed(), self._roster, self._liveness.is_stopped, self._all_gather.calls)
+
+    def _needed(self) -> set[int]:
+        """The workers without which the run does not go on."""
         needed = self._roster.participants()
         if not self._models.begun:
             needed |= set(range(self.expected)) - self._never
         if self._stopping:
             needed |= self._roster.readers(monotonic())
-        calls = {number: share.kind for number, (_, share) in self._all_gather.said.items()}
-        return self._waiting.awaited(needed, self._roster, self._liveness.is_stopped, calls)
+        return needed
+
+    def _end_deadlock(self, now: float) -> None:
+        """If the workers wait for each other for ever, end the programs of all that take part (deadlock.py)."""
+        stopped = any(self._liveness.is_stopped(entry.hello) for entry in self._servers.values())
+        unsettled = any(trained.changes.unsettled for trained in self._models.all.values())
+        needed = set() if stopped or unsettled or self.returning else self._needed()
+        reason = self._deadlocks.look(needed, self._roster, self._all_gather.calls, now)
+        if reason is not None:
+            for peer in [peer for number in sorted(needed) for peer in self._workers[number].peers]:
+                self.out(peer.wire, Refused(reason, usage=True))
 
     def _frozen(self, entry: RosterEntry) -> None:
         """A worker has been stopped for too long: remove it as a member. It learns of that when it continues."""

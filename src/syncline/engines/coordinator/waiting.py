@@ -29,6 +29,8 @@ class WaitingWorkers:
 
     def __init__(self) -> None:
         self._since: dict[Connection, float] = {}
+        self._still: set[Connection] = set()
+        """Those to which nothing has come for a while, though everything that they sent has arrived."""
         self._named: Sequence[str] = ()
         self._next = 0.0
         self._pause = FIRST_PAUSE
@@ -36,15 +38,20 @@ class WaitingWorkers:
     def __bool__(self) -> bool:
         return bool(self._since)
 
-    def heard(self, wire: Connection, seconds: float, now: float) -> None:
+    def heard(self, wire: Connection, seconds: float, now: float, still: bool = False) -> None:
         """A worker has waited for this long; 0: its wait is over."""
+        self.forget(wire)
         if seconds:
             self._since[wire] = now - seconds
-        else:
-            self.forget(wire)
+            if still:
+                self._still.add(wire)
+
+    def is_still(self, wire: Connection) -> bool:
+        return wire in self._still
 
     def forget(self, wire: Connection) -> None:
         self._since.pop(wire, None)
+        self._still.discard(wire)
 
     def awaited(
         self, needed: Iterable[int], roster: Roster, is_stopped: Callable[[Hello], bool], calls: Mapping[int, str]

@@ -12,6 +12,7 @@ from typing import IO
 
 from syncline.engines.failure_report import VARIABLE, FailureReport
 from syncline.engines.guard import kill_session
+from syncline.engines.launch.held_output import HeldOutput
 from syncline.engines.launch.interrupts import delay_interrupts
 from syncline.engines.launch.lines import Lines
 from syncline.engines.launch.process_log import ProcessLog
@@ -32,6 +33,8 @@ class Child:
     lines: Lines = field(default_factory=Lines)
     reports: IO[bytes] | None = None
     """A pipe to which a worker writes why its program failed."""
+    held: HeldOutput | None = None
+    """Lines of its output that may say why its program failed; None after its end."""
     said: bytes = b""
     """What has come through that pipe."""
     failure: FailureReport | None = None
@@ -135,6 +138,7 @@ def spawn(
             os.close(sink)
             child.reports = os.fdopen(source, "rb", buffering=0)
             os.set_blocking(source, False)
+            child.held = HeldOutput()
     os.set_blocking(stream.fileno(), False)
     return child
 

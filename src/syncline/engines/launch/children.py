@@ -6,11 +6,16 @@ import selectors
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from time import monotonic
 
 from syncline.engines.failure_report import END, read_report
 from syncline.engines.launch.child import Child, spawn
+from syncline.engines.launch.held_output import printed_failure
 from syncline.engines.launch.interrupts import delay_interrupts
 from syncline.engines.launch.process_log import ProcessLog
+
+_MOST_READS = 64
+"""How often the output of a process is read at its end; a pipe holds less. More can come from what it has started."""
 
 
 class Children:
@@ -78,6 +83,7 @@ class Children:
                 self._output(each)
             else:
                 each()
+        self._show_overdue(monotonic())
 
     def running(self) -> list[Child]:
         """The processes that have not ended."""
@@ -89,6 +95,7 @@ class Children:
             if child.code is None and child.has_ended():
                 child.reap()
                 self._report(child)
+                self._finish(child)
                 yield child
 
     def _output(self, child: Child) -> bool:
@@ -101,13 +108,35 @@ class Children:
         if child.log is not None:
             child.log.write(data)
         for text in child.lines.feed(data) if data else child.lines.end():
-            self._line(child, text)
+            for line in [text] if child.held is None else child.held.feed(text, monotonic()):
+                self._line(child, line)
         return bool(data)
 
     def _drain(self, child: Child) -> None:
         """Pass on everything that a process has written so far."""
-        while child.stream in self._selector.get_map() and self._output(child):
-            pass
+        for _ in range(_MOST_READS):
+            if child.stream not in self._selector.get_map() or not self._output(child):
+                return
+
+    def _show_overdue(self, now: float) -> None:
+        """Show the lines that a worker was held back for, if it has not ended since."""
+        for child in self.running():
+            if child.held is not None and child.held.is_overdue(now) and not child.has_ended():
+                for line in child.held.take():
+                    self._line(child, line)
+
+    def _finish(self, child: Child) -> None:
+        """Pass on the rest of the output of a process that has ended, or read in it why its program failed."""
+        self._drain(child)
+        lines = [] if child.held is None else child.held.take()
+        child.held = None
+        if lines and child.code and child.failure is None:
+            child.failure = printed_failure(lines)
+            if child.failure is not None:
+                self._failed(child)
+                return
+        for line in lines:
+            self._line(child, line)
 
     def _report(self, child: Child) -> None:
         """Read why the program of a worker failed, after the output that came before."""
@@ -134,7 +163,7 @@ class Children:
                 child.code = child.process.wait()
             try:
                 for child in self._everyone:
-                    self._drain(child)
+                    self._finish(child)
             finally:
                 for child in self._everyone:
                     child.close()

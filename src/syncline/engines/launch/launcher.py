@@ -29,6 +29,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from time import monotonic
 
+from syncline.engines.failure_report import FailureReport
 from syncline.engines.launch.child import Child, inherited
 from syncline.engines.launch.children import Children
 from syncline.engines.launch.coordinator_link import CoordinatorLink, reach
@@ -98,6 +99,8 @@ class Launcher:
         """True if a log or a trace is not complete."""
         self.failure: SynclineError | None = None
         """Why the run failed; None while it runs, or if it succeeded."""
+        self._told: list[FailureReport] = []
+        """Why programs of workers have failed, as far as it was shown."""
         self._outcome = RunOutcome(plan.joins)
         self._restarts = Restarts(plan.restarts)
         self._hurry = False
@@ -230,7 +233,7 @@ class Launcher:
             self._signal(signal.SIGTERM)
             self._drain(LAST_GRACE)
         if self._no_worker_connected():
-            self._note("no worker connected: the program ended without using Syncline")
+            self._note("nothing was trained: no worker has declared a model")
             return 0
         self.failure = self._outcome.judge(self.workers, self.coordinator)
         return 0 if self.failure is None else 2 if isinstance(self.failure, UsageError) else 1
@@ -395,14 +398,17 @@ class Launcher:
             self._line(child.name, text)
 
     def _show_failure(self, child: Child) -> None:
-        """Show why the program of a worker failed, unless another one has failed for the same reason."""
+        """Show why the program of a worker failed, unless this or another one has failed for the same reason before."""
         report = child.failure
         assert report is not None
-        told = {each.failure.line for each in self.workers if each.failure is not None and each is not child}
-        if report.line in told or (not report.own and report.line.endswith(self._outcome.over or "\n")):
+        if not report.own and report.line.endswith(self._outcome.over or "\n"):
             return
+        alike = [each for each in self._told if each.reason == report.reason]
+        self._told.append(report)
         text = report.whole if self._plan.traceback or not report.brief else report.whole and report.line
-        for line in text.splitlines():
+        shown = [] if alike else text.splitlines()
+        after = [] if any(each.after == report.after for each in alike) else report.after.splitlines()
+        for line in (*shown, *after):
             self._line(child.name, line)
 
     def _ended(self, child: Child) -> None:

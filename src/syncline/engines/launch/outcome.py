@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from syncline.engines.failure_report import without_numbers
 from syncline.engines.launch.child import Child
 from syncline.engines.net.control import Seen
 from syncline.errors import RunError, SynclineError, UsageError
@@ -66,7 +67,8 @@ class RunOutcome:
 
 def _error(reason: str, workers: Sequence[Child]) -> SynclineError:
     """The error of a run that ended for this reason; it names all workers that failed for it."""
-    alike = [each for each in workers if each.reason and reason.endswith(each.reason)]
+    plain = without_numbers(reason)
+    alike = [each for each in workers if each.reason and plain.endswith(without_numbers(each.reason))]
     others = [each.name for each in alike if f"{each.name} ended" not in reason]
     if others:
         reason += f" ({', '.join(others)}: the same)"

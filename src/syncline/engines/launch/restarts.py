@@ -26,7 +26,8 @@ class Restarts:
         """Count the restart of this worker, and return the line that reports it."""
         self._done += 1
         self._former.add(child.pid)
-        return f"{child.end}; it is restarted (restart {self._done} of {self._most})"
+        reason = f": {child.reason}" if child.reason else ""
+        return f"{child.end}{reason}; it is restarted (restart {self._done} of {self._most})"
 
     def started(self, child: Child, former: Child) -> None:
         """`child` is the new process that replaces `former`."""

@@ -45,6 +45,8 @@ class Connection:
         """The file descriptor that the peer sent with its first frame, if any; closed once the peer is known."""
         self.backlog = 0
         """How many bytes wait to be sent."""
+        self.received = 0
+        """How many bytes have been read."""
         self.further: tuple[type[Message], ...] = ()
         """Message types of the strategy that are accepted here, in addition to those that every process accepts."""
         self._limit = FIRST_HEADER
@@ -253,6 +255,7 @@ class Connection:
             return 0, False
         if got == 0:
             raise EOFError
+        self.received += got
         if direct:
             self._missing -= got
         else:

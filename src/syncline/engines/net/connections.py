@@ -15,7 +15,7 @@ from typing import Protocol
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.event_loop import EventLoop
 from syncline.engines.net.frames import HEADER, Frame
-from syncline.engines.net.tcp_liveness import TcpLiveness
+from syncline.engines.net.tcp_liveness import TcpLiveness, unacknowledged
 from syncline.errors import PeerError
 from syncline.messages import Message, NodeId
 
@@ -99,6 +99,16 @@ class Connections:
     def waiting(self) -> bool:
         """Do bytes wait to be sent on any connection?"""
         return self.loop.waiting
+
+    @property
+    def received(self) -> int:
+        """How many bytes have been read from the present connections."""
+        return sum(wire.received for wire in self._ids)
+
+    @property
+    def delivered(self) -> bool:
+        """Has everything that was sent arrived at the other hosts?"""
+        return not self.waiting and not any(map(unacknowledged, self._ids))
 
     def waits(self, id: NodeId) -> bool:
         """Do bytes wait to be sent to this node?"""

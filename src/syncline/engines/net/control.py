@@ -295,6 +295,8 @@ class Waiting(Control, frozen=True, tag="waiting"):
     """Worker to coordinator: I have waited for this many seconds in a call that waits for others; 0: no longer."""
 
     seconds: Count
+    still: bool = False
+    """Everything that I sent has arrived, and nothing has come for a while."""
 
 
 class EpochBegun(Control, frozen=True, tag="epoch"):

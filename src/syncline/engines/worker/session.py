@@ -275,6 +275,9 @@ class NumpySession:
     def _check_open(self) -> None:
         if self._closed:
             raise UsageError("session", "is closed; it cannot be used any more")
+        if os.getpid() != self._pid:
+            problem = "a process that the worker has forked cannot use the worker's session; use it in the worker only"
+            raise UsageError("session", problem)
 
     def _at_exit(self) -> None:
         """The program ended without closing the session: leave, or only disconnect if an exception ended it.
@@ -299,7 +302,10 @@ class NumpySession:
 
     def _at_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """Disconnect when an exception ends the program: while another thread runs, `_at_exit` is not called."""
-        if os.getpid() == self._pid and not hasattr(sys, "ps1"):  # at a prompt the program continues
+        if os.getpid() != self._pid:  # a forked copy of the program, which is not a worker
+            self._next_hook(kind, error, trace)
+            return
+        if not hasattr(sys, "ps1"):  # at a prompt the program continues
             self._cut()
         shown, own = self._next_hook is not sys.__excepthook__, not self._is_of_others(error)
         if not shown and not own:

@@ -21,6 +21,9 @@ from syncline.messages import COORDINATOR, Message, NodeId
 NOTICE_SECONDS = 10.0
 """Seconds after which a worker that waits tells the coordinator, which tells the user for whom the run waits."""
 
+STILL_SECONDS = 20.0
+"""Seconds after which a worker that waits says that nothing comes. Less than it takes to send an update again."""
+
 LOOK_SECONDS = 1.0
 """Seconds between two checks for hosts that have died."""
 
@@ -43,8 +46,8 @@ class Traffic:
         self._awaits = awaits
         self._sent = 0
         """The bytes of payload that were sent since the program last waited."""
-        self._waiting = False
-        """Does the coordinator know that this worker waits?"""
+        self._said: Waiting | None = None
+        """What the coordinator knows about the present wait."""
         self._wires = Connections(reader)
         self.turn = BackgroundThread(self._wires, self._busy, self.fail)
         """The lock for the connections and the node."""
@@ -113,12 +116,12 @@ class Traffic:
             try:
                 self._wait(done, seconds, notice)
             finally:
-                if self._waiting:
-                    self._waiting = False
+                if self._said is not None:
+                    self._said = None
                     self._tell_coordinator(Waiting(0))
 
     def _wait(self, done: Callable[[], bool], seconds: float, notice: str) -> None:
-        silence = None
+        silence, stillness = None, _Stillness(self._wires)
         began = now = looked = monotonic()
         while not done():
             if self.error is not None:
@@ -131,11 +134,17 @@ class Traffic:
             if now - looked >= LOOK_SECONDS:
                 silence, looked = silence or TcpLiveness(), now  # new: there were no checks before this call
                 self._wires.look(silence, now)
-            if not self._waiting and now - began >= NOTICE_SECONDS:
-                self._waiting = True
-                self._tell_coordinator(Waiting(ceil(now - began)))
-                if notice:
-                    say(f"syncline: {notice}")
+                stillness.look(now)
+            if now - began >= NOTICE_SECONDS:
+                self._say_waiting(ceil(now - began), stillness.seconds >= STILL_SECONDS, notice)
+
+    def _say_waiting(self, seconds: int, still: bool, notice: str) -> None:
+        if self._said is not None and self._said.still == still:
+            return
+        if self._said is None and notice:
+            say(f"syncline: {notice}")
+        self._said = Waiting(seconds, still)
+        self._tell_coordinator(self._said)
 
     def _tell_coordinator(self, message: Waiting) -> None:
         if self.error is None and COORDINATOR in self._wires:
@@ -155,3 +164,20 @@ class Traffic:
     def close(self) -> None:
         self.turn.close()
         self._wires.close()
+
+
+class _Stillness:
+    """How long nothing has come to a worker that waits, while everything that it sent has arrived."""
+
+    def __init__(self, wires: Connections) -> None:
+        self._wires = wires
+        self._received = wires.received
+        self._since = monotonic()
+        self.seconds = 0.0
+
+    def look(self, now: float) -> None:
+        """Call this at intervals. What is sent again after a while does not count, only what is received."""
+        received = self._wires.received
+        if received != self._received or (self.seconds < STILL_SECONDS and not self._wires.delivered):
+            self._received, self._since = received, now
+        self.seconds = now - self._since
