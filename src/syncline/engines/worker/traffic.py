@@ -121,7 +121,7 @@ class Traffic:
                     self._tell_coordinator(Waiting(0))
 
     def _wait(self, done: Callable[[], bool], seconds: float, notice: str) -> None:
-        silence, stillness = None, _Stillness(self._wires)
+        silence, stillness = None, None
         began = now = looked = monotonic()
         while not done():
             if self.error is not None:
@@ -134,9 +134,12 @@ class Traffic:
             if now - looked >= LOOK_SECONDS:
                 silence, looked = silence or TcpLiveness(), now  # new: there were no checks before this call
                 self._wires.look(silence, now)
+                stillness = stillness or _Stillness(self._wires, now)
                 stillness.look(now)
             if now - began >= NOTICE_SECONDS:
-                self._say_waiting(ceil(now - began), stillness.seconds >= STILL_SECONDS, notice)
+                self._say_waiting(
+                    ceil(now - began), stillness is not None and stillness.seconds >= STILL_SECONDS, notice
+                )
 
     def _say_waiting(self, seconds: int, still: bool, notice: str) -> None:
         if self._said is not None and self._said.still == still:
@@ -169,10 +172,10 @@ class Traffic:
 class _Stillness:
     """How long nothing has come to a worker that waits, while everything that it sent has arrived."""
 
-    def __init__(self, wires: Connections) -> None:
+    def __init__(self, wires: Connections, now: float) -> None:
         self._wires = wires
         self._received = wires.received
-        self._since = monotonic()
+        self._since = now
         self.seconds = 0.0
 
     def look(self, now: float) -> None:
