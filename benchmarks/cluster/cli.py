@@ -99,7 +99,7 @@ def _write(request: Request, reports: Sequence[Report]) -> None:
 
 def _show(reports: Sequence[Report]) -> None:
     if len(reports) == 1:
-        show(reports[0], Console(width=120))
+        show(reports[0], Console(width=132))
     else:
         grid.show_grid(reports, Console(width=140))
 

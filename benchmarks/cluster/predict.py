@@ -77,6 +77,15 @@ def scenario_of(experiment: Experiment, iterations: int) -> Scenario:
     return Scenario(cluster, strategy_of(words, experiment.servers or None), iterations, overlap=overlap)
 
 
+def load_of(experiment: Experiment) -> float:
+    """x: what a worker would send per second if each update went whole to all others, per byte that its link carries.
+
+    The exchange strategy with `auto` should cut the model into p = ceil(x) ranges; then a link is x / p full.
+    """
+    size = experiment.layers.layout.size * VALUE_BYTES
+    return size * (experiment.hosts - 1) / experiment.seconds / (experiment.rate * GOODPUT)
+
+
 def predict(experiment: Experiment) -> Prediction:
     """The predicted results of an experiment in its steady state."""
     partitions = 0

@@ -37,7 +37,7 @@ class IdleLinks:
             while idle := [peer for peer in self._used if self._is_idle(peer)]:
                 self._used.difference_update(idle)
                 for peer in sorted(idle):
-                    self._handle(Idle(peer, self._lanes.shares(peer)))
+                    self._handle(Idle(peer, self._lanes.shares(peer), self._traffic.use(peer)))
         finally:
             self._telling = False
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from math import ceil, inf
 from time import monotonic
 
+from syncline.effects import LinkUse
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.connections import ConnectionReader, Connections
 from syncline.engines.net.control import Waiting
@@ -58,6 +59,10 @@ class Traffic:
     def waits(self, id: NodeId) -> bool:
         """Do bytes wait to be sent to this node?"""
         return self._wires.waits(id)
+
+    def use(self, id: NodeId) -> LinkUse | None:
+        """What the kernel says about the link to this node; None if it does not say."""
+        return self._wires.use(id)
 
     def after_turns(self, action: Callable[[], None]) -> None:
         """Call `action` whenever the connections were read and written."""

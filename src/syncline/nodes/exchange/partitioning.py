@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from math import ceil, inf, isfinite
 
+from syncline.effects import Idle, LinkUse
+
 FIRST_UPDATES = 4
 """After this many updates, workers report their first measurement."""
 
@@ -16,6 +18,11 @@ UPDATES = 32
 
 SLACK = 0.25
 """A number of ranges stays as long as the cost model is off by at most this much of a range."""
+
+TOLERANCE = 0.05
+"""A measured bandwidth may be too low by this fraction, since sums also wait for the links of their receivers. One more
+range than necessary would leave the links idle for longer than a load that is this much too high makes workers wait.
+"""
 
 MOST_PARTS = 1 << 16
 """The most ranges that a user can ask for."""
@@ -40,11 +47,20 @@ def still_fits(parts: int, found: float) -> bool:
 
 
 class SpeedMeasure:
-    """Measures one worker: its updates per second of computing, and its bytes per second of sending."""
+    """Measures one worker: its updates per second of computing, and its bytes per second of sending.
 
-    __slots__ = ("_began", "_bytes", "_computed", "_sending", "_sent_since", "_under_way", "updates")
+    Where the operating system says how much each link has carried and how long it was in use, that counts, since a
+    link is free before everything has arrived. The links to all peers are in use at the same time, so the longest use
+    is that of the host's link.
+    """
+
+    __slots__ = ("_before", "_began", "_bytes", "_computed", "_sending", "_sent_since", "_under_way", "_use", "updates")
 
     def __init__(self) -> None:
+        self._use: dict[int, LinkUse] = {}
+        """What is known of the link to each peer."""
+        self._before: dict[int, LinkUse] = {}
+        """The same at the last measurement."""
         self._began: float | None = None
         self._sent_since = 0.0
         self._under_way: dict[int, int] = {}
@@ -73,6 +89,17 @@ class SpeedMeasure:
             self._sent_since = now
         self._under_way[peer] = self._under_way.get(peer, 0) + size
 
+    def idle(self, idle: Idle, now: float) -> None:
+        """The link to a peer is free."""
+        peer = idle.peer.number
+        if idle.shared:
+            self.forget(peer)
+        elif idle.use is None:
+            self.arrived(peer, now)
+        else:
+            self._use[peer] = idle.use
+            self._before.setdefault(peer, LinkUse(0, 0.0))
+
     def arrived(self, peer: int, now: float) -> None:
         """Nothing is under way to this peer any more."""
         if peer in self._under_way:
@@ -83,13 +110,22 @@ class SpeedMeasure:
     def forget(self, peer: int) -> None:
         """What was under way to this peer does not count: the peer is gone, or there is no network between the two."""
         self._under_way.pop(peer, None)
+        self._use.pop(peer, None)
+        self._before.pop(peer, None)
 
     def take(self) -> tuple[float, float]:
         """The rate and the bandwidth since the last call; 0.0 for a bandwidth that was too high to measure."""
         rate = self.updates / self._computed if self._computed else 0.0
-        bandwidth = self._bytes / self._sending if self._sending else 0.0
+        carried, seconds = self._carried() if self._use else (self._bytes, self._sending)
         self._reset()
-        return rate, bandwidth
+        return rate, carried / seconds if seconds else 0.0
+
+    def _carried(self) -> tuple[int, float]:
+        """The bytes that have arrived since the last measurement, and for how long the host's link was in use."""
+        pairs = [(self._before[peer], use) for peer, use in self._use.items()]
+        self._before = dict(self._use)
+        used = max(use.seconds - before.seconds for before, use in pairs)
+        return sum(use.arrived - before.arrived for before, use in pairs), used
 
 
 class Chooser:
@@ -113,7 +149,7 @@ class Chooser:
         rows = [self._found[each] for each in workers]
         self._found.clear()
         rate, bandwidth = (sum(each) / len(rows) for each in zip(*rows, strict=True))
-        found = load(rate, self._model_bytes, len(workers), bandwidth)
+        found = load(rate, self._model_bytes, len(workers), bandwidth) / (1 + TOLERANCE)
         fits = still_fits(parts, found) if self._chosen else best_parts(found, self._values) == parts
         self._other = 0 if fits else self._other + 1
         if fits or (self._chosen and self._other < 2):

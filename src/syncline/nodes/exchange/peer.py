@@ -242,8 +242,8 @@ class ExchangeWorker(Trainer):
                     self._receive(event, source, message, payload, out)
                 except PeerError as error:
                     out.append(Reject(source, str(error)))
-            case Idle(peer, shared):
-                self._idle(peer.number, shared, now, out)
+            case Idle():
+                self._idle(event, now, out)
             case Enter():
                 self._joins.enter(out)
             case Finish():
@@ -402,11 +402,9 @@ class ExchangeWorker(Trainer):
         """Whether values of this worker are checked; the run's own workers check theirs themselves."""
         return self._terms.checks and source.number >= self._terms.own_workers
 
-    def _idle(self, peer: int, shared: bool, now: float, out: list[Effect]) -> None:
-        if shared:
-            self._repartitioning.measure.forget(peer)
-        else:
-            self._repartitioning.measure.arrived(peer, now)
+    def _idle(self, event: Idle, now: float, out: list[Effect]) -> None:
+        peer = event.peer.number
+        self._repartitioning.measure.idle(event, now)
         self._joins.idle(peer)
         owed = self.sender.peers.get(peer)
         if owed is not None:
