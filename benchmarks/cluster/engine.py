@@ -1,8 +1,9 @@
 """Start, watch and end the processes of one experiment, each on its host.
 
 Syncline's launcher starts all servers on its own host, so this module starts the processes itself, with the same
-environment: the coordinator on the first host, and on each host a worker and, if the strategy has servers, a server. Between hosts they use TCP
-without encryption, as gloo does; a worker shares memory with the server of its own host, as in every run.
+environment: the coordinator on the first host, and on each host a worker and, if the strategy has servers, a server.
+Between hosts they use TCP without encryption, as gloo does; a worker shares memory with the server of its own host, as
+in every run.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -185,22 +186,37 @@ def check(experiment: Experiment) -> None:
 
 
 def _start_syncline(crew: Crew, experiment: Experiment, seconds: float, trace: str) -> list[Process]:
+    return start_syncline(
+        crew,
+        experiment.settings,
+        experiment.servers,
+        lambda number: ["-m", "benchmarks.cluster.worker", *_task(crew, experiment, seconds, number)],
+        trace,
+    )
+
+
+def start_syncline(
+    crew: Crew, settings: Mapping[str, str], servers: int, command: Callable[[int], list[str]], trace: str = ""
+) -> list[Process]:
+    """Start the coordinator, the servers and the workers; `command`: the program of the worker with this number.
+
+    Without servers, workers listen for each other.
+    """
     here = Wiring(run=secrets.token_hex(16), insecure="1", token=new_token(), trace=trace)
-    settings = json.dumps({COMMAND_LINE: experiment.settings})
-    words = ["-m", "syncline.engines.coordinator", str(experiment.hosts), str(experiment.servers), settings]
+    said = json.dumps({COMMAND_LINE: dict(settings)})
+    words = ["-m", "syncline.engines.coordinator", str(len(crew.hosts)), str(servers), said]
     first = crew.hosts[0]
     coordinator = crew.start(COORDINATOR, first, words, _environment(replace(here, listen=first.address)))
     here = replace(here, coordinator=_address_of(coordinator))
-    for number, host in enumerate(crew.hosts[: experiment.servers]):
+    for number, host in enumerate(crew.hosts[:servers]):
         words = ["-m", "syncline.engines.server", str(number)]
-        crew.start(
-            f"server{number}", host, words, _environment(replace(here.of("server", number), listen=host.address))
-        )
+        wiring = replace(here.of("server", number), listen=host.address)
+        crew.start(f"server{number}", host, words, _environment(wiring))
     workers = []
     for number, host in enumerate(crew.hosts):
-        words = ["-m", "benchmarks.cluster.worker", *_task(crew, experiment, seconds, number)]
-        wiring = replace(here.of("worker", number), listen=host.address if experiment.exchanges else "")
-        workers.append(crew.start(f"worker{number}", host, words, {**ONE_THREAD, **wiring.environment()}))
+        wiring = replace(here.of("worker", number), listen="" if servers else host.address)
+        environment = {**ONE_THREAD, **wiring.environment()}
+        workers.append(crew.start(f"worker{number}", host, command(number), environment))
     return workers
 
 

@@ -13,7 +13,6 @@ from syncline.errors import UsageError
 from syncline.layout import VALUE_BYTES, Table
 from syncline.sim.overlap import BACKWARD_PART, FORWARD_PART, Overlap
 
-
 WARM, EXCHANGE_WARM = 2, 12
 """The number of warm-up steps of a run with servers or gloo, and of a run without servers."""
 

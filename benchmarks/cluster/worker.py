@@ -26,7 +26,6 @@ from benchmarks.cluster.window import StepTimes, measure
 import syncline
 from syncline.layout import Values
 
-
 SAMPLED = 8
 """About how many parameters of each table are compared at the end, if they are equal only up to rounding."""
 

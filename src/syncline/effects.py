@@ -72,10 +72,10 @@ class Finish(msgspec.Struct, frozen=True):
 
 
 class LinkUse(msgspec.Struct, frozen=True):
-    """How much a link to a peer has carried since it was opened, and for how long it was in use."""
+    """How much this host has sent to all peers so far, and for how long its link was in use."""
 
     arrived: int
-    """Bytes that have arrived at the peer."""
+    """Bytes that have arrived."""
     seconds: float
     """How long anything was under way."""
 
@@ -87,7 +87,7 @@ class Idle(msgspec.Struct, frozen=True):
     shared: bool = False
     """The two share memory: how long it took says nothing about a network."""
     use: LinkUse | None = None
-    """What the operating system says about the link; None: everything that was sent has arrived."""
+    """What the operating system has counted; None: everything that was sent to this peer has arrived."""
 
 
 class Lost(msgspec.Struct, frozen=True):

@@ -452,7 +452,7 @@ def recorded(own: Any, folder: Path) -> tuple[Any, list[Any]]:
         for n in range(3)
     ]
     window = replace(windows(own, [0.0, 10.0, 20.0, 30.0], 1, 1), parts=parts)
-    progress = own.window.WARM + 1 + 1
+    progress = experiment.warm + 1 + 1
     for number in range(2):
         me, lines = f"worker{number}", [own_header()]
         for server, (start, stop) in enumerate(((0, half), (half, size))):

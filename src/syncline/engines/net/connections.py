@@ -12,11 +12,10 @@ from collections.abc import Callable
 from math import inf
 from typing import Protocol
 
-from syncline.effects import LinkUse
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.event_loop import EventLoop
 from syncline.engines.net.frames import HEADER, Frame
-from syncline.engines.net.link_use import link_use
+from syncline.engines.net.link_use import ConnectionUse, connection_use
 from syncline.engines.net.tcp_liveness import TcpLiveness
 from syncline.errors import PeerError
 from syncline.messages import Message, NodeId
@@ -106,9 +105,9 @@ class Connections:
         """Do bytes wait to be sent to this node?"""
         return id in self._by_id and self._by_id[id].waiting
 
-    def use(self, id: NodeId) -> LinkUse | None:
-        """What the kernel says about the link to this node; None if it does not say."""
-        return link_use(self._by_id[id]) if id in self._by_id else None
+    def use(self, id: NodeId) -> ConnectionUse | None:
+        """What the kernel has counted of the connection to this node; None if it does not say."""
+        return connection_use(self._by_id[id]) if id in self._by_id else None
 
     def fileno(self) -> int:
         """Readable when there is something to read or write."""

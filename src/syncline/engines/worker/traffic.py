@@ -7,12 +7,12 @@ from collections.abc import Callable
 from math import ceil, inf
 from time import monotonic
 
-from syncline.effects import LinkUse
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.connections import ConnectionReader, Connections
 from syncline.engines.net.control import Waiting
 from syncline.engines.net.event_loop import EventLoop
 from syncline.engines.net.frames import Frame
+from syncline.engines.net.link_use import ConnectionUse
 from syncline.engines.net.tcp_liveness import TcpLiveness
 from syncline.engines.process import say
 from syncline.engines.worker.background_thread import BackgroundThread
@@ -60,8 +60,8 @@ class Traffic:
         """Do bytes wait to be sent to this node?"""
         return self._wires.waits(id)
 
-    def use(self, id: NodeId) -> LinkUse | None:
-        """What the kernel says about the link to this node; None if it does not say."""
+    def use(self, id: NodeId) -> ConnectionUse | None:
+        """What the kernel has counted of the connection to this node; None if it does not say."""
         return self._wires.use(id)
 
     def after_turns(self, action: Callable[[], None]) -> None:

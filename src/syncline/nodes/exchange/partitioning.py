@@ -19,11 +19,6 @@ UPDATES = 32
 SLACK = 0.25
 """A number of ranges stays as long as the cost model is off by at most this much of a range."""
 
-TOLERANCE = 0.05
-"""A measured bandwidth may be too low by this fraction, since sums also wait for the links of their receivers. One more
-range than necessary would leave the links idle for longer than a load that is this much too high makes workers wait.
-"""
-
 MOST_PARTS = 1 << 16
 """The most ranges that a user can ask for."""
 
@@ -49,18 +44,23 @@ def still_fits(parts: int, found: float) -> bool:
 class SpeedMeasure:
     """Measures one worker: its updates per second of computing, and its bytes per second of sending.
 
-    Where the operating system says how much each link has carried and how long it was in use, that counts, since a
-    link is free before everything has arrived. The links to all peers are in use at the same time, so the longest use
-    is that of the host's link.
+    1. If the operating system says how much has arrived, and for how long the host's link was in use, that counts: a
+       link is free before everything has arrived. In the first measurement it is the best step, since new connections
+       have not reached their speed yet; later it is the mean.
+    2. Otherwise it counts whole messages, and the time in which any of them was under way.
     """
 
-    __slots__ = ("_before", "_began", "_bytes", "_computed", "_sending", "_sent_since", "_under_way", "_use", "updates")
+    __slots__ = (
+        *("_before", "_began", "_best", "_bytes", "_computed", "_is_first", "_sending", "_sent_since", "_under_way"),
+        *("_use", "updates"),
+    )
 
     def __init__(self) -> None:
-        self._use: dict[int, LinkUse] = {}
-        """What is known of the link to each peer."""
-        self._before: dict[int, LinkUse] = {}
-        """The same at the last measurement."""
+        self._use: LinkUse | None = None
+        """What the operating system has counted."""
+        self._before = LinkUse(0, 0.0)
+        """The same when it was last added to the measurement."""
+        self._is_first = True
         self._began: float | None = None
         self._sent_since = 0.0
         self._under_way: dict[int, int] = {}
@@ -71,7 +71,10 @@ class SpeedMeasure:
         self.updates = 0
         self._computed = 0.0
         self._sending = 0.0
+        """How long anything was under way."""
         self._bytes = 0
+        self._best = 0.0
+        """The highest bandwidth of a step."""
 
     def begins(self, now: float) -> None:
         """A step begins."""
@@ -82,6 +85,8 @@ class SpeedMeasure:
         if self._began is not None:
             self._computed += now - self._began
             self.updates += 1
+        if self._is_first and self._use is not None:
+            self._note_step()
 
     def sends(self, peer: int, size: int, now: float) -> None:
         """This many bytes are sent to a peer."""
@@ -97,8 +102,7 @@ class SpeedMeasure:
         elif idle.use is None:
             self.arrived(peer, now)
         else:
-            self._use[peer] = idle.use
-            self._before.setdefault(peer, LinkUse(0, 0.0))
+            self._use = idle.use
 
     def arrived(self, peer: int, now: float) -> None:
         """Nothing is under way to this peer any more."""
@@ -110,22 +114,28 @@ class SpeedMeasure:
     def forget(self, peer: int) -> None:
         """What was under way to this peer does not count: the peer is gone, or there is no network between the two."""
         self._under_way.pop(peer, None)
-        self._use.pop(peer, None)
-        self._before.pop(peer, None)
 
     def take(self) -> tuple[float, float]:
         """The rate and the bandwidth since the last call; 0.0 for a bandwidth that was too high to measure."""
         rate = self.updates / self._computed if self._computed else 0.0
-        carried, seconds = self._carried() if self._use else (self._bytes, self._sending)
+        self._count_use()
+        bandwidth = self._best or (self._bytes / self._sending if self._sending else 0.0)
+        self._is_first = False
         self._reset()
-        return rate, carried / seconds if seconds else 0.0
+        return rate, bandwidth
 
-    def _carried(self) -> tuple[int, float]:
-        """The bytes that have arrived since the last measurement, and for how long the host's link was in use."""
-        pairs = [(self._before[peer], use) for peer, use in self._use.items()]
-        self._before = dict(self._use)
-        used = max(use.seconds - before.seconds for before, use in pairs)
-        return sum(use.arrived - before.arrived for before, use in pairs), used
+    def _note_step(self) -> None:
+        """Begin to measure the next step by itself."""
+        self._count_use()
+        if self._sending:
+            self._best = max(self._best, self._bytes / self._sending)
+        self._bytes, self._sending = 0, 0.0
+
+    def _count_use(self) -> None:
+        if self._use is not None:
+            self._bytes = self._use.arrived - self._before.arrived
+            self._sending = self._use.seconds - self._before.seconds
+            self._before = self._use
 
 
 class Chooser:
@@ -149,7 +159,7 @@ class Chooser:
         rows = [self._found[each] for each in workers]
         self._found.clear()
         rate, bandwidth = (sum(each) / len(rows) for each in zip(*rows, strict=True))
-        found = load(rate, self._model_bytes, len(workers), bandwidth) / (1 + TOLERANCE)
+        found = load(rate, self._model_bytes, len(workers), bandwidth)
         fits = still_fits(parts, found) if self._chosen else best_parts(found, self._values) == parts
         self._other = 0 if fits else self._other + 1
         if fits or (self._chosen and self._other < 2):

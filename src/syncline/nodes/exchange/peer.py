@@ -92,6 +92,8 @@ class ExchangeTerms:
     """Workers with a lower number are the run's own."""
     weigh: Weigh | None = None
     """The bytes of a range on the wire; None: the size of its plain values, or the codec's."""
+    at_once: int = 0
+    """To how many peers on other hosts a worker sends at a time; 0: to all."""
     measures: bool = False
     """Whether the workers measure how many ranges are best."""
     again: bool = True
@@ -123,6 +125,7 @@ class ExchangeWorker(Trainer):
         self._early: list[Received] = []
         """Messages of workers that no view here has named yet."""
         self.sender = RangeSender(number, incarnation, self._flat, terms.layout, terms.draw, terms.codec)
+        self.sender.at_once = terms.at_once
         self.receiver = RangeReceiver(self._flat, terms.layout, terms.codec)
         self._joins = Joins(self)
         self._repartitioning = Repartitioning(self, terms.measures, terms.again)
@@ -253,6 +256,7 @@ class ExchangeWorker(Trainer):
             case _:
                 raise PeerError(f"worker {self.number} does not accept this event: {event}")
         self._go_on(now, out)
+        self.sender.send_waiting(out)
         self._repartitioning.watch(out, now)
         return out
 
@@ -408,7 +412,7 @@ class ExchangeWorker(Trainer):
         self._joins.idle(peer)
         owed = self.sender.peers.get(peer)
         if owed is not None:
-            owed.free = True
+            owed.free, owed.near = True, event.shared
             self.sender.send_due(owed, out)
 
     # Members.
