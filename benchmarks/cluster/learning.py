@@ -2,7 +2,8 @@
 
 1. A step computes a real gradient and then pauses, so that every step takes the same time on every host, however many
    hosts share the cores of this machine.
-2. All systems start with the same parameters and train on the same batches.
+2. All systems start with the same parameters and train on the same batches. Each may use another optimizer: what is
+   best for synchronous steps may diverge where updates arrive late.
 3. The first worker keeps copies of its replica in memory, with the time of each. They are evaluated after the run, so
    evaluation takes no training time.
 """
@@ -28,6 +29,7 @@ from syncline.errors import RunError, UsageError
 from syncline.layout import VALUE_BYTES, Bucket, Values
 from syncline.recipes import RECIPES, build
 from syncline.sim.problem import Problem
+from syncline.spec import parse
 
 STAYS = 2
 """An accuracy counts as reached when so many saved replicas in a row have it."""
@@ -54,6 +56,8 @@ class LearningTask:
     seed: int = 0
     system: System = System.SYNCLINE
     settings: Mapping[str, str] = field(default_factory=dict)
+    optimizer: str = ""
+    """The optimizer of each worker; empty: the recipe's own."""
 
     @property
     def servers(self) -> int:
@@ -75,7 +79,8 @@ class LearningTask:
 
     def problem(self) -> Problem:
         """The model and its data; all workers start with the same parameters."""
-        return build(self.recipe, draw=Draw(self.seed), workers=self.hosts, batch=self.batch)
+        own = parse("rule", self.optimizer) if self.optimizer else None
+        return build(self.recipe, draw=Draw(self.seed), workers=self.hosts, batch=self.batch, optimizer=own)
 
     def check(self) -> None:
         """Raise UsageError, before anything starts, if the engine does not support the settings."""

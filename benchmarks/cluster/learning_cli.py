@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from pathlib import Path
 from statistics import median
 
@@ -19,6 +20,8 @@ from rich.table import Table
 from syncline import units
 from syncline.errors import RunError, UsageError
 from syncline.recipes import RECIPES, check
+from syncline.rules import Momentum, Sgd
+from syncline.spec import parse
 
 WORD = "learn"
 """The first word of the command line in this mode."""
@@ -28,7 +31,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class LearningRow:
-    """One case: its runs, one for each seed, or the reason why there are none."""
+    """One case with one optimizer: its runs, one for each seed, or the reason why there are none."""
 
     case: str
     task: LearningTask
@@ -57,6 +60,8 @@ class LearningRequest:
 
     task: LearningTask
     cases: tuple[str, ...]
+    optimizers: tuple[str, ...]
+    """Each case is run with each of them, and the table shows the best."""
     target: float
     repeat: int
     report: Path | None
@@ -67,10 +72,17 @@ def parse_learning(arguments: Sequence[str]) -> LearningRequest:
     given = _parser().parse_args(arguments)
     rate, step = units.rate(given.rate, "--rate"), units.seconds(given.step, "--step")
     task = LearningTask(given.recipe, given.hosts, rate, step, given.steps, given.every, given.batch, given.seed)
-    cases = tuple(dict.fromkeys(word.strip() for word in given.cases.split(",") if word.strip()))
-    request = LearningRequest(task, cases, given.target, given.repeat, given.report)
+    cases, optimizers = _words(given.cases, "--cases"), _words(given.optimizers, "--optimizers")
+    request = LearningRequest(task, cases, optimizers, given.target, given.repeat, given.report)
     _check(request)
     return request
+
+
+def _words(text: str, option: str) -> tuple[str, ...]:
+    words = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    if not words:
+        raise UsageError(option, "is empty; give names separated by commas")
+    return words
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -87,6 +99,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch", type=int, default=32, help="examples per worker and step (default: 32)")
     add("--seed", type=int, default=0, help="of the first run (default: 0)")
     add("--target", type=float, default=0.95, help="the accuracy to reach (default: 0.95)")
+    add(
+        "--optimizers",
+        default="momentum:0.08,sgd:0.4",
+        help="each case is run with each (default: momentum:0.08,sgd:0.4)",
+    )
     add("--cases", default=",".join(LEARNING_CASES), help=f"default: {','.join(LEARNING_CASES)}")
     add("--repeat", type=int, default=1, help="runs of each case, each with another seed; medians (default: 1)")
     add("--report", type=Path, help="write the results as JSON")
@@ -105,12 +122,21 @@ def _check(request: LearningRequest) -> None:
         raise UsageError("--target", f"must be above 0 and below 1, not {request.target:g}")
     if not task.rate or not task.step:
         raise UsageError("--rate" if not task.rate else "--step", "must be above 0")
-    if not request.cases:
-        raise UsageError("--cases", "is empty; give names separated by commas")
     for name in request.cases:
         learning_case(name, task)
+    for word in request.optimizers:
+        _check_optimizer(word)
     if request.report is not None and not request.report.resolve().parent.is_dir():
         raise UsageError("--report", f"the folder {request.report.resolve().parent} does not exist")
+
+
+def _check_optimizer(word: str) -> None:
+    try:
+        known = isinstance(parse("rule", word), Momentum | Sgd)
+    except UsageError as error:
+        raise UsageError("--optimizers", error.problem) from None
+    if not known:
+        raise UsageError("--optimizers", f"{word!r} is not an optimizer that DDP has too; use momentum:LR or sgd:LR")
 
 
 def run_learning(arguments: Sequence[str], tell: Tell) -> int:
@@ -118,15 +144,15 @@ def run_learning(arguments: Sequence[str], tell: Tell) -> int:
     request = parse_learning(arguments)
     check_possible(request.task.hosts)
     with network(request.task.hosts, request.task.rate) as hosts:
-        rows = [_row(name, request, hosts, tell) for name in request.cases]
+        rows = [_row(name, each, request, hosts, tell) for name in request.cases for each in request.optimizers]
     if request.report is not None:
         request.report.write_text(json.dumps(as_json(request, rows), indent=2) + "\n")
     show_learning(request, rows, Console(width=120))
     return 1 if any(row.reason.startswith("failed") for row in rows) else 0
 
 
-def _row(name: str, request: LearningRequest, hosts: Sequence[Host], tell: Tell) -> LearningRow:
-    task = learning_case(name, request.task)
+def _row(name: str, optimizer: str, request: LearningRequest, hosts: Sequence[Host], tell: Tell) -> LearningRow:
+    task = replace(learning_case(name, request.task), optimizer=optimizer)
     reason = why_not(task)
     if reason:
         return LearningRow(name, task, reason=f"skipped: {reason}")
@@ -138,7 +164,7 @@ def _row(name: str, request: LearningRequest, hosts: Sequence[Host], tell: Tell)
             return LearningRow(name, task, tuple(runs), f"failed: {error}")
         seconds = runs[-1].curve.reached(request.target)
         result = "not reached" if seconds is None else f"{seconds:.1f} s"
-        tell(f"{name}, seed {task.seed + number}: {request.target:.0%} {result}")
+        tell(f"{name}, {optimizer}, seed {task.seed + number}: {request.target:.0%} {result}")
     return LearningRow(name, task, tuple(runs))
 
 
@@ -152,7 +178,7 @@ def _summary(request: LearningRequest, row: LearningRow) -> dict[str, object]:
     return {"seconds_to_target": row.reached(request.target) if row.runs else None}
 
 
-HEADS = ("case", "seconds", "against gloo", "best accuracy", "steps/s", "kB/step", "link used", "p")
+HEADS = ("case", "optimizer", "seconds", "against gloo", "best accuracy", "steps/s", "kB/step", "link used", "p")
 
 
 def show_learning(request: LearningRequest, rows: Sequence[LearningRow], console: Console) -> None:
@@ -162,7 +188,7 @@ def show_learning(request: LearningRequest, rows: Sequence[LearningRow], console
     title = f"{task.recipe}: seconds to an accuracy of {request.target:.0%}; {links}"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for head in HEADS:
-        table.add_column(head, justify="left" if head == "case" else "right", no_wrap=True)
+        table.add_column(head, justify="left" if head in ("case", "optimizer") else "right", no_wrap=True)
     for cells in learning_cells(request, rows):
         table.add_row(*cells)
     console.print(table, "")
@@ -174,14 +200,27 @@ def show_learning(request: LearningRequest, rows: Sequence[LearningRow], console
 
 
 def learning_cells(request: LearningRequest, rows: Sequence[LearningRow]) -> list[list[str]]:
-    """The lines of the table."""
-    theirs = next((row.reached(request.target) for row in rows if row.case == "gloo" and row.runs), None)
-    return [_line(row, row.reached(request.target), theirs) if row.runs else [row.case, *["-"] * 7] for row in rows]
+    """The lines of the table: for each case, the optimizer that reaches the target first."""
+    chosen = best_rows(request, rows)
+    theirs = next((row.reached(request.target) for row in chosen if row.case == "gloo" and row.runs), None)
+    return [_line(row, row.reached(request.target), theirs) if row.runs else [row.case, *["-"] * 8] for row in chosen]
+
+
+def best_rows(request: LearningRequest, rows: Sequence[LearningRow]) -> list[LearningRow]:
+    """For each case, the row that reaches the target first; if none does, the one with the highest accuracy."""
+
+    def order(row: LearningRow) -> tuple[float, float]:
+        seconds = row.reached(request.target) if row.runs else None
+        return inf if seconds is None else seconds, -row.best if row.runs else 0.0
+
+    cases = dict.fromkeys(row.case for row in rows)
+    return [min((row for row in rows if row.case == case), key=order) for case in cases]
 
 
 def _line(row: LearningRow, seconds: float | None, theirs: float | None) -> list[str]:
     return [
         row.case,
+        row.task.optimizer,
         "not reached" if seconds is None else f"{seconds:.1f}",
         "-" if seconds is None or theirs is None else f"{seconds / theirs:.2f}",
         f"{row.best:.1%}",
@@ -200,6 +239,7 @@ def notes(request: LearningRequest) -> list[str]:
         f"seconds: until the replica of the first worker has the accuracy on the test data in two looks in a row; "
         f"one look every {task.every} steps, evaluated after the run",
         f"every worker makes {task.steps} steps; steps/s are those of one worker",
+        f"each case was run with {' and '.join(request.optimizers)}; the table shows the better one",
         "gloo: DistributedDataParallel; connections have no encryption",
     ]
     return [*found, *([f"medians of {request.repeat} runs with different seeds"] if request.repeat > 1 else [])]
