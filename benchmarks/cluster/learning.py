@@ -95,6 +95,7 @@ HALF = {"codec": "fp16", "reply_codec": "fp16"}
 LEARNING_CASES: Mapping[str, tuple[System, Mapping[str, str]]] = {
     "exchange": (System.SYNCLINE, EXCHANGE),
     "exchange-fp16": (System.SYNCLINE, {**EXCHANGE, "codec": "fp16"}),
+    "exchange-topk": (System.SYNCLINE, {**EXCHANGE, "codec": TOP["codec"]}),
     "bsp": (System.SYNCLINE, {"sync": "bsp"}),
     "ssp": (System.SYNCLINE, {"sync": "ssp:3"}),
     "bsp-fp16": (System.SYNCLINE, {"sync": "bsp", **HALF}),
