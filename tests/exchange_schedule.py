@@ -112,7 +112,14 @@ class ExchangeSchedule:
         self.case, self.random = case, Random(case.seed)
         self.layout = Layout.of([("a", (case.size,))])
         self.terms = ExchangeTerms(
-            self.layout, Draw(case.seed), within, case.parts, case.tau, case.accumulate, case.codec
+            self.layout,
+            Draw(case.seed),
+            within,
+            case.parts,
+            case.tau,
+            case.accumulate,
+            case.codec,
+            at_once=case.seed % 4,
         )
         self.buckets = buckets(self.layout, [Bucket(0, case.size)], max(1, case.size // 3))
         members = tuple(Member(worker, 0, 0) for worker in range(case.workers))

@@ -1,6 +1,7 @@
 """Measure Syncline and gloo on an emulated network, with links of a limited rate. Needs root.
 
 python -m benchmarks.cluster [OPTIONS]        or: python benchmarks/cluster [OPTIONS]
+python -m benchmarks.cluster learn [OPTIONS]  train on that network: seconds to a given accuracy
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from benchmarks.cluster import grid
+from benchmarks.cluster.learning_cli import WORD, run_learning
 from benchmarks.cluster.measure import Method, Row, Tell, predict_model, run_model
 from benchmarks.cluster.network import check_possible, network
 from benchmarks.cluster.options import Network, Request, parse
@@ -69,9 +70,13 @@ def _tell(text: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
     reports: list[Report] = []
     try:
-        request = parse(sys.argv[1:] if arguments is None else arguments)
+        if words[:1] == [WORD]:
+            with InterruptHandler(again=lambda: None):
+                return run_learning(words[1:], _tell)
+        request = parse(words)
         if not request.predict_only:
             check_possible(max(each.hosts for each in request.networks))
         with InterruptHandler(again=lambda: None):
@@ -99,7 +104,7 @@ def _write(request: Request, reports: Sequence[Report]) -> None:
 
 def _show(reports: Sequence[Report]) -> None:
     if len(reports) == 1:
-        show(reports[0], Console(width=120))
+        show(reports[0], Console(width=132))
     else:
         grid.show_grid(reports, Console(width=140))
 

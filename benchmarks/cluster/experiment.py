@@ -13,6 +13,9 @@ from syncline.errors import UsageError
 from syncline.layout import VALUE_BYTES, Table
 from syncline.sim.overlap import BACKWARD_PART, FORWARD_PART, Overlap
 
+WARM, EXCHANGE_WARM = 2, 12
+"""The number of warm-up steps of a run with servers or gloo, and of a run without servers."""
+
 
 class System(StrEnum):
     """The system that exchanges the updates."""
@@ -23,7 +26,7 @@ class System(StrEnum):
 
 @dataclass(frozen=True)
 class Experiment:
-    """One model on some hosts, each with one link, one worker and one server (gloo: only a worker)."""
+    """One model on some hosts, each with one link, one worker and one server (gloo, exchange: only a worker)."""
 
     model: str
     hosts: int = 4
@@ -34,6 +37,10 @@ class Experiment:
     pause: float = 0.0
     """The computing time of a step in seconds; 0: the time in models.py."""
     system: System = System.SYNCLINE
+    strategy: str = "server"
+    """Syncline's strategy. With `exchange`, workers send each other parts of their updates."""
+    partitions: str = "auto"
+    """With `exchange`: the number of ranges into which the model is cut."""
     sync: str = "bsp"
     gate: str = "always"
     """When updates are sent and parameters fetched."""
@@ -66,6 +73,16 @@ class Experiment:
         return tuple((t.name, forward * share, backward * share) for t, share in zip(tables, shares, strict=True))
 
     @property
+    def exchanges(self) -> bool:
+        """Do workers send each other their updates, without servers?"""
+        return self.strategy == "exchange"
+
+    @property
+    def servers(self) -> int:
+        """The number of servers: one on each host, if the strategy has servers."""
+        return 0 if self.exchanges else self.hosts
+
+    @property
     def first_update(self) -> float:
         """The seconds from the start of the backward pass until the first update may be sent."""
         seconds = [backward for _, _, backward in self.pauses]
@@ -74,7 +91,7 @@ class Experiment:
     @property
     def lockstep(self) -> bool:
         """Does every step exchange all updates, so that no worker begins the next step before?"""
-        return self.sync == "bsp" and self.gate == "always"
+        return self.sync == "bsp" and self.gate == "always" and not self.exchanges
 
     @property
     def period(self) -> int:
@@ -83,8 +100,15 @@ class Experiment:
         return int(bound) + 1 if name == "cached" else 1
 
     @property
+    def warm(self) -> int:
+        """The number of warm-up steps; with `auto`, the workers choose the number of ranges in the first ones."""
+        return EXCHANGE_WARM if self.exchanges else WARM
+
+    @property
     def settings(self) -> dict[str, str]:
         """The settings for Syncline."""
+        if self.exchanges:
+            return {"strategy": self.strategy, "partitions": self.partitions, "codec": self.codec}
         keys = ("sync", "gate", "placement", "codec", "reply_codec", "bucket", "window")
         words = {key: str(getattr(self, key)) for key in keys}
         return {key: word for key, word in words.items() if word}
@@ -128,6 +152,8 @@ CASES: Mapping[str, Mapping[str, object]] = {
     "topk": {"codec": TOP},
     "topk-both": {"codec": TOP, "reply_codec": TOP},
     "all": {"sync": "ssp:5", "gate": "cached:5", "codec": TOP, "reply_codec": TOP, "overlap": Overlap.FORWARD},
+    "exchange": {"strategy": "exchange"},
+    "all-to-all": {"strategy": "exchange", "partitions": "1"},
     "gloo-after": {"system": System.GLOO, "overlap": Overlap.NONE},
     "gloo": {"system": System.GLOO},
 }

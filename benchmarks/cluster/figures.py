@@ -48,6 +48,8 @@ class Figures:
     `turns`: nothing is fully used; computing and communication wait for each other. `other programs`: unrelated
     programs use most of the processors; measure again without them.
     """
+    partitions: int = 0
+    """The number of ranges into which workers cut the model; 0: the strategy has none."""
 
 
 def figures_of(experiment: Experiment, windows: Sequence[Window], single: float) -> Figures:
@@ -70,6 +72,7 @@ def figures_of(experiment: Experiment, windows: Sequence[Window], single: float)
         limit=limit_of(
             max(utilisation, exchanging or 0.0), machine / cores(), busy / machine, rate / single / experiment.hosts
         ),
+        partitions=windows[0].partitions,
     )
 
 

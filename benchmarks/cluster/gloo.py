@@ -92,7 +92,7 @@ def main() -> None:
     )
     reducer = Reducer(experiment)
     reducer.check(int(rank), experiment.hosts)
-    window = measure(reducer.step, float(seconds), agree)
+    window = measure(reducer.step, float(seconds), agree, experiment.warm)
     distributed.destroy_process_group()
     Path(file).write_bytes(msgspec.json.encode(window))
 

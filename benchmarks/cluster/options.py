@@ -19,7 +19,10 @@ from syncline import units
 from syncline.errors import UsageError
 from syncline.sim.plot import check_plot
 
-EPILOG = "Exit codes: 0 success, 1 a case failed, 2 an option is invalid, 130 interrupted."
+EPILOG = (
+    "`benchmarks/cluster learn --help`: hosts that learn. Exit codes: 0 success, 1 a case failed, 2 an option is "
+    "invalid, 130 interrupted."
+)
 
 PER_CORE = 62.5e6
 """With `--slower auto`, all links together have a rate of at most this many bytes per second for each core."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from benchmarks.cluster.experiment import Experiment, Overlap, System, ddp_buckets
+from benchmarks.cluster.experiment import EXCHANGE_WARM, Experiment, Overlap, System, ddp_buckets
 
 from syncline.draw import Draw
 from syncline.engines.coordinator.network_defaults import between_hosts
@@ -40,6 +40,9 @@ measures if messages are many and small: busy cores * seconds of a step / messag
 WARM, STEPS = 4, 6
 """The number of warm-up iterations and of counted iterations; after three or four, all iterations are alike."""
 
+EXCHANGE_STEPS = 24
+"""The number of counted iterations without servers, where one iteration differs from the next."""
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -51,6 +54,8 @@ class Prediction:
     """The same, relative to one worker without communication."""
     bytes_per_iteration: float
     """The bytes of values that a host's link sends, averaged over the hosts."""
+    partitions: int = 0
+    """The number of ranges into which workers cut the model; 0: the strategy has none."""
 
 
 def cores() -> int:
@@ -62,19 +67,36 @@ def scenario_of(experiment: Experiment, iterations: int) -> Scenario:
     """The experiment as a scenario for the simulator."""
     hosts = experiment.hosts
     lane = between_hosts(experiment.layers.layout.size // hosts, [experiment.settings], 2 * experiment.latency)
-    settled = settle({COMMAND_LINE: experiment.settings, "the lane": lane}, hosts, hosts)
+    settled = settle({COMMAND_LINE: experiment.settings, "the lane": lane}, experiment.servers or None, hosts)
     words = {key: word for key, (word, _) in settled.items()}
     links = Links(experiment.rate * GOODPUT, experiment.latency, turn=WINDOW)
     handling = HANDLING * max(1.0, hosts / cores())
-    cluster = Cluster(hosts, Lognormal(experiment.seconds), links, colocated=True, handling=handling)
-    return Scenario(cluster, strategy_of(words, hosts), iterations, overlap=experiment.overlap)
+    beside = not experiment.exchanges
+    cluster = Cluster(hosts, Lognormal(experiment.seconds), links, colocated=beside, handling=handling)
+    overlap = Overlap.NONE if experiment.exchanges else experiment.overlap
+    return Scenario(cluster, strategy_of(words, experiment.servers or None), iterations, overlap=overlap)
+
+
+def load_of(experiment: Experiment) -> float:
+    """x: what a worker would send per second if each update went whole to all others, per byte that its link carries.
+
+    The exchange strategy with `auto` should cut the model into p = ceil(x) ranges; then a link is x / p full.
+    """
+    size = experiment.layers.layout.size * VALUE_BYTES
+    return size * (experiment.hosts - 1) / experiment.seconds / (experiment.rate * GOODPUT)
 
 
 def predict(experiment: Experiment) -> Prediction:
     """The predicted results of an experiment in its steady state."""
-    step, sent = _ring(experiment) if experiment.system is System.GLOO else _simulated(experiment)
+    partitions = 0
+    if experiment.system is System.GLOO:
+        step, sent = _ring(experiment)
+    elif experiment.exchanges:
+        step, sent, partitions = _exchanged(experiment)
+    else:
+        step, sent = _simulated(experiment)
     pace = experiment.hosts / step
-    return Prediction(pace, pace * experiment.seconds, sent)
+    return Prediction(pace, pace * experiment.seconds, sent, partitions)
 
 
 def _simulated(experiment: Experiment) -> tuple[float, float]:
@@ -85,8 +107,21 @@ def _simulated(experiment: Experiment) -> tuple[float, float]:
     return (long.virtual_seconds - short.virtual_seconds) / STEPS, moved * others
 
 
+def _exchanged(experiment: Experiment) -> tuple[float, float, int]:
+    """The same without servers, and the number of ranges; the steps before that number was chosen do not count."""
+    worlds = [_world(experiment, iterations) for iterations in (EXCHANGE_WARM, EXCHANGE_WARM + EXCHANGE_STEPS)]
+    short, long = (world.run() for world in worlds)
+    sent = (long.bytes_pushed - short.bytes_pushed) / EXCHANGE_STEPS / experiment.hosts
+    seconds = (long.virtual_seconds - short.virtual_seconds) / EXCHANGE_STEPS
+    return seconds, sent, getattr(worlds[1].workers[0].node, "parts", 0)
+
+
 def _run(experiment: Experiment, iterations: int) -> Outcome:
-    return World(scenario_of(experiment, iterations), build_layers(experiment.model, Draw(0))).run()
+    return _world(experiment, iterations).run()
+
+
+def _world(experiment: Experiment, iterations: int) -> World:
+    return World(scenario_of(experiment, iterations), build_layers(experiment.model, Draw(0)))
 
 
 def _ring(experiment: Experiment) -> tuple[float, float]:

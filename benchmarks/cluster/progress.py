@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 
 from benchmarks.cluster.experiment import Experiment, case
-from benchmarks.cluster.window import LEAST, WARM
+from benchmarks.cluster.window import LEAST
 
 START_SECONDS, HOST_SECONDS = 2.0, 1.0
 """About how long it takes to start and end a run, and how much each host adds to that."""
@@ -15,7 +15,7 @@ START_SECONDS, HOST_SECONDS = 2.0, 1.0
 def expected_seconds(name: str, base: Experiment, seconds: float) -> float:
     """About how long it takes to measure a case for this many seconds."""
     experiment = case(name, base)
-    steps = WARM + 1 + LEAST * experiment.period
+    steps = experiment.warm + 1 + LEAST * experiment.period
     return START_SECONDS + HOST_SECONDS * experiment.hosts + max(seconds, steps * experiment.least_step)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from benchmarks.cluster.measure import Row
-from benchmarks.cluster.predict import cores
+from benchmarks.cluster.predict import cores, load_of
 from rich.console import Console
 from rich.table import Table
 
@@ -66,9 +66,14 @@ class Report:
     def as_json(self) -> dict[str, object]:
         """The report as values that JSON can represent."""
         head = {"schema": SCHEMA, "cores": cores(), "hosts": self.hosts, "rate": self.rate, "slower": self.slower}
-        rows = [{**asdict(row), "runs": [asdict(run) for run in row.runs]} for row in self.rows]
+        rows = [{**asdict(row), "runs": [asdict(run) for run in row.runs], "load": _load(row)} for row in self.rows]
         head |= {"measured": self.measured, "seconds": self.seconds, "latency": self.latency, "repeat": self.repeat}
         return {**head, "notes": self.notes, "alone": dict(self.alone), "rows": rows}
+
+
+def _load(row: Row) -> float | None:
+    """x, if the workers send each other their updates."""
+    return load_of(row.experiment) if row.experiment.exchanges else None
 
 
 def show(report: Report, console: Console) -> None:
@@ -84,10 +89,10 @@ def show(report: Report, console: Console) -> None:
 
 
 _MEASURED = (
-    *("steps/s", "times one worker", "predicted", "off", "MB/step"),
+    *("steps/s", "times one worker", "predicted", "off", "MB/step", "p (x)"),
     *("link used", "exchanging", "cores", "of all", "limit"),
 )
-_PREDICTED = ("steps/s", "times one worker", "MB/step")
+_PREDICTED = ("steps/s", "times one worker", "MB/step", "p (x)")
 
 
 def link_words(report: Report) -> str:
@@ -112,13 +117,14 @@ def _table(report: Report, model: str, rows: Sequence[Row]) -> Table:
 def _measured(row: Row) -> list[str]:
     figures, expected = row.figures, row.predicted
     if figures is None:
-        return [] if expected is None else ["-", "-", f"{expected.speedup:.2f}", *["-"] * 7]
+        return [] if expected is None else ["-", "-", f"{expected.speedup:.2f}", *["-"] * 8]
     return [
         f"{figures.iterations_per_second:.2f}",
         f"{figures.speedup:.2f}",
         "-" if expected is None else f"{expected.speedup:.2f}",
         "-" if expected is None else f"{expected.speedup / figures.speedup - 1:+.0%}",
         f"{figures.bytes_per_iteration / 1e6:.2f}",
+        _ranges(row, figures.partitions),
         f"{figures.utilisation:.0%}",
         "-" if figures.exchanging is None else f"{figures.exchanging:.0%}",
         f"{figures.cores:.2f}",
@@ -132,4 +138,9 @@ def _predicted(row: Row) -> list[str]:
     if expected is None:
         return []
     pace, sent = expected.iterations_per_second, expected.bytes_per_iteration
-    return [f"{pace:.2f}", f"{expected.speedup:.2f}", f"{sent / 1e6:.2f}"]
+    return [f"{pace:.2f}", f"{expected.speedup:.2f}", f"{sent / 1e6:.2f}", _ranges(row, expected.partitions)]
+
+
+def _ranges(row: Row, partitions: int) -> str:
+    """The number of ranges, and the load that it should follow from."""
+    return f"{partitions} ({load_of(row.experiment):.2f})" if partitions else "-"

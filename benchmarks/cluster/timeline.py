@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.cluster.experiment import Experiment, System
 from benchmarks.cluster.link_samples import busy_spans, read_samples, samples_of, shares
 from benchmarks.cluster.predict import GOODPUT
-from benchmarks.cluster.window import WARM, StepTimes, Window
+from benchmarks.cluster.window import StepTimes, Window
 
 from syncline.errors import RunError
 
@@ -49,7 +49,7 @@ class WorkerStep:
     stop: float
     """The end of the step."""
     buckets: tuple[BucketTimes, ...]
-    """In the order of the model; empty for gloo."""
+    """In the order of the model; empty without servers."""
     sent: tuple[float, ...]
     received: tuple[float, ...]
     """For each part of the step, the fraction of it for which the link was busy in this direction."""
@@ -78,7 +78,7 @@ def timeline(case: str, experiment: Experiment, windows: Sequence[Window], folde
     steps = windows[0].steps
     for step in range(steps // 2, steps):
         buckets = _buckets_of_all(experiment, windows, folder, step)
-        if experiment.system is System.GLOO or all(buckets):
+        if not _has_servers(experiment) or all(buckets):
             break
     else:
         raise RunError("the traces have no step in which all workers pushed")
@@ -92,6 +92,10 @@ def timeline(case: str, experiment: Experiment, windows: Sequence[Window], folde
     return Timeline(case, experiment, step, steps, start, stop, tuple(workers))
 
 
+def _has_servers(experiment: Experiment) -> bool:
+    return experiment.system is System.SYNCLINE and experiment.servers > 0
+
+
 def _link(file: Path, rate: float, start: float, stop: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
     samples = read_samples(file)
     sent = busy_spans(((time, sent) for time, sent, _ in samples), rate)
@@ -103,9 +107,9 @@ def _buckets_of_all(
     experiment: Experiment, windows: Sequence[Window], folder: Path, step: int
 ) -> list[tuple[BucketTimes, ...]]:
     """For each worker, the buckets that it pushed in a step, in the order of the model."""
-    if experiment.system is System.GLOO:
+    if not _has_servers(experiment):
         return [() for _ in windows]
-    progress = WARM + 1 + step
+    progress = experiment.warm + 1 + step
     servers = {f"server{n}": moments(folder / f"server{n}.csv", progress) for n in range(experiment.hosts)}
     found = []
     for number, window in enumerate(windows):

@@ -16,8 +16,8 @@ from benchmarks.cluster.network import Count, count_bytes
 CHUNKS = 5
 """The steps are divided into this many chunks of equal length; the result is the median over the chunks."""
 
-WARM, LEAST = 2, 5
-"""The number of warm-up steps, and the least number of measured steps if all steps are alike."""
+LEAST = 5
+"""The least number of measured steps if all steps are alike."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,10 @@ class Window:
     """A hash of the final parameters."""
     parts: list[StepTimes] = field(default_factory=list)
     """The parts of every step."""
+    sample: list[float] = field(default_factory=list)
+    """Some of the final parameters, if they are equal only up to rounding."""
+    partitions: int = 0
+    """The number of ranges at the end; 0: the strategy has none."""
 
     @property
     def seconds(self) -> float:
@@ -72,13 +76,15 @@ class Window:
         return median((stop - start) / (self.marks[stop] - self.marks[start]) for start, stop in pairs)
 
 
-def measure(step: Callable[[], StepTimes], seconds: float, agree: Callable[[float], float], period: int = 1) -> Window:
-    """Warm up, then measure for about this many seconds.
+def measure(
+    step: Callable[[], StepTimes], seconds: float, agree: Callable[[float], float], warm: int, period: int = 1
+) -> Window:
+    """Make `warm` steps, then measure for about this many seconds.
 
     `agree` returns the largest of the numbers that all workers pass to it. The pattern of steps repeats after `period`
     steps; every chunk has whole periods.
     """
-    for _ in range(WARM):
+    for _ in range(warm):
         step()
     begun = monotonic()
     step()

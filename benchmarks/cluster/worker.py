@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -25,6 +25,9 @@ from benchmarks.cluster.window import StepTimes, measure
 
 import syncline
 from syncline.layout import Values
+
+SAMPLED = 8
+"""About how many parameters of each table are compared at the end, if they are equal only up to rounding."""
 
 
 class Stepper:
@@ -83,16 +86,34 @@ def agreement(session: syncline.Session) -> Callable[[float], float]:
     return agree
 
 
+def partitions(session: syncline.Session) -> int:
+    """The number of ranges into which this worker cuts the model; 0 if its strategy does not cut it."""
+    return getattr(session._own.link.node, "parts", 0)
+
+
+def digest(tables: Mapping[str, Values]) -> str:
+    """A hash of all parameters."""
+    found = blake2b()
+    for table in tables.values():
+        found.update(table.data)
+    return found.hexdigest()
+
+
+def sample(tables: Mapping[str, Values]) -> list[float]:
+    """A few parameters of each table."""
+    return [float(each) for table in tables.values() for each in table.ravel()[:: table.size // SAMPLED + 1]]
+
+
 def main() -> None:
     words, seconds, file = sys.argv[1:]
     experiment = msgspec.json.decode(words, type=Experiment)
     with syncline.connect() as session:
         tables = session.tables({t.name: np.zeros(t.shape, np.float32) for t in experiment.layers.layout.tables})
-        window = measure(Stepper(session, experiment).step, float(seconds), agreement(session), experiment.period)
-    digest = blake2b()
-    for table in tables.values():
-        digest.update(table.data)
-    Path(file).write_bytes(msgspec.json.encode(replace(window, digest=digest.hexdigest())))
+        step, agree = Stepper(session, experiment).step, agreement(session)
+        window = measure(step, float(seconds), agree, experiment.warm, experiment.period)
+        window = replace(window, partitions=partitions(session))
+    end = {"sample": sample(tables)} if experiment.exchanges else {"digest": digest(tables)}
+    Path(file).write_bytes(msgspec.json.encode(replace(window, **end)))  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

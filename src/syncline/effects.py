@@ -71,12 +71,23 @@ class Finish(msgspec.Struct, frozen=True):
     """The application has made its last update. It stays until the other workers have too, and then departs."""
 
 
+class LinkUse(msgspec.Struct, frozen=True):
+    """How much this host has sent to all peers so far, and for how long its link was in use."""
+
+    arrived: int
+    """Bytes that have arrived."""
+    seconds: float
+    """How long anything was under way."""
+
+
 class Idle(msgspec.Struct, frozen=True):
-    """Nothing that this node has sent to `peer` is under way any more."""
+    """The link to `peer` is free: nothing that this node has sent waits on this host any more."""
 
     peer: NodeId
     shared: bool = False
     """The two share memory: how long it took says nothing about a network."""
+    use: LinkUse | None = None
+    """What the operating system has counted; None: everything that was sent to this peer has arrived."""
 
 
 class Lost(msgspec.Struct, frozen=True):

@@ -39,7 +39,8 @@ def _within_reach(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def own() -> Any:
     """The benchmark's modules, which are not installed."""
-    names = ("cable", "cli", "engine", "experiment", "figures", "grid", "link_samples", "links", "measure", "models")
+    names = ("cable", "cli", "engine", "experiment", "figures", "grid", "learning", "learning_cli", "link_samples")
+    names += ("links", "measure", "models")
     names += ("network", "options", "predict", "progress", "report", "timeline", "timeline_plot", "window")
     return SimpleNamespace(**{name: import_module(f"benchmarks.cluster.{name}") for name in names})
 
@@ -376,6 +377,150 @@ def test_predicted_stands_beside_measured(own: Any) -> None:
     assert made.as_json()["rows"][0]["predicted"]["speedup"] == 1.6
 
 
+# Without servers.
+
+
+def test_without_servers_the_engine_and_the_simulator_get_the_same_strategy(own: Any) -> None:
+    made = own.experiment.case("exchange", own.experiment.Experiment("resnet56", hosts=3, rate=1e7))
+    assert (made.servers, made.exchanges, made.lockstep) == (0, True, False)
+    assert made.settings == {"strategy": "exchange", "partitions": "auto", "codec": "dense"}
+    scenario = own.predict.scenario_of(made, 7)
+    assert (scenario.strategy.kind, scenario.strategy.servers, scenario.overlap) == ("exchange", 0, Overlap.NONE)
+    assert not scenario.cluster.colocated
+    assert own.experiment.Experiment("resnet56").warm < made.warm
+
+
+@pytest.mark.parametrize("hosts", [4, 8])
+def test_a_prediction_without_servers_has_the_ranges_that_the_load_asks_for(own: Any, hosts: int) -> None:
+    base = own.experiment.Experiment("resnet56", hosts=hosts)
+    base = replace(base, rate=base.rate * own.predict.load_of(base) / 1.5)
+    assert own.predict.load_of(base) == pytest.approx(1.5)
+    expected = own.predict.predict(own.experiment.case("exchange", base))
+    assert expected.partitions == 2
+    assert expected.speedup == pytest.approx(hosts, rel=0.02)
+    whole = base.layers.layout.size * 4 * (hosts - 1)
+    assert expected.bytes_per_iteration == pytest.approx(whole / 2, rel=0.05)
+    all_to_all = own.predict.predict(own.experiment.case("all-to-all", base))
+    assert all_to_all.partitions == 1
+    assert all_to_all.speedup < hosts / 1.5
+
+
+def test_final_parameters_may_differ_by_rounding_only_without_servers(own: Any) -> None:
+    base = windows(own, [0.0, 1.0], 1, 1)
+    own.engine.check_same([replace(base, sample=[1.0, 0.0]), replace(base, sample=[1.0 + 1e-6, 1e-9])])
+    for others in ({"sample": [1.0, 0.1]}, {"sample": [1.0, 0.0], "digest": "other"}):
+        with pytest.raises(RunError, match="differ"):
+            own.engine.check_same([replace(base, sample=[1.0, 0.0]), replace(base, **others)])
+
+
+def test_the_table_shows_the_ranges_beside_the_load(own: Any) -> None:
+    experiment = own.experiment.case("exchange", own.experiment.Experiment("resnet56", hosts=2, rate=1e7))
+    found = [replace(windows(own, [0.0, 1.0, 2.0], 1, 1), partitions=3)] * 2
+    figures = own.figures.figures_of(experiment, found, single=1.0)
+    assert (figures.partitions, figures.exchanging) == (3, None)
+    made = own.report.Report(2, 1e7, 1.0, 5.0, {"resnet56": 1.0}, [own.measure.Row("exchange", experiment, figures)])
+    output = StringIO()
+    own.report.show(made, Console(width=140, file=output))
+    assert f"3 ({own.predict.load_of(experiment):.2f})" in output.getvalue()
+    assert made.as_json()["rows"][0]["load"] == pytest.approx(853_018 * 4 / 0.037 / (1e7 * 1448 / 1514), rel=0.01)
+
+
+@needs_namespaces
+def test_workers_on_two_hosts_exchange_updates_without_servers(own: Any) -> None:
+    base = own.experiment.Experiment("resnet56", hosts=2, rate=125e6, pause=0.02)
+    with own.network.network(2, base.rate) as hosts:
+        found = own.engine.run(own.experiment.case("exchange", base), hosts, 0.1)
+    assert all(window.partitions >= 1 and window.sent > 853_018 for window in found)
+    assert left_behind(own, os.getpid()) == []
+
+
+# Hosts that learn.
+
+
+def curve(own: Any, *accuracies: float) -> Any:
+    return own.learning.LearningCurve(tuple(range(len(accuracies))), accuracies)
+
+
+def test_an_accuracy_is_reached_when_two_looks_in_a_row_have_it(own: Any) -> None:
+    assert curve(own, 0.1, 0.96, 0.9, 0.95, 0.97).reached(0.95) == 3
+    assert curve(own, 0.1, 0.96, 0.9).reached(0.95) is None
+    assert curve(own, 0.1, 0.96).reached(0.95) is None
+
+
+def learned(own: Any, case: str, optimizer: str, *accuracies: float) -> Any:
+    task = replace(own.learning.learning_case(case, own.learning.LearningTask("digits-cnn")), optimizer=optimizer)
+    run = own.learning.LearningRun(curve(own, *accuracies), 10.0, 5e5, 0.8, 3 if case == "exchange" else 0)
+    return own.learning_cli.LearningRow(case, task, (run,))
+
+
+def test_the_table_shows_the_optimizer_that_suits_each_system(own: Any) -> None:
+    request = own.learning_cli.parse_learning(["--cases", "exchange,gloo,bsp", "--target", "0.9"])
+    rows = [
+        learned(own, "exchange", "momentum:0.08", 0.1, 0.5, 0.6),
+        learned(own, "exchange", "sgd:0.4", 0.1, 0.9, 0.9),
+        learned(own, "gloo", "momentum:0.08", 0.1, 0.5, 0.9, 0.9),
+        learned(own, "gloo", "sgd:0.4", 0.1, 0.5, 0.5, 0.9, 0.9),
+        own.learning_cli.LearningRow("bsp", request.task, reason="failed: out of memory"),
+    ]
+    first, second, third = own.learning_cli.learning_cells(request, rows)
+    assert first == ["exchange", "sgd:0.4", "1.0", "0.50", "90.0%", "10.00", "500", "80%", "3"]
+    assert second[:4] == ["gloo", "momentum:0.08", "2.0", "1.00"]
+    assert third == ["bsp", *["-"] * 8]
+    output = StringIO()
+    own.learning_cli.show_learning(request, rows, Console(width=140, file=output))
+    assert "bsp: failed: out of memory" in output.getvalue()
+    written = own.learning_cli.as_json(request, rows)
+    assert [row["seconds_to_target"] for row in written["rows"]] == [None, 1, 2, 3, None]
+    assert msgspec.json.decode(msgspec.json.encode(written))["schema"] == 1
+
+
+def test_a_learning_task_survives_the_way_to_another_process(own: Any) -> None:
+    base = own.learning.LearningTask("digits-mlp", hosts=3, optimizer="sgd:0.4")
+    for name in own.learning.LEARNING_CASES:
+        made = own.learning.learning_case(name, base)
+        assert msgspec.json.decode(msgspec.json.encode(made), type=own.learning.LearningTask) == made
+        assert made.servers == (0 if name.startswith("exchange") else 3)
+        assert not own.learning.why_not(made)
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["--recipe", "mnist-mlp"], "--recipe"),
+        (["--recipe", "letters"], "--recipe"),
+        (["--hosts", "1"], "--hosts"),
+        (["--rate", "0"], "--rate"),
+        (["--step", "quick"], "--step"),
+        (["--step", "0ms"], "--step"),
+        (["--steps", "0"], "--steps"),
+        (["--batch", "5000"], "--batch"),
+        (["--target", "1.5"], "--target"),
+        (["--cases", "exchange,quick"], "--cases"),
+        (["--cases", ","], "--cases"),
+        (["--optimizers", "fasgd:0.1"], "--optimizers"),
+        (["--optimizers", "quick"], "--optimizers"),
+        (["--report", "/nowhere/at/all.json"], "--report"),
+    ],
+)
+def test_nonsense_in_the_learning_mode_names_its_option(own: Any, words: list[str], option: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        own.learning_cli.parse_learning(words)
+    assert caught.value.option == option
+
+
+@needs_namespaces
+def test_two_hosts_learn_with_exchange_and_with_ddp(own: Any, tmp_path: Path) -> None:
+    file = tmp_path / "learned.json"
+    words = ["learn", "--recipe", "digits-mlp", "--hosts", "2", "--rate", "100Mbit", "--step", "1ms", "--steps", "40"]
+    words += ["--every", "20", "--cases", "exchange,gloo", "--optimizers", "sgd:0.2", "--target", "0.3"]
+    assert own.cli.main([*words, "--report", str(file)]) == 0
+    for row in msgspec.json.decode(file.read_bytes())["rows"]:
+        assert len(row["runs"][0]["curve"]["times"]) == 3
+        assert row["runs"][0]["curve"]["accuracies"][-1] > 0.3
+        assert row["runs"][0]["bytes_per_step"] > 9_610 * 4 / 4
+    assert left_behind(own, os.getpid()) == []
+
+
 # Several networks.
 
 
@@ -452,7 +597,7 @@ def recorded(own: Any, folder: Path) -> tuple[Any, list[Any]]:
         for n in range(3)
     ]
     window = replace(windows(own, [0.0, 10.0, 20.0, 30.0], 1, 1), parts=parts)
-    progress = own.window.WARM + 1 + 1
+    progress = experiment.warm + 1 + 1
     for number in range(2):
         me, lines = f"worker{number}", [own_header()]
         for server, (start, stop) in enumerate(((0, half), (half, size))):

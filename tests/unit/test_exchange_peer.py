@@ -77,6 +77,36 @@ def test_while_a_link_is_busy_a_sum_grows_and_is_sent_when_it_is_free() -> None:
     assert node.handle(Idle(OTHER), 0.0) == []
 
 
+def sent_to(effects: list[Effect]) -> list[int]:
+    return [each.to.number for each in effects if isinstance(each, Send)]
+
+
+def test_between_hosts_a_worker_sends_to_a_few_peers_at_a_time_in_turn() -> None:
+    node = worker(workers=5, tau=9, at_once=2)
+    assert sent_to(step(node, 2, 2, 2, 2)) == [1, 2]
+    assert sent_to(node.handle(Idle(worker_id(2)), 0.0)) == [3]
+    assert sent_to(step(node, 2, 2, 2, 2)) == []
+    assert sent_to(node.handle(Idle(worker_id(1)), 0.0)) == [4]  # the first update is still due here
+    assert sent_to(node.handle(Idle(worker_id(4)), 0.0)) == [2]
+    assert sent_to(node.handle(Idle(worker_id(3)), 0.0)) == [1]
+
+
+def test_a_peer_that_dies_while_it_is_sent_to_does_not_hold_up_the_others() -> None:
+    node = worker(workers=4, tau=9, at_once=1)
+    assert sent_to(step(node, 2, 2, 2, 2)) == [1]
+    assert sent_to(node.handle(Received(COORDINATOR, view(1, 0, 2, 3)), 0.0)) == [2]
+    node.handle(Received(COORDINATOR, view(2, 0, 2)), 0.0)
+    assert sent_to(node.handle(Idle(worker_id(2)), 0.0)) == []
+
+
+def test_peers_that_share_memory_do_not_wait_for_each_other() -> None:
+    node = worker(workers=4, tau=9, at_once=1)
+    assert sent_to(step(node, 2, 2, 2, 2)) == [1]
+    for peer, following in ((1, [2]), (2, [3]), (3, [])):
+        assert sent_to(node.handle(Idle(worker_id(peer), shared=True), 0.0)) == following
+    assert sent_to(step(node, 2, 2, 2, 2)) == [1, 2, 3]
+
+
 def test_what_arrives_during_a_step_is_applied_after_it() -> None:
     node = worker()
     assert arrives(node, 1, HIGH, 0, 1, 7, 7) == []

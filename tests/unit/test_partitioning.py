@@ -7,6 +7,8 @@ from math import inf
 import pytest
 
 from syncline.draw import Draw
+from syncline.effects import Idle, LinkUse
+from syncline.messages import worker_id
 from syncline.nodes.exchange.marks import Marks
 from syncline.nodes.exchange.partitioning import MOST_CHOSEN, Chooser, SpeedMeasure, best_parts, load
 from syncline.sim import Cluster, Links, Lognormal, MadeUp, Scenario, World
@@ -44,6 +46,32 @@ def test_a_measurement_counts_computing_and_sending_only() -> None:
     measure.begins(9.0)
     measure.ends(9.5)
     assert measure.take() == (2.0, 200.0)
+
+
+def idle(arrived: int, seconds: float) -> Idle:
+    return Idle(worker_id(1), use=LinkUse(arrived, seconds))
+
+
+def test_the_counts_of_the_operating_system_come_first_and_at_the_start_the_best_step_counts() -> None:
+    measure = SpeedMeasure()
+    measure.ends(0.0)
+    for step, (arrived, seconds) in enumerate(((100, 1.0), (400, 2.0), (500, 4.0))):
+        measure.begins(float(step))
+        measure.sends(1, 1_000_000, float(step))
+        measure.idle(idle(arrived, seconds), float(step))  # long before everything has arrived
+        measure.ends(step + 0.5)
+    assert measure.take() == (2.0, 300.0)
+    for arrived, seconds in ((600, 5.0), (1400, 6.0)):
+        measure.idle(idle(arrived, seconds), 9.0)
+        measure.ends(9.0)
+    assert measure.take()[1] == 450.0
+
+
+def test_links_in_shared_memory_do_not_count() -> None:
+    measure = SpeedMeasure()
+    measure.sends(1, 100, 0.0)
+    measure.idle(Idle(worker_id(1), shared=True), 1.0)
+    assert measure.take()[1] == 0.0
 
 
 def test_the_leader_changes_its_mind_only_if_it_is_wrong_twice() -> None:

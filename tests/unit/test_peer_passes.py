@@ -40,3 +40,18 @@ def test_who_shows_its_pass_is_known(lanes: PeerLanes, peer: Callable[[], Peer])
     made = peer()
     lanes._traffic.loop.add(made.wire, unauthenticated=True)
     assert lanes.greet(made.wire, Hello("run", "worker", 1, word=peer_pass(OWN, 1))) == worker_id(1)
+
+
+def test_a_worker_that_has_ended_is_not_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view that was made before it left may come after the end of its connection."""
+    link = WorkerLink(Wiring())
+    lanes = PeerLanes(Hello("run", "worker", 5, word=OWN), Wiring(), link._traffic, ())
+    called: list[object] = []
+    monkeypatch.setattr(lanes, "call", called.append)
+    lanes.want(frozenset({worker_id(1), worker_id(2), worker_id(7)}))
+    assert sorted(called) == [worker_id(1), worker_id(2)]  # type: ignore[type-var]
+    called.clear()
+    lanes._lost[worker_id(2)] = "its connection ended"
+    lanes.want(frozenset({worker_id(1), worker_id(2)}))
+    assert called == [worker_id(1)]
+    link.close()

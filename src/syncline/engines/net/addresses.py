@@ -248,6 +248,19 @@ the cache: the receiver would read from memory what the sender has just written,
 """
 
 
+UNSENT = 1 << 17
+"""The bytes that the kernel takes of a connection beyond those in flight, if the sender wants to know what is sent."""
+
+_UNSENT_LIMIT = 25
+"""TCP_NOTSENT_LOWAT, which Python names from 3.12 on."""
+
+
+def keep_unsent(connection: socket.socket) -> None:
+    """Let the kernel take little more than it can send at once, so that the rest still waits in this process."""
+    if connection.family != socket.AF_UNIX:
+        connection.setsockopt(socket.IPPROTO_TCP, _UNSENT_LIMIT, UNSENT)
+
+
 def tune(connection: socket.socket) -> None:
     """Disable Nagle's algorithm, enable keepalive, and keep the send buffer small on loopback.
 

@@ -15,6 +15,7 @@ from typing import Protocol
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.event_loop import EventLoop
 from syncline.engines.net.frames import HEADER, Frame
+from syncline.engines.net.link_use import ConnectionUse, connection_use
 from syncline.engines.net.tcp_liveness import TcpLiveness, unacknowledged
 from syncline.errors import PeerError
 from syncline.messages import Message, NodeId
@@ -113,6 +114,10 @@ class Connections:
     def waits(self, id: NodeId) -> bool:
         """Do bytes wait to be sent to this node?"""
         return id in self._by_id and self._by_id[id].waiting
+
+    def use(self, id: NodeId) -> ConnectionUse | None:
+        """What the kernel has counted of the connection to this node; None if it does not say."""
+        return connection_use(self._by_id[id]) if id in self._by_id else None
 
     def fileno(self) -> int:
         """Readable when there is something to read or write."""

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from syncline.codecs import Bytes
 from syncline.engines.net import tokens
+from syncline.engines.net.addresses import keep_unsent
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import PROTOCOL, Hello, Laid, Lifted, NodeAddress
 from syncline.engines.net.frames import DECLARATION, Frame
@@ -92,7 +93,8 @@ class PeerLanes:
             self._owed.pop(peer, None)  # we still read what it sends; it closes the connection when it exits
         self._wanted = peers
         for peer in peers - callers:
-            if (joins or peer.number < self._hello.number) and peer not in self._traffic:
+            calls = joins or peer.number < self._hello.number
+            if calls and peer not in self._traffic and peer not in self._lost:  # a lost peer has left or will call us
                 self.call(peer)
 
     def call(self, peer: NodeId) -> None:
@@ -120,9 +122,15 @@ class PeerLanes:
         fd = None
         if wire.is_near and self._values:
             self._memory[peer], fd = peer_memory.share(self._values)
+        self._limit_unsent(wire)
         self._traffic.call(peer, wire, tls, hello, self._messages, fd)
         peer_memory.close(fd)
         self._pay(peer)
+
+    def _limit_unsent(self, wire: Connection) -> None:
+        """If workers send at their own pace, a link must not count as free while the kernel holds much to send."""
+        if self._values:
+            keep_unsent(wire.sock)
 
     def _not_called(self, peer: NodeId, error: SynclineError) -> None:
         self._calling.discard(peer)
@@ -146,6 +154,7 @@ class PeerLanes:
         memory = peer_memory.accept(wire, self._values)
         if memory is not None:
             self._memory[peer] = memory
+        self._limit_unsent(wire)
         self._traffic.known(peer, wire, self._messages, DECLARATION)
         self._pay(peer)
         return peer

@@ -12,6 +12,7 @@ from syncline.engines.net.connections import ConnectionReader, Connections
 from syncline.engines.net.control import Waiting
 from syncline.engines.net.event_loop import EventLoop
 from syncline.engines.net.frames import Frame
+from syncline.engines.net.link_use import ConnectionUse
 from syncline.engines.net.tcp_liveness import TcpLiveness
 from syncline.engines.process import say
 from syncline.engines.worker.background_thread import BackgroundThread
@@ -61,6 +62,10 @@ class Traffic:
     def waits(self, id: NodeId) -> bool:
         """Do bytes wait to be sent to this node?"""
         return self._wires.waits(id)
+
+    def use(self, id: NodeId) -> ConnectionUse | None:
+        """What the kernel has counted of the connection to this node; None if it does not say."""
+        return self._wires.use(id)
 
     def after_turns(self, action: Callable[[], None]) -> None:
         """Call `action` whenever the connections were read and written."""

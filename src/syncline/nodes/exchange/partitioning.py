@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from math import ceil, inf, isfinite
 
+from syncline.effects import Idle, LinkUse
+
 FIRST_UPDATES = 4
 """After this many updates, workers report their first measurement."""
 
@@ -40,11 +42,25 @@ def still_fits(parts: int, found: float) -> bool:
 
 
 class SpeedMeasure:
-    """Measures one worker: its updates per second of computing, and its bytes per second of sending."""
+    """Measures one worker: its updates per second of computing, and its bytes per second of sending.
 
-    __slots__ = ("_began", "_bytes", "_computed", "_sending", "_sent_since", "_under_way", "updates")
+    1. If the operating system says how much has arrived, and for how long the host's link was in use, that counts: a
+       link is free before everything has arrived. In the first measurement it is the best step, since new connections
+       have not reached their speed yet; later it is the mean.
+    2. Otherwise it counts whole messages, and the time in which any of them was under way.
+    """
+
+    __slots__ = (
+        *("_before", "_began", "_best", "_bytes", "_computed", "_is_first", "_sending", "_sent_since", "_under_way"),
+        *("_use", "updates"),
+    )
 
     def __init__(self) -> None:
+        self._use: LinkUse | None = None
+        """What the operating system has counted."""
+        self._before = LinkUse(0, 0.0)
+        """The same when it was last added to the measurement."""
+        self._is_first = True
         self._began: float | None = None
         self._sent_since = 0.0
         self._under_way: dict[int, int] = {}
@@ -55,7 +71,10 @@ class SpeedMeasure:
         self.updates = 0
         self._computed = 0.0
         self._sending = 0.0
+        """How long anything was under way."""
         self._bytes = 0
+        self._best = 0.0
+        """The highest bandwidth of a step."""
 
     def begins(self, now: float) -> None:
         """A step begins."""
@@ -66,12 +85,24 @@ class SpeedMeasure:
         if self._began is not None:
             self._computed += now - self._began
             self.updates += 1
+        if self._is_first and self._use is not None:
+            self._note_step()
 
     def sends(self, peer: int, size: int, now: float) -> None:
         """This many bytes are sent to a peer."""
         if not self._under_way:
             self._sent_since = now
         self._under_way[peer] = self._under_way.get(peer, 0) + size
+
+    def idle(self, idle: Idle, now: float) -> None:
+        """The link to a peer is free."""
+        peer = idle.peer.number
+        if idle.shared:
+            self.forget(peer)
+        elif idle.use is None:
+            self.arrived(peer, now)
+        else:
+            self._use = idle.use
 
     def arrived(self, peer: int, now: float) -> None:
         """Nothing is under way to this peer any more."""
@@ -87,9 +118,24 @@ class SpeedMeasure:
     def take(self) -> tuple[float, float]:
         """The rate and the bandwidth since the last call; 0.0 for a bandwidth that was too high to measure."""
         rate = self.updates / self._computed if self._computed else 0.0
-        bandwidth = self._bytes / self._sending if self._sending else 0.0
+        self._count_use()
+        bandwidth = self._best or (self._bytes / self._sending if self._sending else 0.0)
+        self._is_first = False
         self._reset()
         return rate, bandwidth
+
+    def _note_step(self) -> None:
+        """Begin to measure the next step by itself."""
+        self._count_use()
+        if self._sending:
+            self._best = max(self._best, self._bytes / self._sending)
+        self._bytes, self._sending = 0, 0.0
+
+    def _count_use(self) -> None:
+        if self._use is not None:
+            self._bytes = self._use.arrived - self._before.arrived
+            self._sending = self._use.seconds - self._before.seconds
+            self._before = self._use
 
 
 class Chooser:

@@ -92,6 +92,8 @@ class ExchangeTerms:
     """Workers with a lower number are the run's own."""
     weigh: Weigh | None = None
     """The bytes of a range on the wire; None: the size of its plain values, or the codec's."""
+    at_once: int = 0
+    """To how many peers on other hosts a worker sends at a time; 0: to all."""
     measures: bool = False
     """Whether the workers measure how many ranges are best."""
     again: bool = True
@@ -123,6 +125,7 @@ class ExchangeWorker(Trainer):
         self._early: list[Received] = []
         """Messages of workers that no view here has named yet."""
         self.sender = RangeSender(number, incarnation, self._flat, terms.layout, terms.draw, terms.codec)
+        self.sender.at_once = terms.at_once
         self.receiver = RangeReceiver(self._flat, terms.layout, terms.codec)
         self._joins = Joins(self)
         self._repartitioning = Repartitioning(self, terms.measures, terms.again)
@@ -242,8 +245,8 @@ class ExchangeWorker(Trainer):
                     self._receive(event, source, message, payload, out)
                 except PeerError as error:
                     out.append(Reject(source, str(error)))
-            case Idle(peer, shared):
-                self._idle(peer.number, shared, now, out)
+            case Idle():
+                self._idle(event, now, out)
             case Enter():
                 self._joins.enter(out)
             case Finish():
@@ -253,6 +256,7 @@ class ExchangeWorker(Trainer):
             case _:
                 raise PeerError(f"worker {self.number} does not accept this event: {event}")
         self._go_on(now, out)
+        self.sender.send_waiting(out)
         self._repartitioning.watch(out, now)
         return out
 
@@ -402,15 +406,13 @@ class ExchangeWorker(Trainer):
         """Whether values of this worker are checked; the run's own workers check theirs themselves."""
         return self._terms.checks and source.number >= self._terms.own_workers
 
-    def _idle(self, peer: int, shared: bool, now: float, out: list[Effect]) -> None:
-        if shared:
-            self._repartitioning.measure.forget(peer)
-        else:
-            self._repartitioning.measure.arrived(peer, now)
+    def _idle(self, event: Idle, now: float, out: list[Effect]) -> None:
+        peer = event.peer.number
+        self._repartitioning.measure.idle(event, now)
         self._joins.idle(peer)
         owed = self.sender.peers.get(peer)
         if owed is not None:
-            owed.free = True
+            owed.free, owed.near = True, event.shared
             self.sender.send_due(owed, out)
 
     # Members.

@@ -1,7 +1,9 @@
 """What a worker sends: its window of updates, and for each peer which ranges it is owed.
 
-A range becomes due when its turn comes, and stays due until it is sent. When the link to a peer is free, the range that
-has been due for longest is sent, with everything that the peer lacks of it.
+1. A range becomes due when its turn comes, and stays due until it is sent. When the link to a peer is free, the range
+   that has been due for longest is sent, with everything that the peer lacks of it.
+2. Between hosts, a worker sends to a few peers at a time, in the order in which they became due. Many connections at
+   once would share a link unequally: some ranges would arrive much later than others, and workers would wait for them.
 """
 
 from __future__ import annotations
@@ -25,10 +27,16 @@ MOST_WORKERS = 1 << 16
 """More than the number of any worker."""
 
 
+AT_ONCE = 3
+"""To how many peers on other hosts a worker sends at a time. With one, a host's link would be idle whenever another
+worker sends to the same receiver.
+"""
+
+
 class OwedRanges:
     """What one peer has been sent, and what is due."""
 
-    __slots__ = ("due", "flushing", "free", "plain", "sent", "to", "writers")
+    __slots__ = ("due", "flushing", "free", "near", "plain", "sent", "to", "writers")
 
     def __init__(self, peer: int, sent: Marks) -> None:
         self.to: NodeId = worker_id(peer)
@@ -36,6 +44,8 @@ class OwedRanges:
         self.due: list[int] = []
         self.free = True
         """Whether nothing is under way on the link."""
+        self.near = False
+        """Whether the two share memory."""
         self.flushing = False
         """Whether all that the peer lacked was made due, and no update has been made since."""
         self.plain = False
@@ -54,6 +64,10 @@ class RangeSender:
         self._peers: dict[int, OwedRanges] = {}
         self._totals: dict[tuple[int, int, int], Values] = {}
         """The sums that were made for the current event."""
+        self._waiting: list[int] = []
+        """The peers whose link is free and to which a range is due, but not yet sent."""
+        self.at_once = 0
+        """To how many peers on other hosts it sends at a time; 0: to all."""
         self.view = 0
         self.holds = False
         """Whether nothing may be forgotten, because a joiner may need it."""
@@ -96,6 +110,8 @@ class RangeSender:
 
     def drop_peer(self, peer: int) -> None:
         self._peers.pop(peer, None)
+        if peer in self._waiting:
+            self._waiting.remove(peer)
 
     def owes(self, peer: int) -> bool:
         """Whether a range is due or under way."""
@@ -137,9 +153,25 @@ class RangeSender:
         return owed.sent.values[part] < self.clock or (owed.flushing and part in owed.writers)
 
     def send_due(self, owed: OwedRanges, out: list[Effect]) -> None:
-        """Send the range that has been due for longest, if the link is free."""
-        if not owed.free or not owed.due:
-            return
+        """If the link is free, send the range that has been due for longest, or as soon as it is this peer's turn."""
+        if owed.free and owed.due and owed.to.number not in self._waiting:
+            self._waiting.append(owed.to.number)
+        self.send_waiting(out)
+
+    def send_waiting(self, out: list[Effect]) -> None:
+        """Send to the peers whose turn it is."""
+        for peer in tuple(self._waiting):
+            owed = self._peers[peer]
+            if owed.near or self._may_begin():
+                self._waiting.remove(peer)
+                self._send(owed, out)
+
+    def _may_begin(self) -> bool:
+        """Whether to begin to send to one more peer on another host."""
+        busy = sum(not owed.free and not owed.near for owed in self._peers.values())
+        return not self.at_once or busy < self.at_once
+
+    def _send(self, owed: OwedRanges, out: list[Effect]) -> None:
         part = owed.due[0]
         first = owed.sent.values[part] + 1
         last = min(first, self.clock) if self.one_by_one else self.clock

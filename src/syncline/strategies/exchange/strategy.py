@@ -12,6 +12,7 @@ from syncline.messages import Message, View
 from syncline.nodes.exchange.membership import PeerMembership
 from syncline.nodes.exchange.messages import MESSAGES
 from syncline.nodes.exchange.peer import ExchangeTerms, ExchangeWorker
+from syncline.nodes.exchange.sending import AT_ONCE
 from syncline.nodes.update_writer import bucket_codec
 from syncline.strategies.exchange.checks import REFUSED, check
 from syncline.strategies.protocol import Job, Strategy
@@ -80,6 +81,7 @@ class ExchangeStrategy(Strategy):
             checks=job.remote,
             own_workers=job.own_workers,
             weigh=job.weigh,
+            at_once=AT_ONCE if job.remote else 0,
             measures=auto,
             again=auto and self.remeasure,
         )
