@@ -1,0 +1,151 @@
+"""Makes a plan: predicts every candidate, and searches for the best split into workers and servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from syncline.codecs import Codec
+from syncline.errors import UsageError
+from syncline.layout import VALUE_BYTES
+from syncline.plan.candidates import (
+    HALF,
+    SSP,
+    Candidate,
+    Form,
+    exchange,
+    overlap_of,
+    partitions,
+    servers_worth_trying,
+    split,
+)
+from syncline.plan.codec_work import FREE, CodecWork, measured_work
+from syncline.plan.forecast import Forecast, forecast
+from syncline.plan.machines import Machines
+from syncline.plan.memory import memory_of
+from syncline.plan.model import PlannedModel
+from syncline.sim.overlap import Overlap
+from syncline.spec import parse
+
+Progress = Callable[[str], None]
+"""Called with the name of what is predicted next."""
+
+CLOSE = 0.05
+"""Rows that differ by at most this much count as equally fast: predictions are not more exact."""
+
+
+@dataclass(frozen=True)
+class ClusterPlan:
+    """The predictions, fastest first."""
+
+    model: PlannedModel
+    machines: Machines
+    rows: tuple[Forecast, ...]
+    splits: Mapping[int, float]
+    """For each number of servers that was simulated: the steps per second of all workers."""
+    load: float
+    """The bytes that a worker would send per second without ranges, as a multiple of what its link carries."""
+
+    @property
+    def best(self) -> Forecast:
+        """The recommended row.
+
+        It is a run that machines can join one after another, sends everything, and fits into memory. Of those that are
+        about as fast as the fastest, it is the one with the least staleness.
+        """
+        fitting = [row for row in self.rows if row.fits and row.candidate.joinable]
+        sound = [row for row in fitting if row.candidate.lossless] or fitting
+        fastest = max(row.rate for row in sound)
+        close = [row for row in sound if row.rate >= fastest * (1 - CLOSE)]
+        return min(close, key=lambda row: (row.candidate.staleness, -row.rate))
+
+
+def make_plan(
+    model: PlannedModel,
+    machines: Machines,
+    overlap: Overlap | None = None,
+    progress: Progress = lambda _: None,
+    work: Callable[[str], CodecWork] = measured_work,
+) -> ClusterPlan:
+    """Predict all candidates; `work` gives the processor time of a codec."""
+    assert model.step is not None, "the step time must be known"
+    check_memory(model, machines)
+    found, parts = partitions(machines, model.size, model.step, model.layout.size)
+    servers, splits = best_split(model, machines, overlap, progress)
+    rows = []
+    costs: dict[str, CodecWork] = {"dense": FREE}
+    for candidate in _candidates(model, machines, overlap, parts, servers):
+        progress(candidate.label)
+        if candidate.codec not in costs:
+            costs[candidate.codec] = work(candidate.codec)
+        rows.append(forecast(model, machines, candidate, costs[candidate.codec]))
+    rows.sort(key=lambda row: (not row.fits, -row.rate))
+    if not any(row.fits and row.candidate.joinable for row in rows):
+        raise UsageError("--memory", "no way to run this model fits into this much memory; give machines with more")
+    return ClusterPlan(model, machines, tuple(rows), splits, found)
+
+
+def _candidates(
+    model: PlannedModel, machines: Machines, overlap: Overlap | None, parts: int, servers: int
+) -> Sequence[Candidate]:
+    assert model.step is not None
+    small = _encoded_bytes(parse("codec", HALF), model)
+    _, fewer = partitions(machines, small, model.step, model.layout.size)
+    exchanges = dict.fromkeys((parts, 1))
+    ring = overlap_of(model, {}, overlap) if model.recipe is None else (overlap or Overlap.BACKWARD)
+    return [
+        *(exchange(each) for each in exchanges),
+        exchange(fewer, HALF),
+        split(servers, model, overlap),
+        split(servers, model, overlap, SSP),
+        *servers_worth_trying(model, overlap),
+        Candidate(Form.RING, overlap=ring),
+    ]
+
+
+def _encoded_bytes(codec: Codec, model: PlannedModel) -> int:
+    return codec.size(model.layout.size)
+
+
+def check_memory(model: PlannedModel, machines: Machines) -> None:
+    """Refuse a model that does not fit into a machine, whatever the candidate."""
+    if machines.memory is None:
+        return
+    least = min(
+        memory_of(each, model.size, machines.workers)
+        for each in (exchange(1), *servers_worth_trying(model, None), Candidate(Form.SPLIT, {}, machines.workers - 1))
+    )
+    if least > machines.memory:
+        gb = f"needs at least {least / 1e9:,.1f} GB of memory on each machine"
+        problem = f"{model.name} has {model.size / VALUE_BYTES:,.0f} values and {gb}, but there are"
+        raise UsageError(
+            "--memory", f"{problem} {machines.memory / 1e9:,.1f} GB; use machines with more, or a smaller model"
+        )
+
+
+def best_split(
+    model: PlannedModel, machines: Machines, overlap: Overlap | None, progress: Progress
+) -> tuple[int, dict[int, float]]:
+    """The number of servers with the most steps per second, and the speed of every number that was simulated.
+
+    It tries numbers over the whole range, and then the neighbours of the best one.
+    """
+    found: dict[int, float] = {}
+
+    def rate(servers: int) -> float:
+        if servers not in found:
+            progress(f"{servers} of {machines.workers} machines as servers")
+            found[servers] = forecast(model, machines, split(servers, model, overlap)).rate
+        return found[servers]
+
+    most = machines.workers - 1
+    for servers in sorted({1, most, *(max(1, round(most * share)) for share in (0.1, 0.25, 0.4, 0.55, 0.75))}):
+        rate(servers)
+    stride = max(1, machines.workers // 16)
+    while True:
+        best = max(found, key=lambda servers: (found[servers], -servers))
+        around = [each for each in (best - stride, best + stride) if 1 <= each <= most and each not in found]
+        if not around:
+            return best, dict(sorted(found.items()))
+        for each in around:
+            rate(each)
