@@ -76,6 +76,12 @@ class Candidate:
         return self.form is Form.EXCHANGE or (self.form is not Form.RING and not gradients)
 
     @property
+    def cycle(self) -> int:
+        """After how many iterations the pattern of messages repeats."""
+        _, _, age = self.words.get("gate", "").partition(":")
+        return int(age) + 1 if age else self.parts
+
+    @property
     def staleness(self) -> int:
         """By how many iterations a worker may be ahead of the updates of another that it has."""
         if self.form is Form.EXCHANGE:

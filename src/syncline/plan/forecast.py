@@ -22,11 +22,11 @@ from syncline.sim.world import World
 from syncline.spec import parse
 from syncline.strategies.settings import settle, strategy_of
 
-WARM, STEPS = 4, 6
-"""The number of warm-up iterations and of counted iterations; after three or four, all iterations are alike."""
+WARM, STEPS = 3, 4
+"""The number of warm-up iterations and of counted iterations; after about three, all iterations are alike."""
 
 MOST_CYCLE = 32
-"""An exchange repeats after p iterations; with a larger p, only so many are simulated."""
+"""An exchange repeats after p iterations, and the gate `cached:s` after s + 1; at most so many are counted."""
 
 COMPUTE = "computing"
 
@@ -107,29 +107,28 @@ class _Simulation:
         return values * (self._work.encode + self._work.decode)
 
     def forecast(self) -> Forecast:
-        cycle = min(self._candidate.parts, MOST_CYCLE)
-        warm, steps = WARM + cycle - 1, max(STEPS, cycle)
+        candidate = self._candidate
+        cycle = min(candidate.cycle, MOST_CYCLE)
+        warm = WARM + (cycle if candidate.form is Form.EXCHANGE else 0)
+        steps = cycle if cycle > 1 else STEPS
         (short, began), (long, ended) = self._run(warm), self._run(warm + steps)
         whole = ended - began
         (before, _), (after, node) = _busiest(short), _busiest(long)
-        used = (after - before) / whole
+        used = min(1.0, (after - before) / whole)  # an overloaded link still sends after the last iteration
         busy = max((server.busy for server in long.servers), default=0.0)
         busy -= max((server.busy for server in short.servers), default=0.0)
         seconds = whole / steps
         shares = [(COMPUTE, self._step / seconds), (self._link_name(node), used)]
         if long.servers:
-            shares.append((self._processor_name(), busy / whole))
-        trainers = self._machines.workers - self._candidate.servers
+            shares.append(("a server's processor", busy / whole))
+        trainers = self._machines.workers - candidate.servers
         carried = used * seconds * self._machines.payload_rate
-        return Forecast(self._candidate, seconds, trainers, tuple(shares), carried, 0)
+        return Forecast(candidate, seconds, trainers, tuple(shares), carried, 0)
 
     def _link_name(self, role: str) -> str:
         if self._candidate.form is Form.SPLIT:
             return f"every {role}'s link"
         return "every machine's link"
-
-    def _processor_name(self) -> str:
-        return "a server's processor"
 
     def _run(self, iterations: int) -> tuple[World, float]:
         """A finished world, and its virtual seconds."""

@@ -24,11 +24,15 @@ from syncline.plan.forecast import Forecast, forecast
 from syncline.plan.machines import Machines
 from syncline.plan.memory import memory_of
 from syncline.plan.model import PlannedModel
+from syncline.plan.scale_model import SPLIT_MACHINES
 from syncline.sim.overlap import Overlap
 from syncline.spec import parse
 
 Progress = Callable[[str], None]
 """Called with the name of what is predicted next."""
+
+SHARES = (0.1, 0.25, 0.4, 0.55, 0.75)
+"""The first splits: these shares of the machines are servers."""
 
 CLOSE = 0.05
 """Rows that differ by at most this much count as equally fast: predictions are not more exact."""
@@ -71,10 +75,10 @@ def make_plan(
     assert model.step is not None, "the step time must be known"
     check_memory(model, machines)
     found, parts = partitions(machines, model.size, model.step, model.layout.size)
-    servers, splits = best_split(model, machines, overlap, progress)
-    rows = []
+    dedicated = best_split(model, machines, overlap, progress)
+    rows = [dedicated.best]
     costs: dict[str, CodecWork] = {"dense": FREE}
-    for candidate in _candidates(model, machines, overlap, parts, servers):
+    for candidate in _candidates(model, machines, overlap, parts, dedicated.best.candidate.servers):
         progress(candidate.label)
         if candidate.codec not in costs:
             costs[candidate.codec] = work(candidate.codec)
@@ -82,7 +86,7 @@ def make_plan(
     rows.sort(key=lambda row: (not row.fits, -row.rate))
     if not any(row.fits and row.candidate.joinable for row in rows):
         raise UsageError("--memory", "no way to run this model fits into this much memory; give machines with more")
-    return ClusterPlan(model, machines, tuple(rows), splits, found)
+    return ClusterPlan(model, machines, tuple(rows), dedicated.rates, found)
 
 
 def _candidates(
@@ -96,7 +100,6 @@ def _candidates(
     return [
         *(exchange(each) for each in exchanges),
         exchange(fewer, HALF),
-        split(servers, model, overlap),
         split(servers, model, overlap, SSP),
         *servers_worth_trying(model, overlap),
         Candidate(Form.RING, overlap=ring),
@@ -123,29 +126,32 @@ def check_memory(model: PlannedModel, machines: Machines) -> None:
         )
 
 
-def best_split(
-    model: PlannedModel, machines: Machines, overlap: Overlap | None, progress: Progress
-) -> tuple[int, dict[int, float]]:
-    """The number of servers with the most steps per second, and the speed of every number that was simulated.
+@dataclass(frozen=True)
+class Splits:
+    """The splits into workers and servers that were simulated."""
 
-    It tries numbers over the whole range, and then the neighbours of the best one.
-    """
-    found: dict[int, float] = {}
+    rows: tuple[Forecast, ...]
 
-    def rate(servers: int) -> float:
-        if servers not in found:
-            progress(f"{servers} of {machines.workers} machines as servers")
-            found[servers] = forecast(model, machines, split(servers, model, overlap)).rate
-        return found[servers]
+    @property
+    def best(self) -> Forecast:
+        """The split with the most steps per second; of equal ones, that with the fewest servers."""
+        return max(self.rows, key=lambda row: (row.fits, row.rate, -row.candidate.servers))
 
+    @property
+    def rates(self) -> dict[int, float]:
+        return {row.candidate.servers: row.rate for row in sorted(self.rows, key=lambda row: row.candidate.servers)}
+
+
+def best_split(model: PlannedModel, machines: Machines, overlap: Overlap | None, progress: Progress) -> Splits:
+    """Simulate numbers of servers over the whole range, and then the neighbours of the best one."""
     most = machines.workers - 1
-    for servers in sorted({1, most, *(max(1, round(most * share)) for share in (0.1, 0.25, 0.4, 0.55, 0.75))}):
-        rate(servers)
-    stride = max(1, machines.workers // 16)
-    while True:
-        best = max(found, key=lambda servers: (found[servers], -servers))
-        around = [each for each in (best - stride, best + stride) if 1 <= each <= most and each not in found]
-        if not around:
-            return best, dict(sorted(found.items()))
-        for each in around:
-            rate(each)
+    stride = max(1, machines.workers // SPLIT_MACHINES)
+    wanted = {1, most, *(max(1, round(most * share)) for share in SHARES)}
+    rows: tuple[Forecast, ...] = ()
+    while wanted:
+        for servers in sorted(wanted):
+            progress(f"{servers} of {machines.workers} machines as servers")
+            rows = (*rows, forecast(model, machines, split(servers, model, overlap)))
+        best = Splits(rows).best.candidate.servers
+        wanted = {each for each in (best - stride, best + stride) if 1 <= each <= most} - Splits(rows).rates.keys()
+    return Splits(rows)

@@ -29,7 +29,7 @@ PEERS = 8
 SPLIT_MACHINES = 16
 """The most simulated machines of a split."""
 
-MESSAGES = 2000
+MESSAGES = 1500
 """The most pushes and answers of a simulated iteration."""
 
 EXCHANGE_BYTES = 16 << 20

@@ -1,0 +1,95 @@
+"""The recommendation of a plan in words: what to run, why, and what else is worth knowing."""
+
+from __future__ import annotations
+
+from syncline.plan.candidates import Form
+from syncline.plan.forecast import COMPUTE, Forecast
+from syncline.plan.planner import ClusterPlan
+
+MUCH = 4
+"""Updates that are at most so many iterations late rarely matter; for later ones the advice names an alternative."""
+
+
+def reason(plan: ClusterPlan) -> str:
+    """Why the recommended row is recommended: two sentences."""
+    best = plan.best
+    label = best.candidate.label
+    others = [row for row in plan.rows if row is not best and row.fits and row.candidate.joinable]
+    rivals = [row for row in others if row.candidate.lossless and row.candidate.form is not best.candidate.form]
+    first = f"{_begin(label)} does {_rate(plan, best)}, and {_why(best)}."
+    if not rivals:
+        return first
+    rival = max(rivals, key=lambda row: row.rate)
+    return f"{first} The best other way, {rival.candidate.label}, does {_rate(plan, rival)}: {_why(rival)}."
+
+
+def notes(plan: ClusterPlan) -> tuple[str, ...]:
+    """What else the user should know, one sentence each."""
+    found = [*_late(plan), *_lossy(plan), *_not_startable(plan)]
+    if plan.best.candidate.form is Form.EXCHANGE and plan.model.recipe is None:
+        found.append("An exchange starts with two workers in one command, so the first machine runs two of them.")
+    if any(not row.fits for row in plan.rows):
+        found.append("Rows that are marked need more memory than a machine has.")
+    return tuple(found)
+
+
+def _late(plan: ClusterPlan) -> list[str]:
+    """The fastest run with fresher updates, if those of the recommended one are very late."""
+    best = plan.best
+    if best.candidate.staleness <= MUCH:
+        return []
+    fresh = [
+        row
+        for row in plan.rows
+        if row.fits and row.candidate.joinable and row.candidate.lossless and row.candidate.staleness <= MUCH
+    ]
+    late = f"With {best.candidate.label}, an update reaches the others up to {best.candidate.staleness} iterations late"
+    if not fresh:
+        return [f"{late}, so more steps may be needed."]
+    row = max(fresh, key=lambda each: each.rate)
+    return [f"{late}; if the model then learns too slowly, try {row.candidate.label} ({_rate(plan, row)})."]
+
+
+def _lossy(plan: ClusterPlan) -> list[str]:
+    faster = [row for row in plan.rows if row.fits and not row.candidate.lossless and row.rate > plan.best.rate]
+    if not faster:
+        return []
+    row = faster[0]
+    return [
+        f"{_begin(row.candidate.label)} would do {_rate(plan, row)}, but sends less than every update; "
+        "it may need more steps to the same accuracy."
+    ]
+
+
+def _not_startable(plan: ClusterPlan) -> list[str]:
+    """Faster rows that `syncline run` cannot start on several machines."""
+    if plan.model.recipe is not None:
+        return []
+    faster = [row for row in plan.rows if row.fits and not row.candidate.joinable and row.rate > plan.best.rate]
+    found = []
+    for row in faster:
+        if row.candidate.form is Form.RING:
+            found.append(f"PyTorch's DistributedDataParallel with gloo would do {_rate(plan, row)}, which is more.")
+        else:
+            found.append(
+                f"{_begin(row.candidate.label)} would do {_rate(plan, row)}, but in mode gradients a run accepts no "
+                "workers from other machines once it trains."
+            )
+    return found
+
+
+def _begin(label: str) -> str:
+    return label[:1].upper() + label[1:]
+
+
+def _rate(plan: ClusterPlan, row: Forecast) -> str:
+    what = "steps/s" if plan.model.batch is None else "examples/s"
+    return f"{row.rate * (plan.model.batch or 1):,.3g} {what}"
+
+
+def _why(row: Forecast) -> str:
+    share = dict(row.shares)[row.limit]
+    if row.limit == COMPUTE:
+        link = f"its links are in use {row.link_used:.0%} of the time"
+        return f"the machines compute {share:.0%} of the time while {link}"
+    return f"{row.limit} is in use {share:.0%} of the time"
