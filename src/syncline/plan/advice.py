@@ -10,6 +10,10 @@ MUCH = 4
 """Updates that are at most so many iterations late rarely matter; for later ones the advice names an alternative."""
 
 
+FULL = 0.85
+"""What is in use for at least this share of the time limits a run alone."""
+
+
 def reason(plan: ClusterPlan) -> str:
     """Why the recommended row is recommended: two sentences."""
     best = plan.best
@@ -88,8 +92,10 @@ def _rate(plan: ClusterPlan, row: Forecast) -> str:
 
 
 def _why(row: Forecast) -> str:
-    share = dict(row.shares)[row.limit]
+    shares = dict(row.shares)
+    compute = f"the machines compute {shares[COMPUTE]:.0%} of the time"
+    if shares[row.limit] < FULL:
+        return f"computing and sending take turns: {compute}, and the busiest link is in use {row.link_used:.0%} of it"
     if row.limit == COMPUTE:
-        link = f"its links are in use {row.link_used:.0%} of the time"
-        return f"the machines compute {share:.0%} of the time while {link}"
-    return f"{row.limit} is in use {share:.0%} of the time"
+        return f"{compute}, and the busiest link is in use {row.link_used:.0%} of it"
+    return f"{row.limit} is the limit: it is in use {shares[row.limit]:.0%} of the time"

@@ -1,6 +1,6 @@
 """The sizes of the tensors in a checkpoint. Only headers are read; nothing is unpickled, and no values are loaded.
 
-1. A safetensors file begins with the length of a JSON header (8 bytes, little endian), which has names, types and shapes.
+1. A safetensors file begins with the length of a JSON header (8 bytes, little endian), which has names, types, shapes.
 2. A file of `torch.save` is a zip archive. Its pickle names a storage for each tensor: ('storage', type, key, device,
    number of values). `pickletools` lists the operations of a pickle without performing them.
 3. Only floating point values count: others are counters, and are not trained.

@@ -17,7 +17,7 @@ from syncline.plan.candidates import Candidate, Form
 from syncline.plan.model import PlannedModel
 
 KEY_FILE = "syncline.key"
-EVERYWHERE = "0.0.0.0"  # noqa: S104
+EVERYWHERE = "0.0.0.0"
 PORT = 7070
 FIRST = "FIRST-MACHINE"
 """Stands for the address of the first machine, if the user does not give it."""
@@ -63,6 +63,7 @@ def commands_of(
 
 def _joins(candidate: Candidate, machines: int) -> Sequence[tuple[str, tuple[str, ...]]]:
     """Which machines join, and with how many workers and servers."""
+    groups: list[tuple[int, tuple[str, ...]]]
     match candidate.form:
         case Form.EXCHANGE:
             groups = [(machines - FIRST_PEERS, ("-n", "1"))]

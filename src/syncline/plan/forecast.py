@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from syncline.codecs import Codec
 from syncline.draw import Draw
 from syncline.layout import VALUE_BYTES
 from syncline.plan.candidates import Candidate, Form
@@ -170,7 +171,8 @@ class _Simulation:
 def _apply_rate(machines: Machines, candidate: Candidate, work: CodecWork) -> float:
     """The encoded bytes per second that a server decodes and adds up, and for which it encodes an answer."""
     values = 1 << 18
-    size = parse("codec", candidate.codec).size(values)
+    codec: Codec = parse("codec", candidate.codec)
+    size = codec.size(values)
     return size / (values * (VALUE_BYTES / machines.apply + work.encode + work.decode))
 
 

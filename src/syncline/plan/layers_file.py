@@ -48,7 +48,7 @@ def read_layers(path: Path) -> PlannedModel:
 
 
 def _shape(path: Path, name: str, value: object) -> list[int]:
-    sizes = value if isinstance(value, list) else [value]
+    sizes: list[Any] = value if isinstance(value, list) else [value]
     if any(isinstance(each, bool) or not isinstance(each, int) or not 0 <= each <= MOST_VALUES for each in sizes):
         raise UsageError(OPTION, f"{path}: layer {name!r} must have a size or a shape, e.g. 1728 or [64, 10]")
     return sizes

@@ -45,7 +45,7 @@ def measured_recipe(name: str, workers: int, batch: int, data: Path | None) -> t
 
 
 def measured_program(words: Sequence[str]) -> tuple[Layout, float]:
-    """The layout of the model that a program trains, and the seconds of a step; the program is ended after some steps."""
+    """The layout of the model that a program trains, and the seconds of a step; it is ended after some steps."""
     with TemporaryDirectory(prefix="syncline-plan-") as folder:
         file, log = Path(folder) / "probed.json", Path(folder) / "output"
         code = _run([str(file), str(STEPS), *words], log)

@@ -40,4 +40,3 @@ def _server(candidate: Candidate, workers: int, servers: int) -> float:
     """A server's part of the model, of each worker's update of a round, and of what it remembers for a reply codec."""
     remembered = workers if "reply_codec" in candidate.words else 0
     return (2 + workers + remembered) / servers
-

@@ -73,7 +73,7 @@ def layers_of(text: str) -> Layout:
         except ValueError:
             shape = []
         if not colon or not name or not shape or min(shape) < 0 or max(shape) > MOST_VALUES:
-            problem = f"{word.strip()!r} is not a layer; write NAME:SIZE or NAME:ROWSxCOLUMNS, e.g. conv:1728,dense:64x10"
-            raise UsageError(OPTION, problem)
+            example = "write NAME:SIZE or NAME:ROWSxCOLUMNS, e.g. conv:1728,dense:64x10"
+            raise UsageError(OPTION, f"{word.strip()!r} is not a layer; {example}")
         tables.append((name, shape))
     return checked_layout(tables)

@@ -119,5 +119,3 @@ def _program(request: ModelRequest, path: Path) -> PlannedModel:
     layout, step = measured_program(words)
     layout = checked_layout([(table.name, table.shape) for table in layout.tables])
     return PlannedModel(path.name, layout, by_size(layout), step, MEASURED, program=tuple(words))
-
-
