@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from syncline.plan.advice import notes, reason
+from syncline.plan.advice import figure, notes, reason
 from syncline.plan.commands import commands_of
 from syncline.plan.forecast import Forecast
 from syncline.plan.planner import ClusterPlan
@@ -76,7 +76,7 @@ def _cells(plan: ClusterPlan, row: Forecast) -> tuple[str, ...]:
     return (
         row.candidate.label,
         str(row.trainers),
-        f"{row.rate * (plan.model.batch or 1):,.4g}",
+        figure(row.rate * (plan.model.batch or 1)),
         _time(row.seconds),
         f"{row.link_used:.0%}",
         f"{row.round_bytes / 1e6:,.3g}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from syncline.plan.candidates import Form
 from syncline.plan.forecast import COMPUTE, Forecast
-from syncline.plan.planner import ClusterPlan
+from syncline.plan.planner import CLOSE, ClusterPlan
 
 MUCH = 4
 """Updates that are at most so many iterations late rarely matter; for later ones the advice names an alternative."""
@@ -18,9 +18,9 @@ def reason(plan: ClusterPlan) -> str:
     """Why the recommended row is recommended: two sentences."""
     best = plan.best
     label = best.candidate.label
-    others = [row for row in plan.rows if row is not best and row.fits and row.candidate.joinable]
-    rivals = [row for row in others if row.candidate.lossless and row.candidate.form is not best.candidate.form]
-    first = f"{_begin(label)} does {_rate(plan, best)}, and {_why(best)}."
+    others = [row for row in plan.rows if plan.usable(row) and row.candidate.form is not best.candidate.form]
+    rivals = [row for row in others if row.candidate.lossless]
+    first = f"{_begin(label)} does {_rate(plan, best)}: {_why(best)}."
     if not rivals:
         return first
     rival = max(rivals, key=lambda row: row.rate)
@@ -43,9 +43,7 @@ def _late(plan: ClusterPlan) -> list[str]:
     if best.candidate.staleness <= MUCH:
         return []
     fresh = [
-        row
-        for row in plan.rows
-        if row.fits and row.candidate.joinable and row.candidate.lossless and row.candidate.staleness <= MUCH
+        row for row in plan.rows if plan.usable(row) and row.candidate.lossless and row.candidate.staleness <= MUCH
     ]
     late = f"With {best.candidate.label}, an update reaches the others up to {best.candidate.staleness} iterations late"
     if not fresh:
@@ -55,7 +53,7 @@ def _late(plan: ClusterPlan) -> list[str]:
 
 
 def _lossy(plan: ClusterPlan) -> list[str]:
-    faster = [row for row in plan.rows if row.fits and not row.candidate.lossless and row.rate > plan.best.rate]
+    faster = [row for row in _clearly_faster(plan) if not row.candidate.lossless]
     if not faster:
         return []
     row = faster[0]
@@ -67,11 +65,8 @@ def _lossy(plan: ClusterPlan) -> list[str]:
 
 def _not_startable(plan: ClusterPlan) -> list[str]:
     """Faster rows that `syncline run` cannot start on several machines."""
-    if plan.model.recipe is not None:
-        return []
-    faster = [row for row in plan.rows if row.fits and not row.candidate.joinable and row.rate > plan.best.rate]
     found = []
-    for row in faster:
+    for row in (each for each in _clearly_faster(plan) if not plan.usable(each)):
         if row.candidate.form is Form.RING:
             found.append(f"PyTorch's DistributedDataParallel with gloo would do {_rate(plan, row)}, which is more.")
         else:
@@ -82,20 +77,30 @@ def _not_startable(plan: ClusterPlan) -> list[str]:
     return found
 
 
+def _clearly_faster(plan: ClusterPlan) -> list[Forecast]:
+    """The rows that are faster than the recommended one by more than predictions may be off."""
+    return [row for row in plan.rows if row.fits and row.rate > plan.best.rate * (1 + CLOSE)]
+
+
 def _begin(label: str) -> str:
     return label[:1].upper() + label[1:]
 
 
 def _rate(plan: ClusterPlan, row: Forecast) -> str:
     what = "steps/s" if plan.model.batch is None else "examples/s"
-    return f"{row.rate * (plan.model.batch or 1):,.3g} {what}"
+    return f"{figure(row.rate * (plan.model.batch or 1))} {what}"
+
+
+def figure(number: float) -> str:
+    """A number with at least three digits, and never as a power of ten."""
+    return f"{number:,.0f}" if number >= 1000 else f"{number:,.3g}"
 
 
 def _why(row: Forecast) -> str:
     shares = dict(row.shares)
     compute = f"the machines compute {shares[COMPUTE]:.0%} of the time"
     if shares[row.limit] < FULL:
-        return f"computing and sending take turns: {compute}, and the busiest link is in use {row.link_used:.0%} of it"
+        return f"{compute} and then wait for the links, of which the busiest is in use {row.link_used:.0%} of the time"
     if row.limit == COMPUTE:
-        return f"{compute}, and the busiest link is in use {row.link_used:.0%} of it"
+        return f"{compute}, and the busiest link is in use {row.link_used:.0%} of the time"
     return f"{row.limit} is the limit: it is in use {shares[row.limit]:.0%} of the time"

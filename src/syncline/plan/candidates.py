@@ -48,16 +48,17 @@ class Candidate:
             return "bsp with gloo's ring (DDP)"
         if self.form is Form.EXCHANGE:
             codec = f", {self.words['codec']}" if "codec" in self.words else ""
-            return f"exchange, p = {self.parts}{codec}{' (all-to-all)' * (self.parts == 1)}"
+            tau = f", tau = {self.words['tau']}" if "tau" in self.words else ""
+            return f"exchange, p = {self.parts}{tau}{codec}{' (all-to-all)' * (self.parts == 1)}"
         where = "co-located servers"
         if self.form is Form.SPLIT:
             where = f"{self.servers} server{'s' * (self.servers > 1)}"
         return ", ".join([where, *self._settings()])
 
     def _settings(self) -> list[str]:
-        codecs = [f"{self.words['codec']} both ways"] if "codec" in self.words else []
+        codecs = [self.words["codec"]] if "codec" in self.words else []
         gate = [self.words["gate"]] if "gate" in self.words else []
-        mode = ["changes"] if self.words.get("mode") == "changes" else []
+        mode = ["mode changes"] if self.words.get("mode") == "changes" else []
         return [self.words.get("sync", "bsp"), *mode, *gate, *codecs]
 
     @property
@@ -85,7 +86,7 @@ class Candidate:
     def staleness(self) -> int:
         """By how many iterations a worker may be ahead of the updates of another that it has."""
         if self.form is Form.EXCHANGE:
-            return self.parts - 1
+            return self.parts - 1 + int(self.words.get("tau", 0))
         _, _, bound = self.words.get("sync", "bsp").partition(":")
         _, _, age = self.words.get("gate", "").partition(":")
         return int(bound or 0) + int(age or 0)
@@ -100,10 +101,9 @@ def partitions(machines: Machines, model_bytes: int, step: float, values: int) -
     return found, best_parts(found, values)
 
 
-def exchange(parts: int, codec: str = "") -> Candidate:
-    """An exchange with this many ranges."""
-    words = {"strategy": "exchange", "partitions": str(parts), **({"codec": codec} if codec else {})}
-    return Candidate(Form.EXCHANGE, words, parts=parts)
+def exchange(parts: int, **words: str) -> Candidate:
+    """An exchange with this many ranges; `words`: its other settings."""
+    return Candidate(Form.EXCHANGE, {"strategy": "exchange", "partitions": str(parts), **words}, parts=parts)
 
 
 def split(servers: int, model: PlannedModel, overlap: Overlap | None, sync: str = "") -> Candidate:

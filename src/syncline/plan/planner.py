@@ -54,14 +54,19 @@ class ClusterPlan:
     def best(self) -> Forecast:
         """The recommended row.
 
-        It is a run that machines can join one after another, sends everything, and fits into memory. Of those that are
-        about as fast as the fastest, it is the one with the least staleness.
+        It is a run that can be started, sends everything, and fits into memory. Of those that are about as fast as the
+        fastest, it is the one with the least staleness.
         """
-        fitting = [row for row in self.rows if row.fits and row.candidate.joinable]
+        fitting = [row for row in self.rows if self.usable(row)]
         sound = [row for row in fitting if row.candidate.lossless] or fitting
         fastest = max(row.rate for row in sound)
         close = [row for row in sound if row.rate >= fastest * (1 - CLOSE)]
         return min(close, key=lambda row: (row.candidate.staleness, -row.rate))
+
+    def usable(self, row: Forecast) -> bool:
+        """Whether a row fits into memory, and Syncline can start it on these machines (commands.py)."""
+        alone = self.model.recipe is not None and row.candidate.form is not Form.RING
+        return row.fits and (row.candidate.joinable or alone)
 
 
 def make_plan(
@@ -84,9 +89,9 @@ def make_plan(
             costs[candidate.codec] = work(candidate.codec)
         rows.append(forecast(model, machines, candidate, costs[candidate.codec]))
     rows.sort(key=lambda row: (not row.fits, -row.rate))
-    if not any(row.fits and row.candidate.joinable for row in rows):
-        raise UsageError("--memory", "no way to run this model fits into this much memory; give machines with more")
-    return ClusterPlan(model, machines, tuple(rows), dedicated.rates, found)
+    plan = ClusterPlan(model, machines, tuple(rows), dedicated.rates, found)
+    assert any(map(plan.usable, rows)), "check_memory refuses a model that does not fit"
+    return plan
 
 
 def _candidates(
@@ -95,11 +100,11 @@ def _candidates(
     assert model.step is not None
     small = _encoded_bytes(parse("codec", HALF), model)
     _, fewer = partitions(machines, small, model.step, model.layout.size)
-    exchanges = dict.fromkeys((parts, 1))
     ring = overlap_of(model, {}, overlap) if model.recipe is None else (overlap or Overlap.BACKWARD)
     return [
-        *(exchange(each) for each in exchanges),
-        exchange(fewer, HALF),
+        exchange(parts) if parts > 1 else exchange(1, tau="1"),
+        exchange(1),
+        exchange(fewer, codec=HALF),
         split(servers, model, overlap, SSP),
         *servers_worth_trying(model, overlap),
         Candidate(Form.RING, overlap=ring),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from syncline.plan.advice import figure
 from syncline.plan.forecast import COMPUTE, Forecast
 from syncline.plan.planner import ClusterPlan
 from syncline.sim.plot import MADE_BY
@@ -43,8 +44,8 @@ def _draw_rows(axes: Any, plan: ClusterPlan) -> None:
     axes.set_yticks(range(len(rates)), [row.candidate.label for row in plan.rows])
     axes.invert_yaxis()
     for place, row in enumerate(plan.rows):
-        axes.text(rates[place], place, f" {row.seconds * 1e3:,.3g} ms per iteration", va="center", fontsize=8)
-    axes.set_xlim(0, max(rates) * 1.25)
+        axes.text(rates[place], place, f" {figure(row.seconds * 1e3)} ms per iteration", va="center", fontsize=8)
+    axes.set_xlim(0, max(rates) * 1.3)
     axes.set_xlabel("examples per second of all workers" if plan.model.batch else "steps per second of all workers")
     axes.spines[["top", "right"]].set_visible(False)
     machines = plan.machines
