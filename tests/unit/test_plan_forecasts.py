@@ -1,4 +1,4 @@
-"""The predictions of a plan: formulas by hand, measured figures, and the smaller cluster that stands for a large one."""
+"""The predictions of a plan: formulas by hand, measured figures, and the small cluster that stands for a large one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def predicted(model: PlannedModel, candidate: Candidate, workers: int = 4, **mac
 
 
 def test_the_ring_by_hand() -> None:
-    """Two buckets, last layers first: the second one waits for the first one and for its own part of the backward pass."""
+    """Two buckets, last layers first: the second one waits for the first one and for its own part of backward."""
     layout = Layout.of([("first", (10 * MB,)), ("last", (2 * MB,))])
     assert ddp_buckets(layout.tables) == [["last"], ["first"]]
     rate, latency, step = 100e6, 0.001, 0.3

@@ -111,7 +111,7 @@ def test_a_safetensors_file_is_read_by_its_header_alone(tmp_path: Path) -> None:
 )
 def test_damaged_safetensors_files(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "m.safetensors").write_bytes(content)
-    with pytest.raises(UsageError, match="is not a safetensors file, or it is damaged|has no tensors"):
+    with pytest.raises(UsageError, match=r"is not a safetensors file, or it is damaged|has no tensors"):
         read_checkpoint(tmp_path / "m.safetensors")
 
 
@@ -147,7 +147,7 @@ def test_nothing_in_a_checkpoint_is_executed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"no zip", b"PK\x03\x04"])
 def test_damaged_torch_checkpoints(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "m.pth").write_bytes(content)
-    with pytest.raises(UsageError, match="is not a file of torch.save, or it is damaged"):
+    with pytest.raises(UsageError, match=r"is not a file of torch\.save, or it is damaged"):
         read_checkpoint(tmp_path / "m.pth")
 
 

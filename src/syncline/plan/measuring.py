@@ -63,7 +63,7 @@ def _run(words: Sequence[str], log: Path) -> int:
     parent = os.getpid()
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "syncline.plan.probe", *words],
+            [sys.executable, "-P", "-m", "syncline.plan.probe", *words],
             env=inherited(os.environ, {}),
             stdin=subprocess.DEVNULL,
             stdout=output,
