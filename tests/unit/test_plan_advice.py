@@ -151,6 +151,15 @@ def test_the_commands_of_an_exchange() -> None:
     ]  # fmt: skip
 
 
+def test_a_loopback_address_needs_no_key() -> None:
+    model = model_of(MB, 0.1)
+    for address in ("127.0.0.1:7070", "localhost:0", "[::1]:7070"):
+        found = commands_of(exchange(2), model, 4, address)
+        assert len(found) == 2
+        assert not any("--key-file" in each.words for each in found)
+    assert "--key-file" in commands_of(exchange(2), model, 4, "gpu1:7070")[0].words
+
+
 def test_the_commands_of_servers() -> None:
     found = lines(colocated(model_of(MB, 0.1), None, sync="ssp:3"))
     assert found[0][1].startswith("syncline run -n 1 --servers 1 --sync ssp:3 --listen")

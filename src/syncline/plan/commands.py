@@ -52,13 +52,19 @@ def commands_of(
     listen = address or f"{EVERYWHERE}:{PORT}"
     join = address or f"{FIRST}:{PORT}"
     workers, servers = (FIRST_PEERS, ()) if candidate.form is Form.EXCHANGE else (1, ("--servers", "1"))
-    key = ("--key-file", KEY_FILE)
+    key = () if _is_near(listen) else ("--key-file", KEY_FILE)
     first = ("syncline", "run", "-n", str(workers), *servers, *options(candidate), "--listen", listen, *key)
     found = [StartCommand("on the first machine", (*first, *model.program))]
     for where, words in _joins(candidate, machines):
         program = model.program if words[1] != "0" else ()
         found.append(StartCommand(where, ("syncline", "run", "--join", join, *key, *words, *program)))
     return tuple(found)
+
+
+def _is_near(address: str) -> bool:
+    """Whether this is a loopback address, which needs no key."""
+    host = address.rpartition(":")[0].strip("[]")
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _joins(candidate: Candidate, machines: int) -> Sequence[tuple[str, tuple[str, ...]]]:
