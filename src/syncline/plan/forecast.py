@@ -29,6 +29,9 @@ WARM, STEPS = 3, 4
 MOST_CYCLE = 32
 """An exchange repeats after p iterations, and the gate `cached:s` after s + 1; at most so many are counted."""
 
+LEAST_TURN = 1 << 16
+"""The fewest bytes of a connection's turn on the links of a smaller model."""
+
 COMPUTE = "computing"
 
 
@@ -157,7 +160,7 @@ class _Simulation:
         scale, machines = self._scale, self._machines
         links = tcp_links(machines.bandwidth * scale.links * scale.model, machines.latency)
         assert links.turn is not None
-        links = replace(links, turn=max(1, int(links.turn * scale.model)))
+        links = replace(links, turn=max(LEAST_TURN, int(links.turn * scale.model * coarser)))
         return Cluster(
             scale.workers,
             Lognormal(self._step),

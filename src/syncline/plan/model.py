@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from syncline.errors import UsageError
 from syncline.layout import VALUE_BYTES, Layout
 
-MOST_VALUES = 10**12
+MOST_VALUES = 2 * 10**10
 MOST_TABLES = 100_000
 
 PROGRAM = ("train.py",)

@@ -23,7 +23,7 @@ from syncline.plan.codec_work import FREE, CodecWork, measured_work
 from syncline.plan.forecast import Forecast, forecast
 from syncline.plan.machines import Machines
 from syncline.plan.memory import memory_of
-from syncline.plan.model import PlannedModel
+from syncline.plan.model import OPTION, PlannedModel
 from syncline.plan.scale_model import SPLIT_MACHINES
 from syncline.sim.overlap import Overlap
 from syncline.spec import parse
@@ -78,6 +78,9 @@ def make_plan(
 ) -> ClusterPlan:
     """Predict all candidates; `work` gives the processor time of a codec."""
     assert model.step is not None, "the step time must be known"
+    if model.layout.size < machines.workers:
+        problem = f"has {model.layout.size:,} values, fewer than there are machines ({machines.workers:,})"
+        raise UsageError(OPTION, f"{problem}; give a larger model, or fewer machines")
     check_memory(model, machines)
     found, parts = partitions(machines, model.size, model.step, model.layout.size)
     dedicated = best_split(model, machines, overlap, progress)

@@ -32,6 +32,8 @@ SPLIT_MACHINES = 16
 MESSAGES = 1500
 """The most pushes and answers of a simulated iteration."""
 
+LARGEST_BUCKET = 512 << 20
+
 EXCHANGE_BYTES = 16 << 20
 """The largest simulated model of an exchange."""
 
@@ -80,7 +82,7 @@ def server_words(
     lane = between_hosts(values // scale.real_servers, [said], 2 * latency)
     bucket = units.size(lane["bucket"], "bucket")
     messages = 2 * scale.workers * max(1.0, values * VALUE_BYTES / bucket)
-    coarser = max(1.0, messages / MESSAGES)
+    coarser = min(max(1.0, messages / MESSAGES), max(1.0, LARGEST_BUCKET / bucket))
     found = {**lane, "bucket": _size(bucket * coarser)}
     ratio = scale.real_servers / scale.servers
     if "window" in lane:
