@@ -33,6 +33,22 @@ open("finished", "w").close()
 """
 
 
+TORCH_PROGRAM = """
+import torch
+import syncline
+
+session = syncline.connect()
+model = torch.nn.Linear(8, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+session.distribute(model, optimizer)
+while True:
+    optimizer.zero_grad()
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+open("finished", "w").close()
+"""
+
+
 def planned(folder: Path, *words: object) -> Done:
     done = in_this_process(folder, "plan", *words)
     assert done.code == 0, done.story
@@ -110,6 +126,29 @@ def test_a_program_that_ends_early_is_measured_if_it_did_enough_steps(tmp_path: 
     assert said.startswith("MODEL: 'little.py' ended after 2 steps, too few to measure")
 
 
+def test_a_pytorch_program_is_measured(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "learn.py").write_text(TORCH_PROGRAM)
+    planned(tmp_path, "learn.py", "-q", "--report", "plan.json")
+    found = json.loads((tmp_path / "plan.json").read_text())
+    assert (found["values"], found["step_from"]) == (8 * 3 + 3, "measured here")
+    assert not (tmp_path / "finished").exists()
+
+
+def test_the_documentation_shows_these_rows(tmp_path: Path) -> None:
+    """The figures of codecs differ by machine, but the rows and the recommendation are those of the page."""
+    page = (Path(__file__).parents[2] / "docs/plan.md").read_text()
+    words = re.findall(r"^syncline (plan googlenet .*) --plot", page, re.MULTILINE)[0].split()
+    planned(tmp_path, *words[1:], "-q", "--memory", "8GB", "--report", "plan.json")
+    found = json.loads((tmp_path / "plan.json").read_text())
+    for row in found["rows"]:
+        (line,) = [line for line in page.splitlines() if re.match(rf"{re.escape(row['name'])} +\d", line)]
+        if row["settings"].get("codec") is None:
+            rate = float(line.removeprefix(row["name"]).split()[1])
+            assert rate == pytest.approx(row["steps_per_second"], rel=0.01)
+    assert found["recommendation"]["commands"][0]["command"] in page
+
+
 @pytest.mark.parametrize(
     ("text", "code", "problem"),
     [
@@ -140,7 +179,7 @@ BAD: dict[str, tuple[tuple[object, ...], str]] = {
     "one worker": ((LAYERS, "--step", "1s", "-n", 1), "--workers: is 1, and one machine has nobody to exchange"),
     "no worker": ((LAYERS, "--step", "1s", "-n", 0), "--workers: must be at least 2"),
     "many workers": ((LAYERS, "--step", "1s", "-n", 10**9), "--workers: must be at least 2 and at most 1,024"),
-    "memory": (("10_000_000_000", "--step", "1s", "--memory", "64GB"), "--memory: .* 10,000,000,000 values and needs at least"),
+    "memory": (("10_000_000_000", "--step", "1s", "--memory", "64GB"), "--memory: .* 10,000,000,000 values and need"),
     "few values": (("a:3", "--step", "1s"), "MODEL: has 3 values, fewer than there are machines"),
     "memory 0": ((LAYERS, "--step", "1s", "--memory", "0GB"), "--memory: '0GB' must be finite and above 0"),
     "too many values": (("1" * 500, "--step", "1s"), "MODEL: has .* values; a plan takes at most"),
