@@ -254,6 +254,13 @@ OPTIONS: dict[str, dict[str, tuple[Maker, ...]]] = {
         "--report": (among(PATHS),),
     },
     "reproduce": {"--jobs": (number,), **dict.fromkeys(("--data", "--out"), (among(PATHS),))},
+    "plan": {
+        **dict.fromkeys(("--workers", "--batch"), (number,)),
+        **dict.fromkeys(("--bandwidth", "--latency", "--step", "--apply", "--memory"), (among(QUANTITIES),)),
+        **dict.fromkeys(("--overlap", "--program"), (text,)),
+        "--address": (among(PLACES),),
+        **dict.fromkeys(("--report", "--plot", "--data"), (among(PATHS),)),
+    },
     "tell": {"--model": (text,), "--key-file": (among(PATHS),)},
 }
 for command in ("simulate", "run", "train", "tell"):
@@ -277,6 +284,17 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "train": ((), ("digits-mlp",), ("",), ("digits",), ("mnist-mlp",)),
     "bench": ((), ("x",)),
     "reproduce": ((), ("all",), ("fluent-dpr",), ("",), ("x" * 10_000,), ("fluent-dpr", "fluent-dpr")),
+    "plan": (
+        ("resnet56",),
+        ("a:1,b:2",),
+        ("a:",),
+        ("x" * 10_000,),
+        ("9" * 500,),
+        ("",),
+        (),
+        ("x.toml",),
+        ("/dev/zero",),
+    ),
     "tell": (("nosuchrun",), ("",), ("@",), ("1.2.3.4:0",), ("x" * 10_000,)),
 }
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import pairwise
 
 from benchmarks.cluster.models import Model, model
 
 from syncline.errors import UsageError
-from syncline.layout import VALUE_BYTES, Table
+from syncline.layout import VALUE_BYTES
+from syncline.plan.ring import ddp_buckets as ddp_buckets
 from syncline.sim.overlap import BACKWARD_PART, FORWARD_PART, Overlap
 
 WARM, EXCHANGE_WARM = 2, 12
@@ -165,19 +165,3 @@ def case(name: str, base: Experiment) -> Experiment:
     if name not in CASES:
         raise UsageError("--cases", f"{name!r} is unknown; choose from: {', '.join(CASES)}")
     return replace(base, **CASES[name])  # type: ignore[arg-type]
-
-
-FIRST_BUCKET, NEXT_BUCKETS = 1 << 20, 25 << 20
-"""The bucket sizes of PyTorch's DistributedDataParallel in bytes: of the first bucket, and of the others."""
-
-
-def ddp_buckets(tables: Sequence[Table]) -> list[list[str]]:
-    """The names of the tables in each bucket, in the order of the backward pass: last layers first."""
-    limit, ends, held = FIRST_BUCKET, [0], 0
-    order = list(reversed(tables))
-    for number, table in enumerate(order, start=1):
-        held += table.size * VALUE_BYTES
-        if held >= limit or number == len(order):
-            ends.append(number)
-            limit, held = NEXT_BUCKETS, 0
-    return [[table.name for table in order[start:stop]] for start, stop in pairwise(ends)]

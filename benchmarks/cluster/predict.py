@@ -13,29 +13,19 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from benchmarks.cluster.experiment import EXCHANGE_WARM, Experiment, Overlap, System, ddp_buckets
+from benchmarks.cluster.experiment import EXCHANGE_WARM, Experiment, Overlap, System
 
 from syncline.draw import Draw
 from syncline.engines.coordinator.network_defaults import between_hosts
 from syncline.engines.launch.plan import COMMAND_LINE
 from syncline.layout import VALUE_BYTES
+from syncline.plan.ring import ring_step
 from syncline.recipes import build_layers
 from syncline.sim import Cluster, Outcome, Scenario, World
 from syncline.sim.compute import Lognormal
-from syncline.sim.network import Links
-from syncline.sim.overlap import BACKWARD_PART, FORWARD_PART
+from syncline.sim.tcp_links import GOODPUT as GOODPUT
+from syncline.sim.tcp_links import HANDLING, tcp_links
 from syncline.strategies.settings import settle, strategy_of
-
-GOODPUT = 1448 / 1514
-"""The fraction of a frame, including its headers, that TCP with time stamps leaves for values."""
-
-WINDOW = 1 << 18
-"""The bytes that a connection usually has in flight before other connections use the link."""
-
-HANDLING = 100e-6
-"""The processor seconds of a message, at both ends together, regardless of its size. This is about what the benchmark
-measures if messages are many and small: busy cores * seconds of a step / messages of a step.
-"""
 
 WARM, STEPS = 4, 6
 """The number of warm-up iterations and of counted iterations; after three or four, all iterations are alike."""
@@ -69,7 +59,7 @@ def scenario_of(experiment: Experiment, iterations: int) -> Scenario:
     lane = between_hosts(experiment.layers.layout.size // hosts, [experiment.settings], 2 * experiment.latency)
     settled = settle({COMMAND_LINE: experiment.settings, "the lane": lane}, experiment.servers or None, hosts)
     words = {key: word for key, (word, _) in settled.items()}
-    links = Links(experiment.rate * GOODPUT, experiment.latency, turn=WINDOW)
+    links = tcp_links(experiment.rate, experiment.latency)
     handling = HANDLING * max(1.0, hosts / cores())
     beside = not experiment.exchanges
     cluster = Cluster(hosts, Lognormal(experiment.seconds), links, colocated=beside, handling=handling)
@@ -126,15 +116,6 @@ def _world(experiment: Experiment, iterations: int) -> World:
 
 def _ring(experiment: Experiment) -> tuple[float, float]:
     """The same for gloo: a bucket is reduced once it is computed and the bucket before it is done."""
-    tables = experiment.layers.layout.tables
-    size = {table.name: table.size * VALUE_BYTES for table in tables}
-    backward = {name: seconds for name, _, seconds in experiment.pauses}
-    computed, free = 0.0, 0.0
-    if experiment.overlap is Overlap.NONE:
-        free = experiment.seconds * BACKWARD_PART
-    turns = 2 * (experiment.hosts - 1) * experiment.latency
-    for names in ddp_buckets(tables):
-        computed += sum(backward[name] for name in names)
-        seconds = sum(size[name] for name in names) * experiment.ring / (experiment.rate * GOODPUT)
-        free = max(free, computed) + seconds + turns
-    return experiment.seconds * FORWARD_PART + free, experiment.least_bytes
+    layers, rate, overlap = experiment.layers, experiment.rate * GOODPUT, experiment.overlap is not Overlap.NONE
+    network = (experiment.hosts, rate, experiment.latency)
+    return ring_step(layers.layout, layers.shares, experiment.seconds, *network, overlap), experiment.least_bytes

@@ -96,7 +96,7 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "folder", ["", "nodes/server", "nodes/exchange", "sim", *(f"engines/{each}" for each in ENGINES)]
+    "folder", ["", "nodes/server", "nodes/exchange", "sim", "plan", *(f"engines/{each}" for each in ENGINES)]
 )
 def test_the_map_of_the_code_names_every_file(folder: str) -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text()

@@ -23,7 +23,7 @@ from syncline.cli.output import INCOMPLETE
 BLOCK = 100
 """Requests of one test."""
 
-BLOCKS = {"file": 16, "simulate": 4, "run": 4, "train": 3, "bench": 1, "reproduce": 1, "tell": 1}
+BLOCKS = {"file": 16, "simulate": 4, "run": 4, "train": 3, "bench": 1, "plan": 1, "reproduce": 1, "tell": 1}
 """How many tests of each kind: 3,000 requests in all."""
 
 SECONDS = 60
@@ -40,7 +40,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a program and an experiment; nothing that a command would start is started there."""
     (tmp_path / "program.py").write_text("print('ran')\n")
     (tmp_path / "x.toml").write_text("iterations = 2\n[cluster]\nworkers = 2\n[model]\nparameters = 100\n")
-    for name in ("cli.bench._run", "cli.train_run.run", "cli.reproduce_view.produce", "engines.operator.change"):
+    started = ("cli.bench._run", "cli.plan._run", "cli.train_run.run", "cli.reproduce_view.produce")
+    for name in (*started, "engines.operator.change"):
         monkeypatch.setattr(f"syncline.{name}", lambda *_: None)
     return tmp_path
 

@@ -74,6 +74,8 @@ STRANGERS: dict[str, tuple[tuple[str, ...], str]] = {
     "simulate, report": (("simulate", "x.toml", "--report", "mine.txt"), "--report: 'mine.txt' exists"),
     "simulate, trace": (("simulate", "x.toml", "--trace", "mine.txt"), "--trace: 'mine.txt' exists"),
     "simulate, plot": (("simulate", "x.toml", "--plot", "mine.png"), "--plot: 'mine.png' exists"),
+    "plan, report": (("plan", "resnet56", "--report", "mine.txt"), "--report: 'mine.txt' exists"),
+    "plan, plot": (("plan", "resnet56", "--plot", "mine.png"), "--plot: 'mine.png' exists"),
     "train": (("train", "--report", "mine.txt"), "--report: 'mine.txt' exists"),
     "bench": (("bench", "--report", "mine.txt"), "--report: 'mine.txt' exists"),
     "reproduce": (("reproduce", "fluent-dpr", "--out", "out"), "--out: 'out/fluent-dpr.json' exists"),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from syncline.recipes.job import RecipeJob
-from syncline.recipes.machines import GOODPUT, LINK_BITS, Measured, simulated_machines
+from syncline.recipes.machines import LINK_BITS, Measured, simulated_machines
 from syncline.recipes.turns import ALONE, DDP
+from syncline.sim.tcp_links import GOODPUT
 
 JOB = RecipeJob("digits-cnn", workers=4, iterations=100, batch=16, slow={3: 5.0}, compare=True)
 STEP, VALUES = 0.01, 50_000

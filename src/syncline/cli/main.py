@@ -16,6 +16,7 @@ from syncline import __version__
 from syncline.cli.bench import bench
 from syncline.cli.command import StrictCommand
 from syncline.cli.output import INCOMPLETE
+from syncline.cli.plan import plan
 from syncline.cli.reproduce import reproduce
 from syncline.cli.run import run
 from syncline.cli.simulate import simulate
@@ -38,7 +39,7 @@ app.command(cls=StrictCommand)(train)
 app.command(cls=StrictCommand, context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})(
     run
 )
-for command in (tell, simulate, reproduce, bench):
+for command in (tell, simulate, plan, reproduce, bench):
     app.command(cls=StrictCommand)(command)
 
 _CommandLineError: Any = typer.BadParameter.__bases__[0]

@@ -23,9 +23,9 @@ from syncline.recipes.job import RecipeJob
 from syncline.recipes.turns import ALONE, DDP, syncs
 from syncline.sim.compute import Lognormal
 from syncline.sim.faults import Slow
-from syncline.sim.network import Links
 from syncline.sim.problem import Layers
 from syncline.sim.scenario import Cluster, Scenario
+from syncline.sim.tcp_links import GOODPUT, HANDLING, tcp_links
 from syncline.sim.world import World
 from syncline.spec import parse
 from syncline.strategies.settings import settle, strategy_of
@@ -33,15 +33,6 @@ from syncline.sync import Drop
 
 LINK_BITS = 1e9
 """Bits per second of each link, in each direction."""
-
-GOODPUT = 1448 / 1514
-"""The share of a link that TCP leaves for values, with frames of 1,500 bytes."""
-
-WINDOW = 1 << 18
-"""Bytes that a connection sends before the next connection gets its turn on a link."""
-
-HANDLING = 100e-6
-"""Seconds of processor time per message."""
 
 ITERATIONS = 100
 """Iterations of each simulated worker."""
@@ -113,7 +104,7 @@ class _Machines:
         bucket = between_hosts(self._layout.size // hosts)
         settled = settle({"job": {"sync": sync}, "hosts": bucket}, hosts, hosts)
         words = {key: word for key, (word, _) in settled.items()}
-        links = Links(LINK_BITS / 8 * GOODPUT, turn=WINDOW)
+        links = tcp_links(LINK_BITS / 8)
         cluster = Cluster(hosts, Lognormal(self._seconds), links, colocated=True, handling=HANDLING)
         faults = tuple(Slow(0.0, worker, factor) for worker, factor in slow.items())
         return Scenario(cluster, strategy_of(words, hosts), ITERATIONS, faults=faults)
