@@ -321,7 +321,7 @@ class Psp(_Everyone):
 
     def may_answer(self, state: State, worker: int, i: int, draw: Draw) -> bool:
         least = i - self.s
-        if least < state.v:  # every member has pushed it
+        if least < state.v:  # that round is closed
             return True
         return all(state.last_pushed(peer) >= least for peer in self.sampled(state.members, worker, i, draw))
 

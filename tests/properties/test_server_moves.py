@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from random_scripts import (
@@ -22,6 +22,8 @@ from random_scripts import (
     under_two_models,
     with_copies,
 )
+from scheduler import Arrive, Grow, Repeat, Shrink, Switch, Work
+from syncline.gates import Always
 from syncline.layout import Bucket, Layout, Values
 from syncline.placement import Balanced, Elastic, Placement, RoundRobin, Uniform
 from syncline.rules import Momentum, Rule
@@ -30,7 +32,7 @@ from syncline.sim.compute import Trace
 from syncline.sim.faults import AddServer, Fault, RemoveServer
 from syncline.sim.network import Links
 from syncline.strategies.server.strategy import Mode, ServerStrategy, settle_mode
-from syncline.sync import Bsp, Release, Ssp
+from syncline.sync import Bsp, Drop, Psp, Release, Ssp
 
 blocks = st.integers(1, 3)
 placements: st.SearchStrategy[Placement | None] = st.sampled_from([None, Elastic(), Uniform()])
@@ -41,7 +43,15 @@ test_all_that_can_befall_a_worker = under_each_model(15, STEADY, UNSURE, MORTAL,
 EVERYTHING = (STEADY, STEADY, UNSURE, MORTAL, COMING, CHANGING, MOVING, MOVING)
 WITH = {"workers": st.integers(1, 4), "gate": gates, "blocks": blocks, "placement": placements}
 
-test_everything_at_once = under_two_models(100, *EVERYTHING, **WITH)
+REST = {"release": Release.LAZY, "seed": 0, "window": None, "gate": Always(), "blocks": 1, "placement": None}
+AGAIN = (Shrink(0), Arrive(0), Work(0, 0), Grow(), *[Arrive(0)] * 4, Repeat(0))
+"""A server says `Moved` twice, and the worker has already sent the push on."""
+CLOSED = (Arrive(0), Work(0, 0), Arrive(0), Switch(0, Psp(1, 0), None))
+"""A model closes a round without all workers; the next model does not wait for that round."""
+
+test_everything_at_once = example(script=AGAIN, first=Bsp(), second=Bsp(), workers=1, **REST)(
+    example(script=CLOSED, first=Drop(1), second=Bsp(), workers=3, **REST)(under_two_models(100, *EVERYTHING, **WITH))
+)
 test_everything_at_once_for_long = pytest.mark.slow(under_two_models(6000, *EVERYTHING, **WITH))
 
 COPIES = (STEADY, UNSURE, MORTAL, COMING, CHANGING, MOVING)

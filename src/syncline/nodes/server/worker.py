@@ -19,7 +19,8 @@
 9. The application may continue to use the buckets of an earlier view. An update of such a bucket is an update of each
    of its pieces.
 10. A server may answer for a bucket that it holds now, or held in the view of the request or in a later one. An answer
-    with a newer view waits for that view. Any other answer breaks the protocol.
+    with a newer view waits for that view. An answer of an earlier view than that of the request is a repeat, and is
+    ignored; so is a repeat of `Moved`. Any other answer breaks the protocol.
 11. With a window, the worker holds a finished bucket until enough earlier ones are answered (push_window.py).
 12. If an answer will carry no parameters (a skipped fetch), the worker adds the application's own change to the
     application's values.
@@ -237,7 +238,8 @@ class Worker:
             raise PeerError(f"{type(message).__name__} must not have a payload")
         bucket, written, full = message.bucket, message.size, message.bucket.size * VALUE_BYTES
         early, awaited = message.view > self._view, self.awaits(message)
-        if not (awaited if early else self._may_answer(source, bucket)):
+        repeat = not awaited and message.view < self._view
+        if not (awaited if early else repeat or self._may_answer(source, bucket)):
             raise PeerError(f"Params of {bucket}, which the sender does not hold or was not asked for")
         if size != (written or full) or written > full:
             raise PeerError(f"Params of {bucket} with a payload of the wrong size: {size:,} bytes")
@@ -374,10 +376,9 @@ class Worker:
             return
         if answer.progress != awaited.message.progress:  # type: ignore[attr-defined]
             return
-        if answer.view > self._view:
-            self._defer(event)
+        if answer.view != self._view and not self._is_of_this_view(event, answer, awaited.message.view):
             return
-        if awaited.to is not event.source and not self._may_answer(event.source, answer.bucket):
+        if kind is not Moved and awaited.to is not event.source and not self._may_answer(event.source, answer.bucket):
             raise PeerError(f"{kind.__name__} of {answer.bucket}, which {event.source} does not hold")
         payload = event.payload
         if kind is Params:
@@ -388,6 +389,12 @@ class Worker:
             return
         self._deliver(answer, payload, out)  # type: ignore[arg-type]
 
+    def _is_of_this_view(self, event: Received, answer: Answer, asked: int) -> bool:
+        """Whether an answer of another view counts now; one older than the request (view `asked`) is a repeat."""
+        if answer.view > self._view:
+            self._defer(event)
+        return asked <= answer.view <= self._view
+
     def _receive_cut(self, event: Received, answer: Params | Taken | Moved, out: list[Effect]) -> None:
         """Handle an answer for a bucket without a request of that name: a repeat, or a bucket of another placement."""
         bucket = answer.bucket
@@ -396,13 +403,11 @@ class Worker:
         if answer.view > self._view:
             self._defer(event)
             return
-        if not self._may_answer(event.source, bucket):
+        pieces = [piece for piece in self._cut.inside(bucket) if self._answers(answer, piece)]
+        if not pieces and answer.view < self._view:
+            return
+        if type(answer) is not Moved and not self._may_answer(event.source, bucket):
             raise PeerError(f"{type(answer).__name__} of {bucket}, which {event.source} does not hold")
-        pieces = [
-            piece
-            for piece in self._cut.inside(bucket)
-            if piece in self._awaited and self._awaited[piece].message.progress == answer.progress  # type: ignore[attr-defined]
-        ]
         if type(answer) is Moved:
             self._send_on(event, answer, pieces, out)
             return
@@ -412,6 +417,14 @@ class Worker:
         for piece in pieces:
             values = None if payload is None else payload[self._parts.within(bucket, piece)]
             self._deliver(replace(answer, bucket=piece), values, out)  # type: ignore[arg-type]
+
+    def _answers(self, answer: Params | Taken | Moved, piece: Bucket) -> bool:
+        """Whether this may be the answer to the request of a piece: it is of the same iteration and not older."""
+        awaited = self._awaited.get(piece)
+        if awaited is None:
+            return False
+        request: Push | Pull = awaited.message  # type: ignore[assignment]
+        return request.progress == answer.progress and request.view <= answer.view
 
     def _values_of(self, answer: Params, payload: Payload) -> Payload:
         """The parameters, or the mean of the round, in this payload."""
