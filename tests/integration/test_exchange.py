@@ -113,6 +113,30 @@ def test_one_range_without_slack_is_synchronous_sgd_in_real_processes(lane: str,
     assert max(worst) < 1e-5
 
 
+WISHES = """
+import numpy as np, syncline
+with syncline.connect() as session:
+    tables = session.tables({"w": np.zeros(50, np.float32)}, strategy="exchange:2")
+    while session.iteration < 20:
+        session.update("w", np.ones(50, np.float32))
+        session.clock()
+        session.sync()
+    kind = session.settings["strategy"]
+print("ended at", round(float(tables["w"].mean()), 3), kind)
+"""
+
+
+@pytest.mark.parametrize("lane", ["shm", "tcp"])
+def test_a_program_may_ask_for_the_strategy_itself(lane: str, tmp_path: Path) -> None:
+    """The server that was started before the program could ask is not needed, and ends well and without a word."""
+    program = tmp_path / "wishes.py"
+    program.write_text(WISHES)
+    done = ran("run", "-n", 2, "--lane", lane, program)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("ended at 20.0 exchange") == 2
+    assert done.stderr == ""  # a server that ends with another exit code than 0 is reported here
+
+
 # Training.
 
 
