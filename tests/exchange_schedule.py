@@ -38,7 +38,8 @@ from syncline.layout import Bucket, Layout, Values, buckets, within
 from syncline.messages import COORDINATOR, Member, Mesh, NodeId, View, worker_id
 from syncline.nodes.exchange.membership import PeerMembership
 from syncline.nodes.exchange.messages import Farewell, Grant, Partitioning, RangeSum
-from syncline.nodes.exchange.peer import ExchangeTerms, ExchangeWorker
+from syncline.nodes.exchange.peer import ExchangeWorker
+from syncline.nodes.exchange.terms import ExchangeTerms
 from syncline.nodes.phase import Phase
 
 WHOLE = 60 * 7 * 8 * 3
@@ -355,7 +356,7 @@ class ExchangeSchedule:
     @property
     def staying(self) -> list[Process]:
         """Those that lived to the end of their steps, and did not leave before."""
-        return [each for each in self.live if each.node._finished]
+        return [each for each in self.live if each.node.finished]
 
     def expected(self, process: Process) -> Values:
         """All updates of all workers, except what of the dead has not reached this one."""

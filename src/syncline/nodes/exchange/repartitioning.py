@@ -85,7 +85,7 @@ class Repartitioning:
             self._wanted = None
             return
         self.is_flushing = True
-        if not sender.flush(out) or worker.joins_busy:
+        if not sender.flush(out) or worker.joins.busy:
             return
         sender.repartition(self._wanted)
         worker.changed_ranges()

@@ -11,7 +11,8 @@ from syncline.layout import Bucket, Layout
 from syncline.messages import Message, View
 from syncline.nodes.exchange.membership import PeerMembership
 from syncline.nodes.exchange.messages import MESSAGES
-from syncline.nodes.exchange.peer import ExchangeTerms, ExchangeWorker
+from syncline.nodes.exchange.peer import ExchangeWorker
+from syncline.nodes.exchange.terms import ExchangeTerms
 from syncline.nodes.update_writer import bucket_codec
 from syncline.strategies.exchange.checks import REFUSED, check
 from syncline.strategies.protocol import Job, Strategy
