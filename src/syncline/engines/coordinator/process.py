@@ -254,6 +254,8 @@ class CoordinatorProcess:
             self._sync_changes.ask(peer.wire, message, peer)
         elif isinstance(message, Waiting):
             self._waiting.heard(peer.wire, message.seconds, monotonic())
+        elif isinstance(message, Figures) and message.of_worker and message.server == peer.id.number:
+            self._launchers.tell_launcher(message)
         elif isinstance(message, EpochBegun) and peer.entered:
             self._epochs[message.sampler] = max(message.epoch, self._epochs.get(message.sampler, 0))
         elif isinstance(message, Pulse):
