@@ -43,7 +43,6 @@ def _judge(results: Results) -> Verdict:
             "seconds": {WITH: when, WITHOUT: reached(lossy, TARGET)},
             "accuracy_then": accuracy_at(lossy, when or 0.0),
             "final_accuracy": {WITH: whole.curve[-1].accuracy, WITHOUT: lossy.curve[-1].accuracy},
-            "replica_gap": {WITH: whole.report["replica_gap"], WITHOUT: lossy.report["replica_gap"]},
         }
         said.append(f"{ours * TARGET:.0%} with p = {p}" if when else f"never with p = {p}")
     words = f"when accumulation reaches {TARGET:.0%}, a run without it has {' and '.join(said)} (paper: half as much)"

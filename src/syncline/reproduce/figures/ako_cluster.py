@@ -106,5 +106,5 @@ def accuracy_at(result: Result, seconds: float) -> float:
 
 
 def bytes_per_round(result: Result) -> float:
-    """The bytes that a worker sends in a step, on average."""
-    return float(result.report["bytes_pushed"]) / float(result.report["iterations_done"])
+    """The bytes that a worker sends for each of its updates, on average."""
+    return float(result.report["bytes_pushed"]) / float(result.report["updates"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from syncline.reproduce.figure import Compared, Figure, FigureRun, Results, Verdict, is_true
@@ -15,14 +16,15 @@ SIZES, QUICK_SIZES = (16, 32, 64), (8, 16)
 FULL, QUICK = AkoCluster(CLOUD, 180.0, 64), AkoCluster(CLOUD, 120.0, 16)
 SHARES = (1 / 16, 1 / 8, 1 / 4, 3 / 8)
 """The shares of the machines that are servers, of which the best is taken."""
-FEW = 1 / 8
-"""Too few servers."""
+FEW_SHARE = 1 / 8
+"""The share that is too few."""
 
 TARGET = 0.95
-"""The accuracy to reach, as a fraction of the best accuracy of the best split into workers and servers."""
+"""The accuracy to reach, as a fraction of the best accuracy of any split into workers and servers."""
 
-EXCHANGE, BEST, ALL, SHARED = "exchange", "best servers", "all-to-all", "co-located"
-COLOURS = {EXCHANGE: "#3b6ea5", BEST: "#5a9e6f", "too few servers": "#e8a33d", SHARED: "#a05195", ALL: "#b5533c"}
+EXCHANGE, BEST, FEW = "exchange", "best servers", "too few servers"
+ALL, SHARED = "all-to-all", "co-located"
+COLOURS = {EXCHANGE: "#3b6ea5", BEST: "#5a9e6f", FEW: "#e8a33d", SHARED: "#a05195", ALL: "#b5533c"}
 
 
 def _splits(machines: int) -> list[tuple[int, bool]]:
@@ -57,16 +59,19 @@ def _sizes(results: Results) -> list[int]:
     return [n for n in (8, *SIZES) if name(n, SHARED) in results]
 
 
+def _target(results: Results, machines: int) -> float:
+    """The accuracy to reach."""
+    splits = [results[split_name(machines, *each)] for each in _splits(machines)]
+    return TARGET * max(point.accuracy for each in splits for point in each.curve)
+
+
 def _chosen(results: Results, machines: int) -> dict[str, str]:
-    """The run of each system, with the best split: the one that has the highest accuracy for longest."""
-    splits = [split_name(machines, *each) for each in _splits(machines)]
-    top = min(max(point.accuracy for point in results[each].curve) for each in splits)
-    best = min(splits, key=lambda each: reached(results[each], top) or float("inf"))
-    few = split_name(machines, max(1, round(FEW * machines)), cached=False)
+    """The run of each system; the best split is the one that reaches the accuracy first."""
+    splits, target = [split_name(machines, *each) for each in _splits(machines)], _target(results, machines)
     return {
         EXCHANGE: name(machines, EXCHANGE),
-        BEST: best,
-        "too few servers": few,
+        BEST: min(splits, key=lambda each: reached(results[each], target) or inf),
+        FEW: split_name(machines, max(1, round(FEW_SHARE * machines)), cached=False),
         SHARED: name(machines, SHARED),
         ALL: name(machines, ALL),
     }
@@ -74,9 +79,8 @@ def _chosen(results: Results, machines: int) -> dict[str, str]:
 
 def _times(results: Results, machines: int) -> tuple[float, dict[str, float | None]]:
     """The accuracy to reach, and the seconds that each system needs."""
-    chosen = _chosen(results, machines)
-    target = TARGET * max(point.accuracy for point in results[chosen[BEST]].curve)
-    return target, {system: reached(results[run], target) for system, run in chosen.items()}
+    target = _target(results, machines)
+    return target, {system: reached(results[run], target) for system, run in _chosen(results, machines).items()}
 
 
 def _bytes(results: Results) -> dict[int, tuple[float, float]]:
@@ -103,7 +107,7 @@ def _judge(results: Results) -> Verdict:
     compared = (
         Compared(f"time saved to {target:.1%}, {large} machines", 0.25, saved, no_effect=0.0),
         is_true("all-to-all does not get there", seconds[ALL] is None),
-        is_true("too few servers take longer than the best split", _later(seconds["too few servers"], slow)),
+        is_true("too few servers take longer than the best split", _later(seconds[FEW], slow)),
         is_true("co-located servers take longer than the best split", _later(seconds[SHARED], slow)),
         is_true(
             "with exchange a worker sends as much, however many there are", all(map(_is_constant, sent, _first(sent)))
@@ -113,7 +117,7 @@ def _judge(results: Results) -> Verdict:
     words = (
         f"on {large} machines exchange reaches {target:.1%} in {_said(fast)}, the best servers "
         f"({_chosen(results, large)[BEST]}) in {_said(slow)} (paper: exchange takes 25 % less); too few servers: "
-        f"{_said(seconds['too few servers'])}, co-located: {_said(seconds[SHARED])}, all-to-all: {_said(seconds[ALL])}"
+        f"{_said(seconds[FEW])}, co-located: {_said(seconds[SHARED])}, all-to-all: {_said(seconds[ALL])}"
     )
     return Verdict(compared, words, _numbers(results, times, sent))
 
@@ -152,16 +156,17 @@ def _draw(results: Results, picture: Picture) -> None:
     sizes = _sizes(results)
     axes: Sequence[Any] = picture.subplots(1, len(sizes), sharey=True)
     for place, machines in zip(axes, sizes, strict=True):
-        for system, run in _chosen(results, machines).items():
+        chosen = _chosen(results, machines)
+        for system, run in chosen.items():
             curve = results[run].curve
-            label = f"{system} ({run})" if system in (BEST, "too few servers") else system
             x, y = [point.seconds for point in curve], [point.accuracy for point in curve]
-            place.plot(x, y, color=COLOURS[system], label=label, linewidth=1)
-        place.axhline(_times(results, machines)[0], color="grey", linestyle=":")
-        place.set_title(f"{machines} machines, p = {FULL.parts(machines)}", fontsize=9)
+            place.plot(x, y, color=COLOURS[system], label=system, linewidth=1)
+        place.axhline(_target(results, machines), color="grey", linestyle=":", label="the accuracy to reach")
+        words = f"{machines} machines, p = {FULL.parts(machines)}\nbest: {chosen[BEST]}\ntoo few: {chosen[FEW]}"
+        place.set_title(words, fontsize=8)
         place.set_xlabel("virtual seconds; a step takes 1 s")
-        place.legend(frameon=False, fontsize=6, loc="lower right")
     axes[0].set_ylabel("accuracy")
+    picture.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, frameon=False, fontsize=8)
 
 
 FIGURE = Figure(
