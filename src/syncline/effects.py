@@ -71,6 +71,13 @@ class Finish(msgspec.Struct, frozen=True):
     """The application has made its last update. It stays until the other workers have too, and then departs."""
 
 
+class Pause(msgspec.Struct, frozen=True):
+    """Begin no further step, and send all that is owed, so that the node can be saved."""
+
+    over: bool = False
+    """The pause is over: go on. A node that was restored begins with this."""
+
+
 class Idle(msgspec.Struct, frozen=True):
     """Nothing that this node has sent to `peer` is under way any more."""
 
@@ -111,7 +118,7 @@ class Timer(msgspec.Struct, frozen=True):
     key: tuple[object, ...]
 
 
-Event = Received | Ready | Enter | Fetch | Depart | Finish | Idle | Lost | Admit | Dismiss | Change | Timer
+Event = Received | Ready | Enter | Fetch | Depart | Finish | Pause | Idle | Lost | Admit | Dismiss | Change | Timer
 
 
 # Effects: the output of a node.

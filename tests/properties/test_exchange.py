@@ -59,6 +59,21 @@ def test_all_that_can_happen_for_long(case: Case) -> None:
     ExchangeSchedule(case).play()
 
 
+SAVES = st.integers(1, 4)
+
+
+@settings(max_examples=150)
+@given(case=st.builds(Case, **COMMON, saves=SAVES, crashes=FEW, leaves=FEW, changes=FEW))
+def test_workers_that_are_saved_and_restored_end_as_if_nothing_had_happened(case: Case) -> None:
+    ExchangeSchedule(case).play()
+
+
+@settings(max_examples=50)
+@given(case=st.builds(Case, **COMMON, saves=SAVES, codec=st.just(TopK(0.3)), changes=FEW))
+def test_what_a_codec_has_left_is_part_of_what_is_saved(case: Case) -> None:
+    ExchangeSchedule(case).play()
+
+
 @settings(max_examples=100)
 @given(case=st.builds(Case, **COMMON, whole=st.just(False), joins=FEW, leaves=FEW, changes=FEW))
 def test_float32_agrees_to_rounding(case: Case) -> None:

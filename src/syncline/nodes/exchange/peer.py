@@ -21,11 +21,13 @@
 9. A peer that dies leaves the clocks. What a worker has of its last updates is recorded (`losses`).
 10. joins.py says how a worker joins.
 11. A change of p begins with a flush: between two steps every peer gets all that it lacks.
+12. A worker that is paused flushes too, and begins no step, unless it is behind others that step in rounds. When all
+    workers have come to rest, they can be saved (saved_state.py).
 """
 
 from __future__ import annotations
 
-from syncline.effects import Deliver, Depart, Effect, Enter, Event, Fail, Finish, Idle, Ready, Received, Reject
+from syncline.effects import Deliver, Depart, Effect, Enter, Event, Fail, Finish, Idle, Pause, Ready, Received, Reject
 from syncline.errors import GoneError, NotFinite, PeerError
 from syncline.layout import Bucket, is_finite
 from syncline.messages import COORDINATOR, Gone, Message, NodeId, View
@@ -37,6 +39,7 @@ from syncline.nodes.exchange.own_update import OwnUpdate
 from syncline.nodes.exchange.ranges import FlatMap
 from syncline.nodes.exchange.receiving import RangeReceiver, ReceivedRanges
 from syncline.nodes.exchange.repartitioning import Repartitioning
+from syncline.nodes.exchange.saved_state import SavedClock, SavedPeer
 from syncline.nodes.exchange.sending import RangeSender
 from syncline.nodes.exchange.terms import ExchangeTerms
 from syncline.nodes.peer_losses import PeerLoss
@@ -51,8 +54,15 @@ class ExchangeWorker(Trainer):
     """The node of one worker."""
 
     def __init__(
-        self, number: int, incarnation: int, terms: ExchangeTerms, buckets: tuple[Bucket, ...], view: View
+        self,
+        number: int,
+        incarnation: int,
+        terms: ExchangeTerms,
+        buckets: tuple[Bucket, ...],
+        view: View,
+        state: SavedPeer | None = None,
     ) -> None:
+        """`state`: go on where this worker was saved, with the replica of that time, after `Pause(over=True)`."""
         self.number, self.incarnation, self.progress, self.phase = number, incarnation, 0, JOINING
         self.losses: list[PeerLoss] = []
         self.terms, self.view = terms, view
@@ -62,6 +72,7 @@ class ExchangeWorker(Trainer):
         self._began = 0
         self._computing = True
         """Whether a step has begun whose update is not complete."""
+        self._paused = state is not None
         self._update = OwnUpdate(self.flat)
         self.sender = RangeSender(number, incarnation, self.flat, terms.layout, terms.draw, terms.codec)
         self.receiver = RangeReceiver(self.flat, terms.layout, terms.codec, terms.accumulate)
@@ -72,12 +83,18 @@ class ExchangeWorker(Trainer):
         members = {member.worker: member for member in view.members}
         me = members.pop(number, None)
         if me is not None and me.incarnation == incarnation and me.first is not None:
-            self.begin(terms.parts, me.first)
+            clocks = {each: SavedClock(each, me.first, terms.parts) for each in members}
+            if state is None:
+                self.begin(terms.parts, me.first)
+                self._computing = True  # the application begins its first step without asking
+            else:
+                self.begin(state.parts, state.clock)
+                clocks = {each.worker: each for each in state.others}
             self.phase = RUNNING
-            self._computing = True  # the application begins its first step without asking
             for member in members.values():
-                marks = Marks.in_turn(number, me.first, terms.parts)
-                self.add_peer(member.worker, ReceivedRanges(member.incarnation, marks))
+                known = clocks[member.worker]
+                marks = Marks.in_turn(number, known.clock, known.parts)
+                self.add_peer(member.worker, ReceivedRanges(member.incarnation, marks, known.finished))
 
     def begin(self, parts: int, clock: int) -> None:
         """Begin with the update after `clock`."""
@@ -116,6 +133,14 @@ class ExchangeWorker(Trainer):
     @property
     def between_steps(self) -> bool:
         return not self._computing
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is paused, nobody lacks any of its updates, and it has all that the others have sent."""
+        resting = self.phase is RUNNING and self._paused and not self._computing and not self._is_behind
+        busy = self.joins.busy or self.repartitioning.is_flushing or not self.sender.is_flushed
+        whole = all(len(set(peer.marks.reached)) == 1 for peer in self.receiver.peers.values())
+        return resting and not busy and whole
 
     @property
     def parts(self) -> int:
@@ -166,6 +191,10 @@ class ExchangeWorker(Trainer):
             case Finish():
                 self.finished = True
                 self._end_step(out)
+            case Pause(over):
+                self._paused = not over
+                if over:
+                    self.sender.go_on()
             case Depart():
                 self._depart(out)
             case _:
@@ -235,7 +264,11 @@ class ExchangeWorker(Trainer):
             self.farewells.go_on(out)
         elif self.phase is RUNNING and not self._computing and not self.finished:
             self.repartitioning.go_on(out)
-            if not self.repartitioning.is_flushing and self._may_begin():
+            if self.repartitioning.is_flushing:
+                return
+            if self._paused and not self._is_behind:
+                self.sender.flush(out)
+            elif self._may_begin():
                 self._begin_step(now, out)
 
     def _may_begin(self) -> bool:
@@ -247,6 +280,11 @@ class ExchangeWorker(Trainer):
         self._update.begin()
         self.repartitioning.measure.begins(now)
         out.append(Deliver(self.flat.buckets[0], None, self.progress))
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether somebody has an update of a later round, which this worker can apply only then."""
+        return self._in_rounds and any(peer.marks.clock > self.progress for peer in self.receiver.peers.values())
 
     @property
     def _in_rounds(self) -> bool:

@@ -96,8 +96,10 @@ class AkoCluster:
 
 
 def reached(result: Result, accuracy: float) -> float | None:
-    """The virtual seconds after which a model has this accuracy; None: never."""
-    return next((point.seconds for point in result.curve if point.accuracy >= accuracy), None)
+    """The virtual seconds after which a model has this accuracy, as a mean of three points; None: never."""
+    curve = result.curve
+    means = (sum(point.accuracy for point in curve[at - 1 : at + 2]) / 3 for at in range(1, len(curve) - 1))
+    return next((curve[at].seconds for at, mean in enumerate(means, start=1) if mean >= accuracy), None)
 
 
 def accuracy_at(result: Result, seconds: float) -> float:
