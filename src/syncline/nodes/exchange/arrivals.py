@@ -123,7 +123,7 @@ class Arrivals:
         if values is None:
             return
         first = max(message.first, peer.marks.base + 1)
-        if worker.must_wait(message.last):
+        if worker.steps.must_wait(message.last):
             receiver.keep(message, first, values)
         else:
             out.extend(receiver.deliver(message, first, values, worker.progress))

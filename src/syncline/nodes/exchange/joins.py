@@ -144,7 +144,7 @@ class Joins:
         asked = {each for each in others if each not in peers or not peers[each].left}
         if self._granted == who or not worker.between_steps or not asked <= self._holders.get(who, set()):
             return
-        worker.deliver_kept(out)
+        worker.steps.deliver_kept(out)
         marks = tuple(
             PeerMarks(number, peer.incarnation, tuple(peer.marks.values), peer.marks.base, peer.finished, peer.left)
             for number, peer in peers.items()

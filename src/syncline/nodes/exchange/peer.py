@@ -27,20 +27,20 @@
 
 from __future__ import annotations
 
-from syncline.effects import Deliver, Depart, Effect, Enter, Event, Fail, Finish, Idle, Pause, Ready, Received, Reject
-from syncline.errors import GoneError, NotFinite, PeerError
-from syncline.layout import Bucket, is_finite
+from syncline.effects import Depart, Effect, Enter, Event, Fail, Finish, Idle, Pause, Ready, Received, Reject
+from syncline.errors import GoneError, PeerError
+from syncline.layout import Bucket
 from syncline.messages import COORDINATOR, Gone, Message, NodeId, View
 from syncline.nodes.exchange.arrivals import Arrivals
 from syncline.nodes.exchange.farewells import Farewells
 from syncline.nodes.exchange.joins import Joins
 from syncline.nodes.exchange.marks import Marks
-from syncline.nodes.exchange.own_update import OwnUpdate
 from syncline.nodes.exchange.ranges import FlatMap
 from syncline.nodes.exchange.receiving import RangeReceiver, ReceivedRanges
 from syncline.nodes.exchange.repartitioning import Repartitioning
 from syncline.nodes.exchange.saved_state import SavedClock, SavedPeer
 from syncline.nodes.exchange.sending import RangeSender
+from syncline.nodes.exchange.steps import ExchangeSteps
 from syncline.nodes.exchange.terms import ExchangeTerms
 from syncline.nodes.peer_losses import PeerLoss
 from syncline.nodes.phase import Phase
@@ -67,13 +67,9 @@ class ExchangeWorker(Trainer):
         self.losses: list[PeerLoss] = []
         self.terms, self.view = terms, view
         self.flat = FlatMap(buckets, terms.within)
-        self.finished = False
-        """Whether the application has made its last step."""
         self._began = 0
-        self._computing = True
-        """Whether a step has begun whose update is not complete."""
         self._paused = state is not None
-        self._update = OwnUpdate(self.flat)
+        self.steps = ExchangeSteps(self)
         self.sender = RangeSender(number, incarnation, self.flat, terms.layout, terms.draw, terms.codec)
         self.receiver = RangeReceiver(self.flat, terms.layout, terms.codec, terms.accumulate)
         self._arrivals = Arrivals(self)
@@ -86,7 +82,7 @@ class ExchangeWorker(Trainer):
             clocks = {each: SavedClock(each, me.first, terms.parts) for each in members}
             if state is None:
                 self.begin(terms.parts, me.first)
-                self._computing = True  # the application begins its first step without asking
+                self.steps.computing = True  # the application begins its first step without asking
             else:
                 self.begin(state.parts, state.clock)
                 clocks = {each.worker: each for each in state.others}
@@ -99,15 +95,15 @@ class ExchangeWorker(Trainer):
     def begin(self, parts: int, clock: int) -> None:
         """Begin with the update after `clock`."""
         self.progress = self._began = clock
-        self._computing = False
+        self.steps.computing = False
         self.sender.begin(parts, clock, self.terms.accumulate)
         self.sender.view = self.view.view
-        self.changed_ranges()
+        self.steps.changed_ranges()
 
-    def changed_ranges(self) -> None:
-        """The number of ranges has changed."""
-        self.sender.one_by_one = self._in_rounds
-        self._update.values = self.sender.window.empty()
+    @property
+    def finished(self) -> bool:
+        """Whether the application has made its last step."""
+        return self.steps.finished
 
     @property
     def is_leaving(self) -> bool:
@@ -132,12 +128,12 @@ class ExchangeWorker(Trainer):
 
     @property
     def between_steps(self) -> bool:
-        return not self._computing
+        return not self.steps.computing
 
     @property
     def is_settled(self) -> bool:
         """Whether it is paused, nobody lacks any of its updates, and it has all that the others have sent."""
-        resting = self.phase is RUNNING and self._paused and not self._computing and not self._is_behind
+        resting = self.phase is RUNNING and self._paused and self.between_steps and not self.steps.is_behind
         busy = self.joins.busy or self.repartitioning.is_flushing or not self.sender.is_flushed
         whole = all(len(set(peer.marks.reached)) == 1 for peer in self.receiver.peers.values())
         return resting and not busy and whole
@@ -157,7 +153,7 @@ class ExchangeWorker(Trainer):
         return self.phase is not GONE and bool(self.receiver.peers or self.phase is JOINING)
 
     def is_given(self, bucket: Bucket) -> bool:
-        return bucket in self._update
+        return self.steps.is_given(bucket)
 
     def is_answered(self, bucket: Bucket) -> bool:
         return False  # a step ends for all buckets together
@@ -178,7 +174,7 @@ class ExchangeWorker(Trainer):
         self.sender.begin_event()
         match event:
             case Ready():
-                self._give(event, now, out)
+                self.steps.give(event, now, out)
             case Received(source):
                 try:
                     self._receive(event, out)
@@ -189,8 +185,8 @@ class ExchangeWorker(Trainer):
             case Enter():
                 self.joins.enter(out)
             case Finish():
-                self.finished = True
-                self._end_step(out)
+                self.steps.finished = True
+                self.steps.end(out)
             case Pause(over):
                 self._paused = not over
                 if over:
@@ -224,75 +220,20 @@ class ExchangeWorker(Trainer):
             owed.free = True
             self.sender.send_due(owed, out)
 
-    # Steps.
-
-    def _give(self, ready: Ready, now: float, out: list[Effect]) -> None:
-        bucket, change = ready.bucket, ready.payload
-        if self.phase is not RUNNING or not self._computing or bucket in self._update:
-            raise PeerError(f"worker {self.number}: a new update of {bucket} before the step has begun")
-        if self.terms.finite and change is not None and not is_finite(change):
-            table = self.terms.layout.first_not_finite(bucket, change)
-            assert table is not None
-            out.append(Fail(NotFinite(self.number, self.progress, table.name)))
-            return
-        self._update.give(bucket, change, self._workers())
-        if self._update.is_complete:
-            self.repartitioning.measure.ends(now)
-            self._complete(out)
-
-    def _workers(self) -> int:
-        """The number of workers by which a change is divided."""
-        return max(1, sum(member.first is not None for member in self.view.members))
-
-    def _complete(self, out: list[Effect]) -> None:
-        """The update is complete: add it to the replica with what has arrived, and send what is due."""
-        self._computing = False
-        self.progress += 1
-        out.extend(self._update.deliver())
-        self.deliver_kept(out)
-        self.sender.add(self._update.values, out)
-        self._update.values = self.sender.window.empty()
-
-    def deliver_kept(self, out: list[Effect]) -> None:
-        """Add to the replica what arrived during the step."""
-        out.extend(self.receiver.deliver_kept(self.progress))
-
     def _go_on(self, now: float, out: list[Effect]) -> None:
         """After each event: begin the next step, or whatever else has become possible."""
         self.joins.go_on(out)
         if self.phase is LEAVING:
             self.farewells.go_on(out)
-        elif self.phase is RUNNING and not self._computing and not self.finished:
+        elif self.phase is RUNNING and not self.steps.computing and not self.finished:
             self.repartitioning.go_on(out)
             if self.repartitioning.is_flushing:
                 return
-            if self._paused and not self._is_behind:
+            if self._paused and not self.steps.is_behind:
+                self.steps.deliver_kept(out)
                 self.sender.flush(out)
-            elif self._may_begin():
-                self._begin_step(now, out)
-
-    def _may_begin(self) -> bool:
-        limit = self.progress - self.parts - self.terms.tau
-        return all(peer.finished or peer.marks.clock > limit for peer in self.receiver.peers.values())
-
-    def _begin_step(self, now: float, out: list[Effect]) -> None:
-        self._computing = True
-        self._update.begin()
-        self.repartitioning.measure.begins(now)
-        out.append(Deliver(self.flat.buckets[0], None, self.progress))
-
-    @property
-    def _is_behind(self) -> bool:
-        """Whether somebody has an update of a later round, which this worker can apply only then."""
-        return self._in_rounds and any(peer.marks.clock > self.progress for peer in self.receiver.peers.values())
-
-    @property
-    def _in_rounds(self) -> bool:
-        return self.sender.parts == 1 and self.terms.tau == 0
-
-    def must_wait(self, update: int) -> bool:
-        """Whether another worker's update with this number may not be applied yet."""
-        return self._computing or (self._in_rounds and update > self.progress and not self.finished)
+            elif self.steps.may_begin():
+                self.steps.begin(now, out)
 
     # Members.
 
@@ -322,17 +263,9 @@ class ExchangeWorker(Trainer):
 
     # The end.
 
-    def _end_step(self, out: list[Effect]) -> None:
-        """No step follows: what arrives is applied at once. What is missing of a half-made update counts as zero."""
-        if self._update.is_begun and self._computing:
-            self._update.fill()
-            self._complete(out)
-        self._computing = False
-        self.deliver_kept(out)
-
     def _depart(self, out: list[Effect]) -> None:
         if self.phase is JOINING:
             self.farewells.leave(out)
             return
-        self._end_step(out)
+        self.steps.end(out)
         self.phase = LEAVING

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 from syncline.layout import VALUE_BYTES
-from syncline.nodes.exchange.partitioning import best_parts, load
 from syncline.recipes import RECIPES
 from syncline.reproduce.figure import FigureRun, Result
 
 RECIPE = "digits-mlp"
-VALUES = RECIPES[RECIPE].values
-BYTES = VALUES * VALUE_BYTES
+BYTES = RECIPES[RECIPE].values * VALUE_BYTES
 """The size of the model."""
 
 STEP = 1.0
@@ -54,12 +53,12 @@ class AkoCluster:
     """The number of machines of the largest cluster."""
 
     def load(self, machines: int) -> float:
-        """x of the paper's equation 3; the cost model chooses the next whole number."""
-        return load(1 / STEP, BYTES, machines, BYTES / self.model_seconds)
+        """What a worker would send without ranges, as a multiple of its bandwidth (the paper's equation 3)."""
+        return (machines - 1) * self.model_seconds / STEP
 
     def parts(self, machines: int) -> int:
         """The number of ranges that the cost model chooses."""
-        return best_parts(self.load(machines), VALUES)
+        return ceil(self.load(machines))
 
     def experiment(self, workers: int, strategy: Mapping[str, Any], seed: int = SEED) -> dict[str, Any]:
         rate = LEARNING_RATE * workers / self.largest
