@@ -193,3 +193,17 @@ def test_simulated_runs_end_whatever_happens(
     assert outcome.train_progress == 15
     again = simulated(strategy, Lognormal(0.1, 0.5), 15, *faults, links=links)
     assert again.trace_sha256 == outcome.trace_sha256
+
+
+# Staleness.
+
+
+@given(workers=st.integers(2, 5), parts=st.integers(1, 6), tau=st.integers(0, 2), steps=st.integers(1, 20))
+def test_every_range_of_every_update_has_a_staleness(workers: int, parts: int, tau: int, steps: int) -> None:
+    """On a free network an update is at most p - 1 updates old when it is sent, and applied after the next step."""
+    scenario = Scenario(Cluster(workers, Lognormal(0.1, 0.5)), ExchangeStrategy(parts, tau), steps, 3)
+    outcome = World(scenario, MadeUp(3000, Draw(3))).run()
+    assert sum(outcome.staleness.values()) == workers * (workers - 1) * steps * parts
+    assert max(outcome.staleness) <= 2 * parts + tau
+    if parts == 1 and tau == 0:
+        assert set(outcome.staleness) == {0}
