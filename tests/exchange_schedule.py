@@ -14,6 +14,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from random import Random
 
+import msgspec
 import numpy as np
 
 from syncline.codecs import Codec, Dense
@@ -29,6 +30,7 @@ from syncline.effects import (
     How,
     Idle,
     Lost,
+    Pause,
     Ready,
     Received,
     Send,
@@ -38,7 +40,9 @@ from syncline.layout import Bucket, Layout, Values, buckets, within
 from syncline.messages import COORDINATOR, Member, Mesh, NodeId, View, worker_id
 from syncline.nodes.exchange.membership import PeerMembership
 from syncline.nodes.exchange.messages import Farewell, Grant, Partitioning, RangeSum
-from syncline.nodes.exchange.peer import ExchangeTerms, ExchangeWorker
+from syncline.nodes.exchange.peer import ExchangeWorker
+from syncline.nodes.exchange.saved_state import SavedPeer, saved
+from syncline.nodes.exchange.terms import ExchangeTerms
 from syncline.nodes.phase import Phase
 
 WHOLE = 60 * 7 * 8 * 3
@@ -66,6 +70,8 @@ class Case:
     leaves: int = 0
     changes: int = 0
     """How often all workers are told to use another number of ranges."""
+    saves: int = 0
+    """How often all workers are paused and saved; every second time they go on as new nodes from what was saved."""
     whole: bool = True
     """Whether updates are whole numbers; else they are any float32."""
     codec: Codec = field(default_factory=Dense)
@@ -129,8 +135,15 @@ class ExchangeSchedule:
         self.all: dict[Who, Process] = {}
         self.granted: dict[tuple[Who, Who], tuple[dict[Who, tuple[int, ...]], set[Who]]] = {}
         """For each joiner and donor: what the replica contained of workers that were gone, and who was complete."""
-        self.left = {"crash": case.crashes, "join": case.joins, "leave": case.leaves, "change": case.changes}
+        self.left = {
+            "crash": case.crashes,
+            "join": case.joins,
+            "leave": case.leaves,
+            "change": case.changes,
+            "save": case.saves,
+        }
         self.next_number = case.workers
+        self.pausing = False
         for member in members:
             self._start(member.worker, 0, self.coordinator.view)
         self.turns = 0
@@ -158,6 +171,8 @@ class ExchangeSchedule:
         while actions := self._actions():
             self.random.choice(actions)()
             self.turns += 1
+            if self.pausing:
+                self._go_on_if_saved()
             assert self.turns < 200_000, "no end in sight"
         self._check_end()
 
@@ -189,7 +204,37 @@ class ExchangeSchedule:
             found += [lambda process=process: self._leave(process) for process in seated if not process.ending]
         if self.left["change"] and seated:
             found.append(self._change)
+        if self.left["save"] and not self.pausing and all(each.node.phase is Phase.RUNNING for each in self.live):
+            found.append(self._pause)
         return found
+
+    def _pause(self) -> None:
+        self.left["save"] -= 1
+        self.pausing = True
+        for process in self.live:
+            self._tell(process, Pause())
+
+    def _go_on_if_saved(self) -> None:
+        """When all are settled, save them; if one has come to its end meanwhile, there is nothing to save."""
+        ended = any(each.ending for each in self.live)
+        unknown = any(not each.alive and not each.told for each in self.all.values())
+        settled = not unknown and not any(self.links.values()) and all(each.node.is_settled for each in self.live)
+        if not ended and not settled:
+            return
+        self.pausing = False
+        if not ended:
+            assert all(np.array_equal(each.replica, self.expected(each)) for each in self.live), "they lack something"
+            if self.left["save"] % 2:
+                self._restore([msgspec.msgpack.encode(saved(each.node)) for each in self.live])
+        for process in self.live:
+            self._tell(process, Pause(over=True))
+
+    def _restore(self, states: list[bytes]) -> None:
+        self.idle.clear()
+        for process, packed in zip(self.live, states, strict=True):
+            process.before |= _losses(process)
+            state = msgspec.msgpack.decode(packed, type=SavedPeer)
+            process.node = ExchangeWorker(*process.who, self.terms, self.buckets, self.coordinator.view, state)
 
     def _begin(self, process: Process) -> None:
         node = process.node
@@ -362,7 +407,7 @@ class ExchangeSchedule:
     @property
     def staying(self) -> list[Process]:
         """Those that lived to the end of their steps, and did not leave before."""
-        return [each for each in self.live if each.node._finished]
+        return [each for each in self.live if each.node.finished]
 
     def expected(self, process: Process) -> Values:
         """All updates of all workers, except what of the dead has not reached this one."""

@@ -80,6 +80,13 @@ class LinkUse(msgspec.Struct, frozen=True):
     """How long anything was under way."""
 
 
+class Pause(msgspec.Struct, frozen=True):
+    """Begin no further step, and send all that is owed, so that the node can be saved."""
+
+    over: bool = False
+    """The pause is over: go on. A node that was restored begins with this."""
+
+
 class Idle(msgspec.Struct, frozen=True):
     """The link to `peer` is free: nothing that this node has sent waits on this host any more."""
 
@@ -122,7 +129,7 @@ class Timer(msgspec.Struct, frozen=True):
     key: tuple[object, ...]
 
 
-Event = Received | Ready | Enter | Fetch | Depart | Finish | Idle | Lost | Admit | Dismiss | Change | Timer
+Event = Received | Ready | Enter | Fetch | Depart | Finish | Pause | Idle | Lost | Admit | Dismiss | Change | Timer
 
 
 # Effects: the output of a node.

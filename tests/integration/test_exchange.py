@@ -113,6 +113,34 @@ def test_one_range_without_slack_is_synchronous_sgd_in_real_processes(lane: str,
     assert max(worst) < 1e-5
 
 
+WISHES = """
+import numpy as np, syncline
+with syncline.connect() as session:
+    tables = session.tables({"w": np.zeros(50, np.float32)}, strategy="exchange:2")
+    while session.iteration < 20:
+        session.update("w", np.ones(50, np.float32))
+        session.clock()
+        session.sync()
+    kind = session.settings["strategy"]
+print("ended at", round(float(tables["w"].mean()), 3), kind)
+"""
+
+
+@pytest.mark.parametrize("lane", ["shm", "tcp"])
+def test_a_program_may_ask_for_the_strategy_itself(lane: str, tmp_path: Path) -> None:
+    """The server that was started before the program could ask is not needed, and ends well and without a word."""
+    program, report = tmp_path / "wishes.py", tmp_path / "report.json"
+    program.write_text(WISHES)
+    done = ran("run", "-n", 2, "--lane", lane, "--report", report, program)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("ended at 20.0 exchange") == 2
+    assert done.stderr == ""  # a server that ends with another exit code than 0 is reported here
+    found = json.loads(report.read_text())
+    assert (found["updates"], found["servers"], found["train_progress"]) == (40, [], 20)
+    assert found["bytes_pushed"] > 0
+    assert sum(row[2] for row in found["staleness_histogram"]) == 40 * 2  # every update in two ranges
+
+
 # Training.
 
 
@@ -142,6 +170,9 @@ def test_digits_are_learnt(options: tuple[str, ...], tmp_path: Path) -> None:
     assert report["updates"] == report["iterations_done"] == 4 * report["iterations"]  # type: ignore[operator]
     assert report["bytes_pushed"] > 0  # type: ignore[operator]
     assert report["deaths"] == []
+    rows = report["staleness_histogram"]
+    assert sum(row[2] for row in rows) >= 3 * report["updates"]  # type: ignore[attr-defined, operator]
+    assert report["staleness_max"] == rows[-1][0]  # type: ignore[index]
 
 
 def test_real_values_end_alike_in_the_simulator_whatever_dies() -> None:

@@ -59,6 +59,21 @@ def test_all_that_can_happen_for_long(case: Case) -> None:
     ExchangeSchedule(case).play()
 
 
+SAVES = st.integers(1, 4)
+
+
+@settings(max_examples=150)
+@given(case=st.builds(Case, **COMMON, saves=SAVES, crashes=FEW, leaves=FEW, changes=FEW))
+def test_workers_that_are_saved_and_restored_end_as_if_nothing_had_happened(case: Case) -> None:
+    ExchangeSchedule(case).play()
+
+
+@settings(max_examples=50)
+@given(case=st.builds(Case, **COMMON, saves=SAVES, codec=st.just(TopK(0.3)), changes=FEW))
+def test_what_a_codec_has_left_is_part_of_what_is_saved(case: Case) -> None:
+    ExchangeSchedule(case).play()
+
+
 @settings(max_examples=100)
 @given(case=st.builds(Case, **COMMON, whole=st.just(False), joins=FEW, leaves=FEW, changes=FEW))
 def test_float32_agrees_to_rounding(case: Case) -> None:
@@ -178,3 +193,17 @@ def test_simulated_runs_end_whatever_happens(
     assert outcome.train_progress == 15
     again = simulated(strategy, Lognormal(0.1, 0.5), 15, *faults, links=links)
     assert again.trace_sha256 == outcome.trace_sha256
+
+
+# Staleness.
+
+
+@given(workers=st.integers(2, 5), parts=st.integers(1, 6), tau=st.integers(0, 2), steps=st.integers(1, 20))
+def test_every_range_of_every_update_has_a_staleness(workers: int, parts: int, tau: int, steps: int) -> None:
+    """On a free network an update is at most p - 1 updates old when it is sent, and applied after the next step."""
+    scenario = Scenario(Cluster(workers, Lognormal(0.1, 0.5)), ExchangeStrategy(parts, tau), steps, 3)
+    outcome = World(scenario, MadeUp(3000, Draw(3))).run()
+    assert sum(outcome.staleness.values()) == workers * (workers - 1) * steps * parts
+    assert max(outcome.staleness) <= 2 * parts + tau
+    if parts == 1 and tau == 0:
+        assert set(outcome.staleness) == {0}

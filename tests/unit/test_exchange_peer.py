@@ -11,7 +11,8 @@ from syncline.errors import PeerError
 from syncline.layout import Bucket, Layout, Values, within
 from syncline.messages import COORDINATOR, LeaveNotice, Member, Mesh, View, worker_id
 from syncline.nodes.exchange.messages import Farewell, RangeSum
-from syncline.nodes.exchange.peer import ExchangeTerms, ExchangeWorker
+from syncline.nodes.exchange.peer import ExchangeWorker
+from syncline.nodes.exchange.terms import ExchangeTerms
 from syncline.nodes.peer_losses import PeerLoss, loss_figures, loss_line
 from syncline.nodes.phase import Phase
 from syncline.sim import Cluster, Lognormal, MadeUp, Scenario, World

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from syncline.codecs import TopK
 from syncline.draw import Draw
 from syncline.effects import Received, Send
 from syncline.errors import UsageError
@@ -20,6 +21,7 @@ from syncline.messages import (
     worker_id,
 )
 from syncline.nodes.exchange.membership import PeerMembership
+from syncline.sim import Cluster, Links, Scenario
 from syncline.sim.experiment import read_experiment
 from syncline.strategies.exchange.strategy import ExchangeStrategy
 from syncline.strategies.protocol import Job
@@ -86,6 +88,13 @@ def test_what_cannot_work_is_refused_with_what_would_be_right(
     [
         ("strategy.gate", "every:2", "strategy.gate: strategy 'exchange' sends every value"),
         ("strategy.servers", 2, "strategy.servers: strategy 'exchange' has no servers"),
+        ("strategy.mode", "gradients", "strategy.mode: strategy 'exchange' has one mode, 'changes'"),
+        ("strategy.window", "1MiB", "strategy.window: strategy 'exchange' has no servers that answer"),
+        ("strategy.partitions", 0, "strategy.partitions: must be at least 1"),
+        ("strategy.partitions", 1.5, "strategy.partitions: must be a whole number"),
+        ("strategy.tau", -1, "strategy.tau: must be at least 0"),
+        ("cluster.workers", 1, "workers: strategy 'exchange' needs at least 2 workers"),
+        ("network.bandwidth", "0Gbit", "network.bandwidth: '0Gbit' must be finite and above 0"),
         (
             "strategy.overlap",
             "forward",
@@ -154,3 +163,44 @@ def test_joiners_wait_for_each_other() -> None:
     sent_view(membership, Report(1, 5), 0)
     following = sent_view(membership, Report(2, 6), 2)
     assert following == view(Member(0, 0, 0), Member(2, 0, 6), Member(3, 0, None), number=4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"partitions": 0}, "partitions: must be at least 1"),
+        ({"partitions": 1.5}, "partitions: must be a whole number or 'auto', not 1.5"),
+        ({"partitions": True}, "partitions: must be a whole number or 'auto', not True"),
+        ({"partitions": "many"}, "partitions: must be a whole number or 'auto', not 'many'"),
+        ({"tau": -1}, "tau: must be at least 0"),
+        ({"tau": 0.5}, "tau: must be a whole number, not 0.5"),
+        ({"accumulate": "no"}, "accumulate: must be True or False, not 'no'"),
+        ({"remeasure": 1}, "remeasure: must be True or False, not 1"),
+        ({"codec": "nonsense"}, "codec: "),
+        ({"codec": 3}, "codec: 3 is not a Codec"),
+        ({"codec": "fp16", "accumulate": False}, "codec: 'fp16' keeps what it does not send"),
+    ],
+)
+def test_a_program_that_gives_nonsense_is_refused_too(settings: dict[str, object], problem: str) -> None:
+    with pytest.raises(UsageError) as found:
+        Scenario(Cluster(2), ExchangeStrategy(**settings), 5).check()  # type: ignore[arg-type]
+    assert str(found.value).startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("links", "problem"),
+    [
+        (Links(bandwidth=0.0), "network.bandwidth: must be above 0 bytes per second, not 0.0"),
+        (Links(bandwidth=-1.0), "network.bandwidth: must be above 0 bytes per second, not -1.0"),
+        (Links(bandwidth=float("nan")), "network.bandwidth: must be above 0 bytes per second, not nan"),
+        (Links(latency=-1.0), "network.latency: must be finite and at least 0, not -1.0"),
+    ],
+)
+def test_links_that_cannot_carry_anything_are_refused(links: Links, problem: str) -> None:
+    with pytest.raises(UsageError) as found:
+        Scenario(Cluster(2, links=links), ExchangeStrategy(), 5).check()
+    assert str(found.value) == problem
+
+
+def test_a_codec_may_be_its_text() -> None:
+    assert ExchangeStrategy(codec="topk:0.1") == ExchangeStrategy(codec=TopK(0.1))  # type: ignore[arg-type]

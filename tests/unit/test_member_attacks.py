@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from msgspec.structs import replace
 
 from hostile import Caller
 from office import RUN, TABLES, WIRING, Crew, Office, open_office, silent
@@ -42,7 +43,7 @@ from syncline.engines.server.process import ServerProcess
 from syncline.engines.worker.link import WorkerLink
 from syncline.errors import UsageError
 from syncline.layout import Bucket
-from syncline.messages import JoinRequest, Member, Report, View
+from syncline.messages import JoinRequest, LeaveNotice, Member, Report, View
 from syncline.strategies.settings import defaults
 
 EVIL = "evil_parts"
@@ -311,6 +312,19 @@ def test_a_server_has_only_its_own_figures(crew: Crew) -> None:
     guest.hears(Begin)
     guest.say(Figures(0, 1, 1, 1, 1, 1, 1))
     assert guest.hangs_up()
+
+
+def test_a_worker_has_only_its_own_figures_once_it_has_left(crew: Crew) -> None:
+    begun(crew)
+    first, second = crew.workers
+    mine = Figures(0, 5, 0, 0, 5, 100, 0, staleness={0: 5}, of_worker=True)
+    second.say(replace(mine, server=1))
+    assert second.hangs_up()  # it has not left
+    first.say(LeaveNotice(0, 0))
+    first.say(mine)
+    assert crew.launcher.hears(Figures) == mine
+    first.say(mine)
+    assert first.hangs_up()
 
 
 def test_one_who_is_not_a_member_sets_no_epoch(crew: Crew) -> None:

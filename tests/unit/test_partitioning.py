@@ -10,7 +10,8 @@ from syncline.draw import Draw
 from syncline.effects import Idle, LinkUse
 from syncline.messages import worker_id
 from syncline.nodes.exchange.marks import Marks
-from syncline.nodes.exchange.partitioning import MOST_CHOSEN, Chooser, SpeedMeasure, best_parts, load
+from syncline.nodes.exchange.partitioning import Chooser, SpeedMeasure
+from syncline.nodes.range_count import MOST_CHOSEN, best_parts, load
 from syncline.sim import Cluster, Links, Lognormal, MadeUp, Scenario, World
 from syncline.strategies.exchange.strategy import ExchangeStrategy
 

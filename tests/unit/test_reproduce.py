@@ -59,9 +59,9 @@ def test_every_run_of_a_figure_is_an_experiment(name: str, quick: bool) -> None:
     runs = FIGURES[name].runs(quick)
     assert len({run.name for run in runs}) == len(runs)
     for run in runs:
-        order = order_of(run.experiment, run.points, None)
+        order = order_of(run, None)
         experiment_of(order.experiment, Path())  # it is checked, and refused if it makes no sense
-    keys = [order_of(run.experiment, run.points, None).key for run in runs]
+    keys = [order_of(run, None).key for run in runs]
     assert len(set(keys)) == len(runs)
 
 

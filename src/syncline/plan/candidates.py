@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from syncline.nodes.exchange.partitioning import best_parts, load
+from syncline.nodes.range_count import best_parts, load
 from syncline.plan.machines import Machines
 from syncline.plan.model import PlannedModel
 from syncline.sim.overlap import Overlap

@@ -41,6 +41,8 @@ class WorkerFigures(msgspec.Struct, frozen=True):
     """The bytes that this worker has sent to other workers."""
     losses: list[PeerLoss] | None = None
     """The workers that died, if workers send each other updates."""
+    staleness: dict[int, int] = {}
+    """How many updates of other workers had each staleness, if workers send each other updates."""
 
 
 def leave_figures(directory: Path, figures: WorkerFigures) -> None:
@@ -83,7 +85,7 @@ def outcome(job: RecipeJob, lane: str, servers: Sequence[Figures]) -> dict[str, 
         ),
         **{key: sum(getattr(each, key) for each in servers) for key in _TRAFFIC},
         **_between_workers(workers),
-        **staleness_figures(merged(each.staleness for each in servers)),
+        **staleness_figures(merged(each.staleness for each in (servers or workers))),
         "replica_gap": gap,
         "bottleneck": "compute" if computed >= waited else "sync",
         "loss": quality.loss,

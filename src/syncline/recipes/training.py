@@ -11,6 +11,7 @@ import numpy as np
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.worker.session import MODEL, NumpySession
 from syncline.layout import Bucket, Values
+from syncline.nodes.staleness import condensed
 from syncline.recipes.job import RecipeJob
 from syncline.recipes.outcome import WorkerFigures, leave_figures, leave_vectors
 from syncline.recipes.run_end import RunEnd
@@ -58,6 +59,7 @@ def train(job: RecipeJob) -> int:
             end.reason,
             exchange.link.sent_bytes,
             list(exchange.losses) if exchange.strategy.free_running else None,
+            condensed(exchange.counts().staleness),
         )
         leave_vectors(Path(job.directory), session.rank, own, final)
         leave_figures(Path(job.directory), figures)

@@ -7,6 +7,11 @@ from collections.abc import Mapping, Sequence
 from syncline.errors import UsageError
 from syncline.reproduce.figure import Figure
 from syncline.reproduce.figures import (
+    ako_accumulation,
+    ako_allocation,
+    ako_partitions,
+    ako_scale,
+    ako_usage,
     bfasgd,
     fasgd,
     fluent_learning,
@@ -28,6 +33,11 @@ FIGURES: Mapping[str, Figure] = {
         *fluent_learning.FIGURES,
         *fasgd.FIGURES,
         *bfasgd.FIGURES,
+        ako_scale.FIGURE,
+        ako_partitions.FIGURE,
+        ako_accumulation.FIGURE,
+        ako_allocation.FIGURE,
+        ako_usage.FIGURE,
     )
 }
 

@@ -25,6 +25,8 @@ class FigureRun:
     experiment: Mapping[str, Any]
     points: int = 0
     """How often to evaluate the model, at even intervals."""
+    pairs: bool = False
+    """Whether to add up the bytes between every pair of nodes."""
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -32,6 +34,8 @@ class Result(msgspec.Struct, frozen=True):
 
     report: dict[str, Any]
     curve: list[Point] = []
+    pairs: list[tuple[str, str, int]] = []
+    """From whom, to whom, and how many payload bytes; empty unless the run asks for it."""
 
 
 Results = Mapping[str, Result]

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from syncline import __version__
-from syncline.reproduce.figure import Result
+from syncline.reproduce.figure import FigureRun, Result
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -20,11 +20,13 @@ class Order(msgspec.Struct, frozen=True):
     experiment: dict[str, Any]
     points: int
     version: str = __version__
+    pairs: bool = False
 
     @property
     def key(self) -> str:
         """A unique name of this order: a hash of its content."""
-        words = json.dumps([self.version, self.experiment, self.points], sort_keys=True)
+        more = [True] if self.pairs else []
+        words = json.dumps([self.version, self.experiment, self.points, *more], sort_keys=True)
         return sha256(words.encode()).hexdigest()[:24]
 
 
@@ -64,9 +66,10 @@ class KeptRuns:
         return self._folder / f"{order.key}.json"
 
 
-def order_of(experiment: Mapping[str, Any], points: int, data: Path | None) -> Order:
+def order_of(run: FigureRun, data: Path | None) -> Order:
     """The order of a run; `data` is the folder of the files that some recipes read."""
+    experiment = run.experiment
     found = {key: dict(value) if isinstance(value, Mapping) else value for key, value in experiment.items()}
     if data is not None:
         found["model"]["data"] = str(data.resolve())
-    return Order(found, points)
+    return Order(found, run.points, pairs=run.pairs)

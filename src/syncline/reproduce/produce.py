@@ -45,7 +45,7 @@ def orders(figure: Figure, place: FigureFolder) -> dict[str, Order]:
 
 
 def _order(run: FigureRun, place: FigureFolder) -> Order:
-    return order_of(run.experiment, run.points, place.data if reads_files(run) else None)
+    return order_of(run, place.data if reads_files(run) else None)
 
 
 def make(figure: Figure, place: FigureFolder, tell: Tell, done: Callable[[str], None], lose: Lose) -> Made:

@@ -13,6 +13,7 @@ from syncline.recipes.experiments import problem_of
 from syncline.reproduce.figure import Result
 from syncline.reproduce.kept import Order
 from syncline.sim.experiment import experiment_of
+from syncline.sim.trace import TraceLog
 from syncline.sim.world import World
 
 _OFTEN = 0.2
@@ -46,8 +47,10 @@ def simulated(order: Order, tell: _Teller) -> Result:
     experiment = experiment_of(order.experiment, Path())
     scenario = experiment.scenario
     every = max(1, scenario.cluster.workers * scenario.iterations // order.points) if order.points else None
-    outcome = World(scenario, problem_of(experiment), every=every).run(tell.progress)
-    return Result(outcome.report, list(outcome.curve))
+    trace = TraceLog(pairs=order.pairs)
+    outcome = World(scenario, problem_of(experiment), every=every, trace=trace).run(tell.progress)
+    sums = sorted((str(source), str(to), size) for (source, to), size in (trace.pairs or {}).items() if size)
+    return Result(outcome.report, list(outcome.curve), sums)
 
 
 class _Teller:

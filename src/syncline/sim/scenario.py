@@ -100,7 +100,12 @@ class Scenario:
             raise UsageError("stop.seconds", f"{problem} of all workers together; use fewer, or stop.updates")
 
     def _check_machines(self) -> None:
-        """Check the settings of the machines against each other."""
+        """Check the settings of the machines, also against each other."""
+        links = self.cluster.links
+        if links is not None:
+            real(links.latency, "network.latency")
+            if not links.bandwidth > 0:
+                raise UsageError("network.bandwidth", f"must be above 0 bytes per second, not {links.bandwidth!r}")
         if self.cluster.colocated and self.cluster.links is None:
             raise UsageError(
                 "cluster.colocated",

@@ -5,6 +5,7 @@ For speed, `record` only appends; names, lines and sums are made per batch, colu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from itertools import compress, repeat
@@ -64,7 +65,9 @@ def _bytes_of(kind: type[Message], kinds: Iterable[type[Message]], sizes: Iterab
 class TraceLog:
     """Hashes the trace as CSV text, writes it to the file if one is given, and adds up the bytes."""
 
-    def __init__(self, file: TextTarget | None = None) -> None:
+    def __init__(self, file: TextTarget | None = None, *, pairs: bool = False) -> None:
+        """`pairs`: add up the payload bytes of every sender and receiver too."""
+        self.pairs: Counter[tuple[NodeId, NodeId]] | None = Counter() if pairs else None
         self.bytes_pushed = 0
         self.bytes_pulled = 0
         self.bytes_wire = 0
@@ -94,6 +97,9 @@ class TraceLog:
         self.bytes_pushed += sum(_bytes_of(kind, kinds, sizes) for kind in self._pushes)
         self.bytes_pulled += _bytes_of(Params, kinds, sizes)
         self.bytes_wire += sum(sizes) + self._headers(messages)
+        if self.pairs is not None:
+            for source, to, size in zip(sources, tos, sizes, strict=True):
+                self.pairs[source, to] += size
 
     def _headers(self, messages: Sequence[Message]) -> int:
         """The bytes of these headers, encoded as one list, without the bytes of the list itself."""

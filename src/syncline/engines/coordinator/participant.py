@@ -35,6 +35,8 @@ class Participant:
     """Others have been told the number of this server."""
     left: float | None = None
     """When the worker left, if it has; it may still read the final parameters."""
+    counted: bool = False
+    """The worker has sent its counters."""
 
     def __post_init__(self) -> None:
         self.entered |= self.own

@@ -231,7 +231,7 @@ class CoordinatorProcess:
         elif isinstance(message, Withdraw):
             if not self._stopping and not self._models.over:  # else it will be stopped anyway
                 self.departures.withdraw(peer.id.number)
-        elif isinstance(message, Figures) and message.server == peer.id.number:
+        elif isinstance(message, Figures) and message.server == peer.id.number and not message.of_worker:
             self._launchers.tell_launcher(message)
         elif isinstance(message, Abort) and self.departures.needs(peer.id.number):
             self.abort(message.reason)
@@ -256,6 +256,9 @@ class CoordinatorProcess:
             self._sync_changes.ask(peer.wire, message, peer)
         elif isinstance(message, Waiting):
             self._waiting.heard(peer.wire, message.seconds, monotonic(), message.still)
+        elif isinstance(message, Figures) and _may_count(peer, message):
+            peer.counted = True
+            self._launchers.tell_launcher(message)
         elif isinstance(message, EpochBegun) and peer.entered:
             self._epochs[message.sampler] = max(message.epoch, self._epochs.get(message.sampler, 0))
         elif isinstance(message, Pulse):
@@ -501,6 +504,11 @@ class CoordinatorProcess:
 def _of(agent: Hello, entries: Mapping[int, RosterEntry]) -> dict[int, RosterEntry]:
     """The processes that this launcher has brought to the run."""
     return {number: entry for number, entry in entries.items() if tokens.same(entry.hello.token, agent.token)}
+
+
+def _may_count(peer: Participant, figures: Figures) -> bool:
+    """Whether these may be the counters of this worker: it sends its own, once, after it has left."""
+    return figures.of_worker and figures.server == peer.id.number and peer.left is not None and not peer.counted
 
 
 def main() -> int:

@@ -60,6 +60,8 @@ class ServerChanges:
         if self._node is None or not self._node.view.members or self.holds(number):
             return
         if not self._strategy.moves_servers:
+            if self._servers[number].own:
+                return  # the program chose a strategy that does not need it: it idles until the run ends
             self._run.departures.refuse(number, f"strategy {self._strategy.name()!r} does not let servers join")
             return
         problem = self._cannot_move()

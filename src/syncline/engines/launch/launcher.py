@@ -94,6 +94,8 @@ class Launcher:
         self.servers: list[Child] = []
         self.workers: list[Child] = []
         self.figures: list[Figures] = []
+        self.worker_figures: list[Figures] = []
+        """The counters of workers that have left, if workers send each other updates."""
         self.address = ""
         self.incomplete = False
         """True if a log or a trace is not complete."""
@@ -333,6 +335,8 @@ class Launcher:
         match message:
             case Abort(reason) | Refused(reason):
                 self._outcome.heard(reason)
+            case Figures(of_worker=True):
+                self.worker_figures.append(message)
             case Figures():
                 self.figures.append(message)
                 self.incomplete |= message.trace_lost

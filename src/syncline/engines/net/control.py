@@ -253,9 +253,13 @@ class Abort(Control, frozen=True, tag="abort"):
 
 
 class Figures(Control, frozen=True, tag="figures"):
-    """Server to coordinator to launcher, at the end: the server's counters."""
+    """Server to coordinator to launcher, at the end: the server's counters.
+
+    If workers send each other updates, every worker sends its own.
+    """
 
     server: Number
+    """The number of the server, or of the worker."""
     updates: Count
     dropped_updates: Count
     delayed_pulls: Count
@@ -271,6 +275,7 @@ class Figures(Control, frozen=True, tag="figures"):
     """The server could not write all of its trace (`--trace`)."""
     staleness: Annotated[dict[Count, Count], msgspec.Meta(max_length=MOST_STALENESS)] = {}
     """How many applied updates had each staleness, counted per bucket."""
+    of_worker: bool = False
 
 
 class Pulse(Control, frozen=True, tag="pulse"):

@@ -49,6 +49,7 @@ from syncline.engines.net.wiring import Wiring, connect_coordinator
 from syncline.engines.process import say
 from syncline.engines.process_state import host
 from syncline.engines.worker.change_requests import ChangeRequests
+from syncline.engines.worker.peer_figures import peer_figures
 from syncline.engines.worker.peer_lanes import PeerLanes
 from syncline.engines.worker.peer_sending import IdleLinks
 from syncline.engines.worker.reads import PendingReads
@@ -579,6 +580,9 @@ class WorkerLink:
     def leave(self) -> None:
         self.handle(Depart())
         self.wait(lambda: self.node is not None and self.node.phase is Phase.GONE)
+        if self.strategy.free_running and COORDINATOR in self._traffic:
+            assert self.node is not None, "it has left"
+            self._traffic.send(COORDINATOR, peer_figures(self.node, self.sent_bytes))
 
     def read_final(self) -> None:
         """Wait until the last member has left, and read the final parameters."""

@@ -21,7 +21,7 @@ from syncline.engines.worker.declaration import declaration, in_float32
 from syncline.errors import NotFinite, SynclineError, UsageError
 from syncline.layout import Bucket, Layout, Table, Values, copy_finite, is_finite
 from syncline.nodes.peer_losses import PeerLoss
-from syncline.nodes.protocol import Trainer
+from syncline.nodes.protocol import Counts, Trainer
 from syncline.strategies.mode import Mode
 from syncline.strategies.protocol import Strategy
 
@@ -133,6 +133,10 @@ class Replica:
     def losses(self) -> Sequence[PeerLoss]:
         """The workers that died, and what this replica has of their updates."""
         return self._node.losses
+
+    def counts(self) -> Counts:
+        """The counters of this worker's node."""
+        return self._node.counts()
 
     @property
     def _node(self) -> Trainer:

@@ -66,7 +66,7 @@ class Joins:
         self._holders = {who: found for who, found in self._holders.items() if who in live}
         asked = any(self._is_unseated(view, each.worker) for each in view.members)
         if asked and worker.phase is not Phase.JOINING:
-            leaving = worker.is_leaving and worker.has_bid(worker.number)
+            leaving = worker.is_leaving and worker.farewells.has_bid(worker.number)
             out.append(Send(COORDINATOR, Report(view.view, worker.progress, leaving)))
         if self._donation is not None and worker.phase is not Phase.JOINING:
             self._await(self._donation)
@@ -83,7 +83,7 @@ class Joins:
     def _may_need(self, donor: int) -> bool:
         """Whether this worker, which leaves, may have something that this donor lacks."""
         known = donor in self._worker.receiver.peers or donor in {number for number, _ in self._awaited}
-        return (known or donor == self._worker.number) and not self._worker.has_bid(donor)
+        return (known or donor == self._worker.number) and not self._worker.farewells.has_bid(donor)
 
     def _is_unseated(self, view: View, number: int) -> bool:
         """Whether the coordinator asks for reports; a joiner that has its replica says so again."""
@@ -144,7 +144,7 @@ class Joins:
         asked = {each for each in others if each not in peers or not peers[each].left}
         if self._granted == who or not worker.between_steps or not asked <= self._holders.get(who, set()):
             return
-        out.extend(worker.receiver.deliver_kept())
+        worker.steps.deliver_kept(out)
         marks = tuple(
             PeerMarks(number, peer.incarnation, tuple(peer.marks.values), peer.marks.base, peer.finished, peer.left)
             for number, peer in peers.items()

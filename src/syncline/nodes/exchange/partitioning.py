@@ -1,14 +1,11 @@
-"""How many ranges a worker cuts the model into: the cost model of the Ako paper (equation 3), and its measurements.
-
-A worker sends one range to each of the n - 1 others after each update. So p = ceil(rate * bytes * (n - 1) / bandwidth)
-is the least number of ranges with which the links keep up with the updates.
-"""
+"""How many ranges a worker cuts the model into: what workers measure for it, and what they choose (range_count.py)."""
 
 from __future__ import annotations
 
-from math import ceil, inf, isfinite
+from math import inf
 
 from syncline.effects import Idle, LinkUse
+from syncline.nodes.range_count import best_parts, load
 
 FIRST_UPDATES = 4
 """After this many updates, workers report their first measurement."""
@@ -21,19 +18,6 @@ SLACK = 0.25
 
 MOST_PARTS = 1 << 16
 """The most ranges that a user can ask for."""
-
-MOST_CHOSEN = 256
-"""The most ranges that the workers choose themselves: with more, a worker learns of updates too late to be of use."""
-
-
-def load(rate: float, model_bytes: int, workers: int, bandwidth: float) -> float:
-    """The bytes that a worker would send per second without ranges, as a multiple of its bandwidth."""
-    return 0.0 if bandwidth == inf else rate * model_bytes * (workers - 1) / bandwidth
-
-
-def best_parts(found: float, values: int) -> int:
-    """The number of ranges for this load; at most one range for each value of the model."""
-    return max(1, min(ceil(found) if isfinite(found) else MOST_CHOSEN, values, MOST_CHOSEN))
 
 
 def still_fits(parts: int, found: float) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from syncline.codecs import Codec
@@ -11,6 +13,7 @@ from syncline.layout import VALUE_BYTES, Layout, Payload, Values
 from syncline.nodes.exchange.marks import Marks
 from syncline.nodes.exchange.messages import RangeSum
 from syncline.nodes.exchange.ranges import FlatMap, Ranges
+from syncline.nodes.staleness import Histogram
 from syncline.nodes.update_writer import bucket_codec, check_written, decoded
 
 
@@ -31,14 +34,34 @@ class ReceivedRanges:
 class RangeReceiver:
     """Checks and adds up the ranges that arrive."""
 
-    def __init__(self, flat: FlatMap, layout: Layout, codec: Codec) -> None:
-        self._flat, self._layout, self._codec = flat, layout, codec
+    def __init__(self, flat: FlatMap, layout: Layout, codec: Codec, accumulates: bool = True) -> None:
+        """`accumulates`: a sum contains all updates that it names; else only the last one."""
+        self._flat, self._layout, self._codec, self._accumulates = flat, layout, codec, accumulates
         self._ranges: dict[int, Ranges] = {}
         self._waiting: Values | None = None
         """The sum of what arrived during a step, as a flat array."""
         self._touched: set[int] = set()
         """The numbers of the buckets in which it is not zero."""
+        self._kept: list[tuple[int, int]] = []
+        """The first and the last update of each sum that waits."""
+        self._applied: Counter[tuple[int, int]] = Counter()
+        """How many sums were applied that were so and so much older than the receiver's clock: the most, the least."""
         self.peers: dict[int, ReceivedRanges] = {}
+
+    @property
+    def staleness(self) -> Histogram:
+        """How many updates had each staleness, counted per range: the receiver's clock less the update's number.
+
+        An update of a worker that is ahead has a staleness of 0.
+        """
+        found: Counter[int] = Counter()
+        for (most, least), sums in self._applied.items():
+            for each in range(least, most + 1):
+                found[max(0, each)] += sums
+        return found
+
+    def _count(self, first: int, last: int, clock: int) -> None:
+        self._applied[clock - (first if self._accumulates else last), clock - last] += 1
 
     def ranges(self, parts: int) -> Ranges:
         """The ranges of a peer that cuts the model into this many."""
@@ -82,26 +105,31 @@ class RangeReceiver:
         check_written(codec, payload, message.bucket.size)
         return decoded(codec, payload, np.empty(message.bucket.size, np.float32))
 
-    def keep(self, message: RangeSum, values: Values) -> None:
-        """Keep a sum for the end of the step."""
+    def keep(self, message: RangeSum, first: int, values: Values) -> None:
+        """Keep a sum, which begins with the update `first`, for the end of the step."""
+        self._kept.append((first, message.last))
         if self._waiting is None:
             self._waiting = np.zeros(self._flat.length, np.float32)
         place = self._flat.where(message.bucket)
         np.add(self._waiting[place], values, self._waiting[place])
         self._touched.update(self._flat.numbers(message.bucket))
 
-    def deliver(self, message: RangeSum, values: Values) -> list[Deliver]:
-        """Add a sum to the replica now."""
+    def deliver(self, message: RangeSum, first: int, values: Values, clock: int) -> list[Deliver]:
+        """Add a sum, which begins with the update `first`, to the replica now; `clock`: the receiver's."""
+        self._count(first, message.last, clock)
         start = self._flat.where(message.bucket).start
         return [
             Deliver(bucket, values[place.start - start : place.stop - start], None, How.ADD)
             for bucket, place in self._flat.cut(message.bucket)
         ]
 
-    def deliver_kept(self) -> list[Deliver]:
-        """Add everything that was kept to the replica."""
+    def deliver_kept(self, clock: int) -> list[Deliver]:
+        """Add everything that was kept to the replica; `clock`: the receiver's."""
         if not self._touched:
             return []
+        for first, last in self._kept:
+            self._count(first, last, clock)
+        self._kept.clear()
         assert self._waiting is not None
         kept, self._waiting = self._waiting, None
         found = [self._flat.buckets[number] for number in sorted(self._touched)]

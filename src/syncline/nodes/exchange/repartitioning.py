@@ -85,10 +85,10 @@ class Repartitioning:
             self._wanted = None
             return
         self.is_flushing = True
-        if not sender.flush(out) or worker.joins_busy:
+        if not sender.flush(out) or worker.joins.busy:
             return
         sender.repartition(self._wanted)
-        worker.changed_ranges()
+        worker.steps.changed_ranges()
         for peer in sender.peers:
             message = NewRanges(worker.view.view, worker.incarnation, self._wanted, sender.clock)
             sender.control(peer, message, out)

@@ -130,6 +130,7 @@ class RangeSender:
             self.window.tidy(None if self.holds else self._firsts())
         self.window.add(update)
         for peer, owed in self._peers.items():
+            owed.flushing = False
             part = turn_of(peer, self.clock, self.parts)
             if part not in owed.due:
                 owed.due.append(part)
@@ -143,6 +144,16 @@ class RangeSender:
                 self._owe_all(owed)
                 self.send_due(owed, out)
         return not any(self.owes(peer) for peer in self._peers)
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether all peers have everything, and no update has been made since."""
+        return all(owed.flushing and not self.owes(peer) for peer, owed in self._peers.items())
+
+    def go_on(self) -> None:
+        """After a flush that changed nothing: sums are written as before."""
+        for owed in self._peers.values():
+            owed.flushing = False
 
     def _owe_all(self, owed: OwedRanges) -> None:
         if self._accumulates:

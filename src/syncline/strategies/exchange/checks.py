@@ -32,6 +32,8 @@ REFUSED: Mapping[str, str] = {
     ),
     "placement": "strategy 'exchange' has no servers to place tables on; leave it out, or use strategy 'server'",
     "reply_codec": "strategy 'exchange' has no replies; use codec instead",
+    "mode": "strategy 'exchange' has one mode, 'changes'; leave it out",
+    "window": "strategy 'exchange' has no servers that answer; leave it out",
     "bucket": "strategy 'exchange' sends ranges, not buckets; use partitions=P instead",
     "patience": "strategy 'exchange' does not send again: its links lose nothing; leave it out",
 }
@@ -40,6 +42,7 @@ REFUSED: Mapping[str, str] = {
 
 def check(strategy: ExchangeStrategy, workers: int) -> None:
     """Raise `UsageError` if these settings cannot work, or not with this many workers."""
+    _check_types(strategy)
     if isinstance(strategy.partitions, int):
         whole(strategy.partitions, "partitions", 1, MOST_PARTS)
     whole(strategy.tau, "tau", 0, MOST_TAU)
@@ -58,3 +61,15 @@ def check(strategy: ExchangeStrategy, workers: int) -> None:
             "codec",
             f"{write(strategy.codec)!r} corrects the momentum of gradients, but workers send changes; remove it",
         )
+
+
+def _check_types(strategy: ExchangeStrategy) -> None:
+    """Refuse values that only a program can give; text is checked when it is read."""
+    if type(strategy.partitions) is not int and strategy.partitions != "auto":
+        raise UsageError("partitions", f"must be a whole number or 'auto', not {strategy.partitions!r}")
+    if type(strategy.tau) is not int:
+        raise UsageError("tau", f"must be a whole number, not {strategy.tau!r}")
+    for key in ("accumulate", "remeasure"):
+        value = getattr(strategy, key)
+        if type(value) is not bool:
+            raise UsageError(key, f"must be True or False, not {value!r}")

@@ -11,9 +11,11 @@ from syncline.layout import Bucket, Layout
 from syncline.messages import Message, View
 from syncline.nodes.exchange.membership import PeerMembership
 from syncline.nodes.exchange.messages import MESSAGES
-from syncline.nodes.exchange.peer import ExchangeTerms, ExchangeWorker
+from syncline.nodes.exchange.peer import ExchangeWorker
 from syncline.nodes.exchange.sending import AT_ONCE
+from syncline.nodes.exchange.terms import ExchangeTerms
 from syncline.nodes.update_writer import bucket_codec
+from syncline.spec import part_of
 from syncline.strategies.exchange.checks import REFUSED, check
 from syncline.strategies.protocol import Job, Strategy
 
@@ -45,6 +47,10 @@ class ExchangeStrategy(Strategy):
     codec: Codec = Dense()
     remeasure: bool = True
     """With `auto`: whether the number of ranges may change again after the first measurement."""
+
+    def __post_init__(self) -> None:
+        """The codec may be its text."""
+        object.__setattr__(self, "codec", part_of("codec", self.codec))
 
     @classmethod
     def setting_types(cls) -> dict[str, Any]:
