@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from syncline.effects import Deliver, Effect, Event, Fail, Node, Reject, Send, SetTimer
+from syncline.effects import Deliver, Effect, Event, Fail, Node, Reject, Save, Send, SetTimer
 from syncline.messages import NodeId
 
 
@@ -26,6 +26,10 @@ class Host(Protocol):
 
     def set_timer(self, me: NodeId, timer: SetTimer) -> None:
         """Give the node the event `Timer(key)` when the timer expires."""
+        ...
+
+    def save(self, me: NodeId, save: Save) -> None:
+        """Write a checkpoint of a bucket; its payload is valid until the node's next event."""
         ...
 
     def reject(self, me: NodeId, reject: Reject) -> None:
@@ -88,6 +92,8 @@ class Driver:
                 self._host.deliver(self.me, effect)
             case SetTimer():
                 self._host.set_timer(self.me, effect)
+            case Save():
+                self._host.save(self.me, effect)
             case Reject():
                 self._host.reject(self.me, effect)
             case Fail():

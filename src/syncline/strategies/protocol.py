@@ -7,14 +7,14 @@ servers, `servers` and `keeper`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, get_type_hints
 
 from syncline.draw import Draw
 from syncline.errors import UsageError
 from syncline.layout import BUCKET_VALUES, VALUE_BYTES, Bucket, Layout, Payload, Values, Weigh, Within, buckets, within
-from syncline.messages import Edges, Holders, Mesh, Message, NodeId, Topology, View, server_id, worker_id
+from syncline.messages import Holders, Mesh, Message, NodeId, Topology, TreeMap, View, server_id, worker_id
 from syncline.nodes.membership import Membership
 from syncline.nodes.meter import Meter, StepMeter
 from syncline.nodes.protocol import Keeper, Trainer, ViewMaker
@@ -235,8 +235,18 @@ def neighbours_in(view: View, me: NodeId) -> frozenset[NodeId]:
     workers = (worker_id(member.worker) for member in view.members)
     if isinstance(topology, Mesh):
         return frozenset(each for each in workers if each != me)
-    if isinstance(topology, Edges):
-        return frozenset(each for pair in topology.pairs if me in pair for each in pair if each != me)
+    if isinstance(topology, TreeMap):
+        return frozenset(_neighbours_in_tree(topology, me))
     if me.role == "server":
         return frozenset(workers)
     return frozenset(server_id(number) for number, held in enumerate(topology) if held)
+
+
+def _neighbours_in_tree(tree: TreeMap, me: NodeId) -> Iterator[NodeId]:
+    if me.role == "worker":
+        yield from (server_id(each.node) for each in tree.workers if each.worker == me.number)
+        return
+    yield from (worker_id(each.worker) for each in tree.workers if each.node == me.number)
+    for link in tree.links:
+        if me.number in (link.one, link.other):
+            yield server_id(link.one + link.other - me.number)
