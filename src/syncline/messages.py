@@ -227,6 +227,8 @@ class TreeMap(msgspec.Struct, frozen=True, tag="tree"):
     """Nodes that are replaced, but have not yet handed over what they hold."""
     orphans: tuple[tuple[WorkerNumber, WorkerNumber], ...] = ()
     """(origin, node): nobody is left who could give this origin to this node; unless it has it, it begins empty."""
+    since: Count = 0
+    """The view in which nodes or links last changed."""
 
 
 Topology = Holders | Mesh | TreeMap

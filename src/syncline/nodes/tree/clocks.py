@@ -36,6 +36,8 @@ class NodeClocks:
         self._terms = terms
         self.entries: dict[int, NodeClock] = {}
         self._links: dict[int, ClockLink] = {}
+        self.highest = 0
+        """The highest least clock that workers have been answered by."""
         self.limit: int | None = None
         """While a worker joins: the least clock does not count as more than this."""
 
@@ -129,7 +131,12 @@ class NodeClocks:
             else:
                 found.append(0 if approximate else min(each.first or 0 for each in workers))
         least = min(found, default=None)
-        return least if least is None or self.limit is None else min(least, self.limit)
+        if least is None:
+            return None
+        if self.limit is not None:
+            return min(least, self.limit)
+        self.highest = max(self.highest, least)
+        return least
 
 
 def _age(clock: NodeClock) -> tuple[int, int]:

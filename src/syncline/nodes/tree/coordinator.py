@@ -20,8 +20,12 @@ from syncline.effects import Admit, Dismiss, Effect, Event, Received, Reshape, R
 from syncline.errors import UsageError
 from syncline.messages import Attachment, NodeId, Settled, TreeLink, TreeMap, TreeMember, View, server_id
 from syncline.nodes.membership import Membership
-from syncline.nodes.tree.messages import CopyKept
+from syncline.nodes.tree.messages import CopyKept, OriginStored
 from syncline.nodes.tree.shapes import OPTION, Edge, check_tree, listed, neighbours_of, ordered, side
+
+HOLDER, COPY, UNSURE = "holder", "copy", "unsure"
+"""How a node can give an origin: from its checkpoint, from a copy in memory, or perhaps, because it was to take it over
+itself and has not reported that it has."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +65,14 @@ class TreeCoordinator(Membership):
         self._ready: set[int] = set()
         """Nodes that have been started, and are not in the tree yet."""
         self._ever = set(self._origins)
+        self._givers: dict[int, set[tuple[str, int]]] = {}
+        """For each origin that its new holder has not stored yet: who can give it, as its holder or from a copy."""
         self._orphans: set[tuple[int, int]] = set()
         self.lost_origins: set[int] = set()
         """The origins whose updates are lost."""
         self._copies = copies
+        self._changed = tree.since
+        """The view in which nodes or links last changed."""
         self._keepers: dict[int, list[_Keeper]] = {
             each.number: [_Keeper(keeper, since, True) for keeper, since in each.copies] for each in tree.nodes
         }
@@ -93,6 +101,8 @@ class TreeCoordinator(Membership):
                 return self._settle(source.number, number)
             case Received(source, CopyKept(incarnation=incarnation, keeper=keeper, since=since)):
                 return self._kept(source.number, incarnation, keeper, since)
+            case Received(source, OriginStored(incarnation=incarnation, origin=origin)):
+                return self._store(source.number, incarnation, origin)
             case Admit(server):
                 self.ready(server)
                 return self._change(self._with_leaf(server))
@@ -165,6 +175,7 @@ class TreeCoordinator(Membership):
 
     def _reform(self, plan: TreePlan) -> None:
         """Carry out a checked plan."""
+        self._changed = self._number + 1
         before, sides = dict(self._links), self._sides()
         for node in sorted(plan.nodes - set(self._origins)):
             self._ready.discard(node)
@@ -186,6 +197,8 @@ class TreeCoordinator(Membership):
         """Give origins and workers of a node to another one."""
         for origin in self._origins.pop(node):
             self._origins[taker].add(origin)
+            known = origin in self._givers
+            self._givers.setdefault(origin, set()).add((UNSURE if known else HOLDER, node))
         for worker, each in self._attached.items():
             if each.node == node:
                 self._attached[worker] = Attachment(worker, taker, self._number + 1)
@@ -212,13 +225,28 @@ class TreeCoordinator(Membership):
 
     def _release(self) -> list[Effect]:
         """Remove the nodes that have given everything away and keep no copy that is needed."""
-        needed = {each.number for keepers in self._keepers.values() for each in keepers}
+        open_owners = {node: keepers for node, keepers in self._keepers.items() if node not in self._settled}
+        needed = {
+            each.number
+            for node, keepers in open_owners.items()
+            for each in keepers
+            if node in self._leaving or len(keepers) > 1
+        }
         done = [each for each in self._leaving if each in self._settled and each not in needed]
         if not done:
             return []
         for node in done:
             self._forget(node)
+            self._given_all(node)
+            for keepers in self._keepers.values():
+                keepers[:] = [each for each in keepers if each.number != node]
         return self._publish()
+
+    def _given_all(self, node: int) -> None:
+        """All that this node could give is stored by those who were to take it."""
+        for givers in self._givers.values():
+            givers -= {(HOLDER, node), (COPY, node), (UNSURE, node)}
+        self._givers = {origin: givers for origin, givers in self._givers.items() if givers}
 
     def _forget(self, node: int) -> None:
         self._leaving.pop(node, None)
@@ -232,6 +260,7 @@ class TreeCoordinator(Membership):
             return []
         self._incarnations[server] = incarnation
         self._settled.discard(server)
+        self._give_up((COPY, server), (UNSURE, server))  # what it had in memory only is lost
         for keepers in self._keepers.values():
             for each in keepers:
                 if each.number == server:
@@ -242,7 +271,6 @@ class TreeCoordinator(Membership):
         if server not in self._incarnations:
             return []
         keepers = [each.number for each in self._keepers.get(server, ()) if each.whole]
-        mine = self._origins.get(server, set()) | self._leaving.get(server, set())
         if server in self._origins:
             if len(self._origins) == 1:
                 raise UsageError("server", f"{server} was the only node; the model is lost")
@@ -251,12 +279,31 @@ class TreeCoordinator(Membership):
         self._forget(server)
         for keeper_list in self._keepers.values():
             keeper_list[:] = [each for each in keeper_list if each.number != server]
-        givers = set().union(*self._leaving.values()) if self._leaving else set()
-        for origin in mine - givers if not keepers else ():
+        for givers in self._givers.values():
+            if (HOLDER, server) in givers:
+                givers.update((COPY, each) for each in keepers)
+        self._give_up((HOLDER, server), (COPY, server), (UNSURE, server))
+        return [*self._publish(), *self._release()]
+
+    def _give_up(self, *who: tuple[str, int]) -> None:
+        """These cannot give anything any more. Find the origins that nobody else can give either."""
+        for givers in self._givers.values():
+            givers.difference_update(who)
+        for origin in [each for each, givers in self._givers.items() if not givers]:
+            del self._givers[origin]
             holder = next(node for node, origins in self._origins.items() if origin in origins)
             self._orphans.add((origin, holder))
             self.lost_origins.add(origin)
-        return [*self._publish(), *self._release()]
+
+    def _store(self, server: int, incarnation: int, origin: int) -> list[Effect]:
+        if self._incarnations.get(server) != incarnation:
+            return []
+        if origin in self._origins.get(server, ()):
+            self._givers.pop(origin, None)
+            self._orphans.discard((origin, server))
+        elif (UNSURE, server) in self._givers.get(origin, ()):
+            self._givers[origin] = self._givers[origin] - {(UNSURE, server)} | {(HOLDER, server)}
+        return []
 
     # Copies.
 
@@ -291,7 +338,7 @@ class TreeCoordinator(Membership):
             for each in self._attached.values():
                 load[each.node] = load.get(each.node, 0) + 1
             node = min(self._origins, key=lambda each: (load[each], each))
-            self._attached[worker] = Attachment(worker, node, self._number + 1)
+            self._attached[worker] = Attachment(worker, node, self._changed)
         return super()._join(worker, incarnation)
 
     def _publish(self) -> list[Effect]:
@@ -307,6 +354,7 @@ class TreeCoordinator(Membership):
             attached,
             tuple(self._member_of(node) for node in sorted(self._leaving)),
             tuple(sorted(self._orphans)),
+            self._changed,
         )
         return super()._publish()
 

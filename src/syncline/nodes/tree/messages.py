@@ -49,6 +49,8 @@ class SideSum(Message, frozen=True, tag="tree-sum", gc=False):
     number: Count
     counts: Counted
     """How many updates the sum contains after this change."""
+    through: Count = 0
+    """The sum contains everything that its nodes had when they adopted this view."""
     size: Count = 0
     """The size of a payload that a codec encoded, in bytes; 0: the payload is the plain values."""
 
@@ -74,6 +76,13 @@ class TookOver(Message, frozen=True, tag="tree-took", gc=False):
     """My checkpoint holds the updates of this origin."""
 
     bucket: Bucket
+    origin: WorkerNumber
+
+
+class OriginStored(Message, frozen=True, tag="tree-stored", gc=False):
+    """To the coordinator: my checkpoint holds the updates of this origin, in all buckets."""
+
+    incarnation: Count
     origin: WorkerNumber
 
 
@@ -137,4 +146,4 @@ class ClocksHeard(Message, frozen=True, tag="tree-clocks-heard", gc=False):
     number: Count
 
 
-MESSAGES = (SideSum, SideHeard, TakeOver, TookOver, CopySum, CopyHeard, CopyKept, Clocks, ClocksHeard)
+MESSAGES = (SideSum, SideHeard, TakeOver, TookOver, OriginStored, CopySum, CopyHeard, CopyKept, Clocks, ClocksHeard)

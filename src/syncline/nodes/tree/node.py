@@ -27,6 +27,7 @@ from syncline.nodes.tree.messages import (
     CopyHeard,
     CopyKept,
     CopySum,
+    OriginStored,
     SideHeard,
     SideSum,
     TakeOver,
@@ -65,6 +66,8 @@ class TreeNode:
         self._deferred: list[Received] = []
         self._waiting: list[Received] = []
         """Requests of workers that moved here with updates that are not stored here yet."""
+        self._reported: set[int] = set()
+        """The origins of which the coordinator knows that they are stored here."""
         self._repeats = self._saves = False
         """Whether a timer for repeats, or for the next checkpoint, is set."""
         if fresh:
@@ -115,6 +118,7 @@ class TreeNode:
     def _follow_up(self, out: Out) -> None:
         """After every event: publish the own clock, and set the timers that are needed."""
         settings = self.settings
+        self._report_stored(out)
         if settings.consistency.kind in (SSP, APPROXIMATE) and self._begun and self.terms.place is not None:
             self.clocks.publish(self._own_clock(), out)
         if settings.patience is not None and not self._repeats and not self._is_quiet:
@@ -298,7 +302,7 @@ class TreeNode:
         self.clocks.limit = None
         joining = any(member.first is None for member in self.terms.members.values())
         if joining and self.terms.place is not None:
-            largest = self._v()
+            largest = max(self._v(), self.clocks.highest)
             self.clocks.limit = largest
             out.append(Send(COORDINATOR, Report(self.terms.view, largest)))
 
@@ -307,6 +311,18 @@ class TreeNode:
         leaves = any(each.number == self.number for each in self.terms.tree.leaving)
         if leaves and not any(bucket.gifts for bucket in self.buckets.values()):
             out.append(Send(COORDINATOR, Settled(self.terms.view)))
+
+    def _report_stored(self, out: Out) -> None:
+        """Tell the coordinator which origins of other nodes this one has stored."""
+        place = self.terms.place
+        if place is None or not self._begun or len(place.origins) == 1 + len(self._reported):
+            return
+        self._reported.intersection_update(place.origins)
+        for origin in place.origins:
+            missing = any(origin in bucket.missing for bucket in self.buckets.values())
+            if origin not in self._reported and origin != self.number and not missing:
+                self._reported.add(origin)
+                out.append(Send(COORDINATOR, OriginStored(self.terms.view, place.incarnation, origin)))
 
     def _report_copy(self, keeper: int, out: Out) -> None:
         streams = [bucket.streams.get(keeper) for bucket in self.buckets.values()]

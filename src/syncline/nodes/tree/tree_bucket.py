@@ -5,12 +5,13 @@
 2. What a node sends over a link is the sum of all its other summands. It accumulates what each neighbour is owed.
 3. The view says which summands a node shall have: the origins that it holds, and its links (the target). A sum, the
    replica or what is sent over a link, is made of the summands of one view (its basis). It changes over to the target
-   when all summands of the target that it needs are there: for the replica all, for a link all others. Until then it
-   keeps its basis: summands that the view lacks stay as they were.
+   when all summands of the target that it needs are complete: for the replica all, for a link all others. Until then it
+   keeps its basis: summands that the view lacks stay as they were. What came over a link is complete if it contains
+   everything that the nodes on its other side had when they adopted the view (`through`).
 4. A node that starts again, or is new, has no basis. So it sends over a link when it has all other summands, and
    answers workers when it has all.
 5. An origin that the view gives to another node is sent there until that node's checkpoint has it. It is not a summand
-   of the taker before. The taker answers the workers that moved to it only then.
+   of the taker before. The taker answers the workers that moved to it when its replica has changed over.
 6. If a node is lost, the keeper of its copy does the same for it.
 7. With `durable`, an update becomes part of x when checkpoint and copy contain it, and its push is answered only then.
 """
@@ -18,6 +19,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -92,6 +94,8 @@ class TreeBucket:
         self.version = 0
         self.basis: Basis | None = None
         self.theta: Reals = self.first.copy()
+        self.reached = -1
+        """The last view whose nodes and links the replica has changed over to."""
         self.summands = Summands(self.size)
         self.target: Basis = frozenset()
         self.links: dict[int, LinkEnd] = {}
@@ -119,10 +123,11 @@ class TreeBucket:
         """Begin with the run: nothing has been pushed yet, and everyone knows."""
         self._aim()
         for key in self.target:
-            self.summands[key] = Summand(np.zeros(self.size), {})
+            self.summands[key] = Summand(np.zeros(self.size), {}, 0 if key[0] == "link" else inf)
         self.missing.clear()
         self.held.by_origin[self.terms.me] = self._own_updates()
         self.basis = self.target
+        self.reached = self.terms.tree.since
         for link in self.links.values():
             link.open_at_start(self.target - {link.key}, self.size)
         self._follow_copies()
@@ -161,7 +166,7 @@ class TreeBucket:
         self._restore_lost(out)
         self._follow_copies()
         self._leave_workers(out)
-        self.advance(now, out)
+        self._stored(now, out)
         self.save_if_due(out)
 
     def _aim(self) -> None:
@@ -193,11 +198,14 @@ class TreeBucket:
 
     def advance(self, now: float, out: Out) -> None:
         """Let every sum change over to the target if it can, then send and answer what is due."""
-        if self.target and self.basis != self.target and self.summands.has_all(self.target):
+        since = self.terms.tree.since
+        if self.target and self.basis != self.target and self.summands.have(self.target, since):
             self._change_basis()
+        if self.basis == self.target and self.reached < since and self.summands.have(self.target, since):
+            self.reached = since
         for link in self.links.values():
             wanted = self.target - {link.key}
-            if link.basis != wanted and self.summands.has_all(wanted):
+            if link.basis != wanted and self.summands.have(wanted, since):
                 self._change_link_basis(link, wanted)
         self._forget()
         self.send_due(now, out)
@@ -273,15 +281,16 @@ class TreeBucket:
 
     def _take_side(self, link: LinkEnd, message: SideSum, values: Reals) -> None:
         counts = dict(message.counts)
-        if message.number or link.key not in self.summands:
-            if link.key in self.summands:
-                self.change(link.key, values, counts)
-            else:
-                self.summands[link.key] = Summand(values, counts)
+        if link.key not in self.summands:
+            self.summands[link.key] = Summand(values, counts, message.through)
             return
-        before = self.summands[link.key].values
-        self.summands[link.key].values = values
-        self._changed(link.key, values - before, counts)
+        mirror = self.summands[link.key]
+        mirror.through = message.through
+        if message.number:
+            self.change(link.key, values, counts)
+        else:
+            before, mirror.values = mirror.values, values
+            self._changed(link.key, values - before, counts)
 
     def side_heard(self, event: Received, message: SideHeard, now: float, out: Out) -> None:
         link = self.links.get(message.link)
@@ -297,20 +306,26 @@ class TreeBucket:
 
     def _send(self, link: LinkEnd, now: float, out: Out) -> None:
         assert link.basis is not None
+        terms = self.terms
         counts = _counted(self.summands.counts(link.basis))
-        if not link.has_news(counts):
+        through = self.summands.through(link.basis, terms.tree.since if self._is_current(link) else link.through)
+        urgent = link.is_urgent(through)
+        if not urgent and not link.has_news(counts):
             return
-        if link.owed is not None and now < link.not_before:
+        if not urgent and now < link.not_before:
             if not link.timed:
                 link.timed = True
                 out.append(SetTimer(("send", link.session[0], self.name), link.not_before - now))
             return
         total = self.summands.total(link.basis) if link.owed is None else self.first
-        terms = self.terms
         keys = (terms.me, link.session[0], link.next_number, self.name.start)
-        link.write(terms.view, total, counts, self._codec, lambda: terms.settings.draw.generator("codec", *keys))
+        link.write(terms.view, total, counts, through, self._codec, lambda: terms.settings.draw.generator("codec", *keys))
         link.not_before = now + terms.settings.period
         self._post(link, out)
+
+    def _is_current(self, link: LinkEnd) -> bool:
+        """Whether what is sent over this link is made of what the view asks for."""
+        return link.basis == self.target - {link.key}
 
     def _post(self, link: LinkEnd, out: Out) -> None:
         assert link.unheard is not None
@@ -580,7 +595,7 @@ class TreeBucket:
         if not self.requests or not self.serves:
             return
         for worker, request in list(self.requests.items()):
-            if self._may_answer(request):
+            if self.terms.attached[worker].since <= self.reached and self._may_answer(request):
                 del self.requests[worker]
                 out.append(self._answer(worker_id(worker), request.message))
                 self.answered_at[worker] = sum(self.contained().values())

@@ -1,7 +1,8 @@
 """The worker of the tree strategy: the worker of the server strategy, for which one node holds the whole model.
 
 1. In every view the worker sees one server: the node that serves it.
-2. If that node is lost, or has started again, the worker sends its unanswered requests again, to the node that serves
+2. Only the node that a request was sent to last can answer it.
+3. If that node is lost, or has started again, the worker sends its unanswered requests again, to the node that serves
    it now.
 """
 
@@ -9,9 +10,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from syncline.effects import Effect, Event, Received, Send
+from syncline.effects import Effect, Received, Send
 from syncline.layout import Bucket
-from syncline.messages import TreeMap, View
+from syncline.messages import Moved, Params, Taken, TreeMap, View
 from syncline.nodes.server.worker import Worker
 from syncline.nodes.server.worker_parts import WorkerParts
 
@@ -28,14 +29,21 @@ class TreeWorker(Worker):
         self._incarnations = _incarnations(view)
         super().__init__(number, incarnation, parts, served(view, number, buckets))
 
-    def handle(self, event: Event, now: float) -> list[Effect]:
-        if type(event) is not Received or type(event.message) is not View:
-            return super().handle(event, now)
-        view = event.message
-        out = super().handle(Received(event.source, served(view, self.number, self._all)), now)
-        if view.view >= self._view:
+    def _receive(self, event: Received, out: list[Effect]) -> None:
+        if not self._is_late(event):
+            super()._receive(event, out)
+
+    def _adopt(self, view: View, out: list[Effect]) -> None:
+        if view.view > self._view:
+            super()._adopt(served(view, self.number, self._all), out)
             self._send_again(view, out)
-        return out
+
+    def _is_late(self, event: Received) -> bool:
+        """Whether this is the answer of a node that served the worker before, to a request that went on since."""
+        if type(event.message) not in (Params, Taken, Moved):
+            return False
+        awaited = self._awaited.get(event.message.bucket)
+        return awaited is None or awaited.to != event.source
 
     def _send_again(self, view: View, out: list[Effect]) -> None:
         before, self._incarnations = self._incarnations, _incarnations(view)
