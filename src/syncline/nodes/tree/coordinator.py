@@ -59,6 +59,8 @@ class TreeCoordinator(Membership):
         self._links: dict[Edge, int] = {(each.one, each.other): each.number for each in tree.links}
         self._next_link = 1 + max(self._links.values(), default=0)
         self._attached = {each.worker: each for each in tree.workers}
+        self._served = {(self._attached[each.worker].node, each) for each in view.members}
+        """Every live worker with its node, in the last view."""
         self._leaving: dict[int, set[int]] = {}
         """The nodes that leave, with the origins that they have to give."""
         self._settled: set[int] = set()
@@ -344,10 +346,11 @@ class TreeCoordinator(Membership):
     def _publish(self) -> list[Effect]:
         self._name_keepers()
         number = self._number + 1
-        before = self._topology.workers if isinstance(self._topology, TreeMap) else ()
         attached = tuple(self._attached[worker] for worker in sorted(self._members) if worker in self._attached)
-        for node in {each.node for each in set(before) ^ set(attached)}:
+        served = {(each.node, self._members[each.worker]) for each in attached}
+        for node in {node for node, _ in self._served ^ served}:
             self._since[node] = number
+        self._served = served
         self._topology = TreeMap(
             tuple(self._member_of(node) for node in sorted(self._origins)),
             tuple(TreeLink(link, *edge) for edge, link in sorted(self._links.items())),

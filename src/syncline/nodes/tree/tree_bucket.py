@@ -453,8 +453,7 @@ class TreeBucket:
     @property
     def stored(self) -> int:
         """The position up to which everything is stored."""
-        copied = [each.heard_position for each in self.streams.values()] if self.terms.settings.durable else []
-        return min([self.held.saved, *copied])
+        return min([self.held.saved, *(each.heard_position for each in self.streams.values())])
 
     # Copies at another node.
 
