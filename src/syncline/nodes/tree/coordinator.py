@@ -64,6 +64,8 @@ class TreeCoordinator(Membership):
         self._leaving: dict[int, set[int]] = {}
         """The nodes that leave, with the origins that they have to give."""
         self._settled: set[int] = set()
+        self._gives_since: dict[int, int] = {}
+        """The view in which a node that leaves was last asked to give something."""
         self._ready: set[int] = set()
         """Nodes that have been started, and are not in the tree yet."""
         self._ever = set(self._origins)
@@ -221,7 +223,7 @@ class TreeCoordinator(Membership):
     # Nodes that end and begin.
 
     def _settle(self, server: int, number: int) -> list[Effect]:
-        if server in self._leaving and number <= self._number:
+        if server in self._leaving and number >= self._gives_since.get(server, 0):
             self._settled.add(server)
         return self._release()
 
@@ -284,6 +286,8 @@ class TreeCoordinator(Membership):
         for givers in self._givers.values():
             if (HOLDER, server) in givers:
                 givers.update((COPY, each) for each in keepers)
+                self._settled.difference_update(keepers)
+                self._gives_since.update(dict.fromkeys(keepers, self._number + 1))
         self._give_up((HOLDER, server), (COPY, server), (UNSURE, server))
         return [*self._publish(), *self._release()]
 
