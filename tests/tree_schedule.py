@@ -209,7 +209,7 @@ class TreeSchedule:
     @property
     def is_planned(self) -> bool:
         """Whether nothing that happens may take an update from a replica."""
-        return not self.forgets and not self.coordinator.lost_origins
+        return not self.forgets and not self.coordinator.orphaned
 
     # What can happen.
 
@@ -582,7 +582,7 @@ class TreeSchedule:
     def _check_contents(self, name: Bucket, oracle: Values) -> None:
         for worker in self.all_workers:
             mine = worker.made
-            if not self.forgets and not self.coordinator.lost_origins:
+            if not self.forgets and not self.coordinator.orphaned:
                 assert all(oracle[each] == 1 for each in worker.acknowledged[name]), worker.id
                 if worker.done:
                     assert all(oracle[each] == 1 for each in mine)

@@ -72,6 +72,8 @@ class TreeCoordinator(Membership):
         self._givers: dict[int, set[tuple[str, int]]] = {}
         """For each origin that its new holder has not stored yet: who can give it, as its holder or from a copy."""
         self._orphans: set[tuple[int, int]] = set()
+        self.orphaned: set[int] = set()
+        """All origins that ever were orphans; some of them were stored in time."""
         self.lost_origins: set[int] = set()
         """The origins whose updates are lost."""
         self._copies = copies
@@ -105,8 +107,8 @@ class TreeCoordinator(Membership):
                 return self._settle(source.number, number)
             case Received(source, CopyKept(incarnation=incarnation, keeper=keeper, since=since)):
                 return self._kept(source.number, incarnation, keeper, since)
-            case Received(source, OriginStored(incarnation=incarnation, origin=origin)):
-                return self._store(source.number, incarnation, origin)
+            case Received(source, OriginStored(incarnation=incarnation, origin=origin, empty=empty)):
+                return self._store(source.number, incarnation, origin, empty=empty)
             case Admit(server):
                 self.ready(server)
                 return self._change(self._with_leaf(server))
@@ -241,16 +243,10 @@ class TreeCoordinator(Membership):
             return []
         for node in done:
             self._forget(node)
-            self._given_all(node)
+            self._give_up((HOLDER, node), (COPY, node), (UNSURE, node))
             for keepers in self._keepers.values():
                 keepers[:] = [each for each in keepers if each.number != node]
         return self._publish()
-
-    def _given_all(self, node: int) -> None:
-        """All that this node could give is stored by those who were to take it."""
-        for givers in self._givers.values():
-            givers -= {(HOLDER, node), (COPY, node), (UNSURE, node)}
-        self._givers = {origin: givers for origin, givers in self._givers.items() if givers}
 
     def _forget(self, node: int) -> None:
         self._leaving.pop(node, None)
@@ -299,9 +295,11 @@ class TreeCoordinator(Membership):
             del self._givers[origin]
             holder = next(node for node, origins in self._origins.items() if origin in origins)
             self._orphans.add((origin, holder))
-            self.lost_origins.add(origin)
+            self.orphaned.add(origin)
 
-    def _store(self, server: int, incarnation: int, origin: int) -> list[Effect]:
+    def _store(self, server: int, incarnation: int, origin: int, *, empty: bool) -> list[Effect]:
+        if empty:
+            self.lost_origins.add(origin)
         if self._incarnations.get(server) != incarnation:
             return []
         if origin in self._origins.get(server, ()):

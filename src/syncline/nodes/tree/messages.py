@@ -84,6 +84,8 @@ class OriginStored(Message, frozen=True, tag="tree-stored", gc=False):
 
     incarnation: Count
     origin: WorkerNumber
+    empty: bool = False
+    """Nobody could give it any more: in some bucket it began empty."""
 
 
 class CopySum(Message, frozen=True, tag="tree-copy", gc=False):

@@ -322,7 +322,9 @@ class TreeNode:
             missing = any(origin in bucket.missing for bucket in self.buckets.values())
             if origin not in self._reported and origin != self.number and not missing:
                 self._reported.add(origin)
-                out.append(Send(COORDINATOR, OriginStored(self.terms.view, place.incarnation, origin)))
+                empty = any(origin in bucket.begun_empty for bucket in self.buckets.values())
+                stored = OriginStored(self.terms.view, place.incarnation, origin, empty)
+                out.append(Send(COORDINATOR, stored))
 
     def _report_copy(self, keeper: int, out: Out) -> None:
         streams = [bucket.streams.get(keeper) for bucket in self.buckets.values()]

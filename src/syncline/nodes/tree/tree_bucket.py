@@ -105,6 +105,8 @@ class TreeBucket:
         """The origins that this node shall hold and does not have stored yet, each with the view that gave it."""
         self._givers: dict[int, set[NodeId]] = {}
         self._given: set[int] = set()
+        self.begun_empty: set[int] = set()
+        """The origins that nobody could give this node any more."""
         self.gifts: dict[int, OriginUpdates] = {}
         """The origins that other nodes shall hold, and whose checkpoints do not have them yet."""
         self.streams: dict[int, CopyStream] = {}
@@ -415,6 +417,7 @@ class TreeBucket:
         for origin, node in self.terms.tree.orphans:
             known = origin in self.held.by_origin or origin in self.gifts or origin in self._given
             if node == self.terms.me and not known:
+                self.begun_empty.add(origin)
                 self._arrive(origin, OriginUpdates(np.zeros(self.size)))
 
     # Storing.
