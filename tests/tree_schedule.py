@@ -352,9 +352,8 @@ class TreeSchedule:
                 self.disk[process.node.number][effect.bucket] = Checkpoint(effect.state, effect.payload)
         self.timers = [each for each in self.timers if each[0] is not process]
         for key, bag in self.network.items():
-            if process.id in key:
-                if key[1] == process.id or self.random.random() < 0.5:
-                    bag.clear()
+            if process.id in key and (key[1] == process.id or self.random.random() < 0.5):
+                bag.clear()
 
     def _restart(self, number: int) -> None:
         before = self.nodes[number]
@@ -577,7 +576,9 @@ class TreeSchedule:
             assert np.isin(oracle, (0, 1)).all()
             self._check_contents(name, oracle)
         for node in inside:
-            assert node._is_quiet and not node._deferred and not node._waiting
+            assert node._is_quiet
+            assert not node._deferred
+            assert not node._waiting
 
     def _check_contents(self, name: Bucket, oracle: Values) -> None:
         for worker in self.all_workers:
@@ -594,4 +595,3 @@ def play(case: TreeCase) -> TreeSchedule:
     schedule = TreeSchedule(case)
     schedule.play()
     return schedule
-

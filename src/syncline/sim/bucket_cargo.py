@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from syncline.layout import Bucket, Layout, Payload
+from syncline.messages import NodeId
 from syncline.strategies.protocol import Strategy
 
 
@@ -20,6 +21,8 @@ class Cargo:
     pulled: int
     """The payload bytes of the parameters, unless the message header gives another size."""
     version: int = -1
+    holder: NodeId | None = None
+    """The server that sent this version."""
     snapshot: Payload | None = None
 
 

@@ -30,7 +30,7 @@ itself and has not reported that it has."""
 
 @dataclass(frozen=True)
 class TreePlan:
-    """The tree that is wanted: its edges, its nodes (if it has one only), and who takes the place of nodes that leave."""
+    """The tree that is wanted: its edges, its nodes, and who takes the place of nodes that leave."""
 
     edges: tuple[Edge, ...]
     nodes: frozenset[int]
@@ -338,7 +338,7 @@ class TreeCoordinator(Membership):
     def _join(self, worker: int, incarnation: int) -> list[Effect]:
         attached = self._attached.get(worker)
         if attached is None or attached.node not in self._origins:
-            load = {node: 0 for node in sorted(self._origins)}
+            load = dict.fromkeys(sorted(self._origins), 0)
             for each in self._attached.values():
                 load[each.node] = load.get(each.node, 0) + 1
             node = min(self._origins, key=lambda each: (load[each], each))

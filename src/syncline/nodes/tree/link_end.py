@@ -98,9 +98,7 @@ class LinkEnd:
         """Whether there is anything to send that the peer has not been sent."""
         return counts != self._sent_counts or (self.owed is not None and bool(self.owed.astype(np.float32).any()))
 
-    def write(
-        self, view: int, total: Reals, counts: Counted, through: int, codec: Codec, chance: Chance
-    ) -> None:
+    def write(self, view: int, total: Reals, counts: Counted, through: int, codec: Codec, chance: Chance) -> None:
         """Make the next message. `total`: the whole sum, which is used only for the first one of a session."""
         rest = counts == self._sent_counts or through > self._sent_through
         if self.owed is None:

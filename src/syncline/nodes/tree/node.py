@@ -38,6 +38,9 @@ from syncline.nodes.tree.tree_terms import APPROXIMATE, EVENTUAL, SSP, TreeSetti
 
 Out = list[Effect]
 
+MOST = 1 << 60
+"""How far a node without workers is."""
+
 
 class TreeNode:
     """The node of one server of the tree strategy."""
@@ -85,7 +88,7 @@ class TreeNode:
         return None if held is None else held.shown()
 
     def counts(self) -> Counts:
-        return Counts(self.tally.updates, 0, self._v(), staleness=self.staleness)
+        return Counts(self.tally.updates, 0, self._finished(MOST), staleness=self.staleness)
 
     def remembered(self, bucket: Bucket) -> Mapping[str, Values]:
         return {}
@@ -205,10 +208,10 @@ class TreeNode:
         if isinstance(message, Pull):
             bucket.pull(event, message, out)
             return
-        contained = sum(bucket.contained().values())
+        between = sum(bucket.contained().values()) - bucket.answered_at.get(worker, 0)
         if bucket.push(event, message, now, out):
             self.tally.take(worker, message)
-            self.staleness[max(0, contained - bucket.answered_at.get(worker, 0))] += 1
+            self.staleness[max(0, between)] += 1
             self._answer_all(out)
 
     def _retry(self, now: float, out: Out) -> None:
@@ -231,14 +234,14 @@ class TreeNode:
 
     # Consistency.
 
-    def _finished(self) -> int:
-        """The least number of iterations that this node's live workers have finished."""
+    def _finished(self, without: int = 0) -> int:
+        """The least number of iterations that this node's live workers have finished; `without`: if it has none."""
         found = []
         for member in self.terms.workers_of(self.number):
             if member.first is not None:
                 done = [bucket.held.progress(member.worker, member.incarnation) for bucket in self.buckets.values()]
                 found.append(max(member.first, 1 + min(done, default=-1)))
-        return min(found, default=0)
+        return min(found, default=without)
 
     def _own_clock(self) -> int:
         if self.settings.consistency.kind == APPROXIMATE:

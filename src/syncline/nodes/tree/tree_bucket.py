@@ -32,9 +32,9 @@ from syncline.nodes.tree.copies import CopyStream, KeptCopy
 from syncline.nodes.tree.held_updates import HeldUpdates, OriginUpdates, packed, unpacked
 from syncline.nodes.tree.link_end import LinkEnd, Session
 from syncline.nodes.tree.messages import (
-    Counted,
     CopyHeard,
     CopySum,
+    Counted,
     OriginStates,
     SideHeard,
     SideSum,
@@ -321,7 +321,9 @@ class TreeBucket:
             return
         total = self.summands.total(link.basis) if link.owed is None else self.first
         keys = (terms.me, link.session[0], link.next_number, self.name.start)
-        link.write(terms.view, total, counts, through, self._codec, lambda: terms.settings.draw.generator("codec", *keys))
+        link.write(
+            terms.view, total, counts, through, self._codec, lambda: terms.settings.draw.generator("codec", *keys)
+        )
         link.not_before = now + terms.settings.period
         self._post(link, out)
 
@@ -354,8 +356,9 @@ class TreeBucket:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing is unacknowledged."""
-        ends = (*self.links.values(), *self.streams.values())
-        return not self.gifts and all(each.unheard is None for each in ends)
+        links, streams = self.links.values(), self.streams.values()
+        quiet = all(each.unheard is None for each in links) and all(each.unheard is None for each in streams)
+        return quiet and not self.gifts
 
     # Origins that change hands.
 

@@ -63,7 +63,7 @@ class TreeSettings:
     patience: float | None = None
     """Seconds after which an unacknowledged message is sent again; None: never, because no messages are lost."""
     checkpoint: float | None = None
-    """Seconds between two checkpoints, if the run is not durable; None: only when a node takes over another's updates."""
+    """Seconds between two checkpoints, if the run is not durable; None: only when a node takes over updates."""
     divides: bool = True
     """Whether an update is divided by the number of live workers."""
 

@@ -40,9 +40,10 @@ class TreeWorker(Worker):
 
     def _is_late(self, event: Received) -> bool:
         """Whether this is the answer of a node that served the worker before, to a request that went on since."""
-        if type(event.message) not in (Params, Taken, Moved):
+        message = event.message
+        if not isinstance(message, Params | Taken | Moved):
             return False
-        awaited = self._awaited.get(event.message.bucket)
+        awaited = self._awaited.get(message.bucket)
         return awaited is None or awaited.to != event.source
 
     def _send_again(self, view: View, out: list[Effect]) -> None:
