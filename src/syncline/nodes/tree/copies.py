@@ -63,7 +63,7 @@ class CopyStream:
     def write(self, view: int, bucket: Bucket, held: HeldUpdates) -> None:
         whole = self.changed is None
         if self.changed is None:
-            states, payload = packed(held.by_origin)
+            states, payload = packed(held.everything)
             self.changed = np.zeros(held.size)
         else:
             payload, states = self.changed, (held.own.state(self._own),)

@@ -70,12 +70,14 @@ def unpacked(states: Iterable[OriginState], payload: Payload, size: int) -> dict
 class HeldUpdates:
     """All that a node has taken of one bucket."""
 
-    __slots__ = ("_own", "by_origin", "dirty", "position", "saved", "saving", "serial", "size")
+    __slots__ = ("_own", "by_origin", "dirty", "gifts", "position", "saved", "saving", "serial", "size")
 
     def __init__(self, own: int, size: int, held: Mapping[int, OriginUpdates] | None = None) -> None:
         self.size = size
         self._own = own
         self.by_origin = dict(held or {})
+        self.gifts: dict[int, OriginUpdates] = {}
+        """The origins that other nodes shall hold, and have not stored yet."""
         self.position = 0
         self.saved = 0
         """Up to which position the checkpoint has everything."""
@@ -83,6 +85,11 @@ class HeldUpdates:
         """The serial number and the position of the checkpoint that is being written."""
         self.serial = 0
         self.dirty = False
+
+    @property
+    def everything(self) -> dict[int, OriginUpdates]:
+        """All that would be lost with this node: what it holds, and what it has to give."""
+        return {**self.gifts, **self.by_origin}
 
     @property
     def own(self) -> OriginUpdates:
@@ -110,7 +117,7 @@ class HeldUpdates:
         """The next checkpoint: its serial number, headers and values."""
         self.serial += 1
         self.saving, self.dirty = (self.serial, self.position), False
-        states, payload = packed(self.by_origin)
+        states, payload = packed(self.everything)
         return self.serial, OriginStates(states), payload
 
     def end_saving(self, serial: int) -> bool:

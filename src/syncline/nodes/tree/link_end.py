@@ -7,8 +7,6 @@
    once, and acknowledges it every time.
 4. What is owed accumulates. What a message does not carry, because of the codec or because float32 rounds, stays owed.
    If nothing has happened since the last message, the next one is sent dense.
-5. A message says for which view it contains everything that the nodes on its side had when they adopted that view. The
-   first message that says so for a view is sent at once, and dense.
 """
 
 from __future__ import annotations
@@ -32,7 +30,6 @@ class LinkEnd:
 
     __slots__ = (
         "_sent_counts",
-        "_sent_through",
         "basis",
         "bucket",
         "expected",
@@ -62,12 +59,6 @@ class LinkEnd:
         self.timed = False
         """Whether a timer is set for that moment."""
         self._sent_counts: Counted | None = None
-        self._sent_through = -1
-
-    @property
-    def through(self) -> int:
-        """For which view the peer has been sent everything."""
-        return self._sent_through
 
     @property
     def key(self) -> Key:
@@ -77,30 +68,25 @@ class LinkEnd:
         """Begin with a run: both ends know that all sums are zero."""
         self.basis, self.owed = basis, np.zeros(size)
         self.next_number = self.expected = 1
-        self._sent_counts, self._sent_through = (), 0
+        self._sent_counts = ()
 
     def reopen(self, session: Session) -> None:
         """Begin another session: one of the two nodes has restarted."""
         self.session = session
         self.owed = self.unheard = self._sent_counts = None
         self.next_number = self.expected = 0
-        self._sent_through = -1
 
     def owe(self, change: Reals) -> None:
         if self.owed is not None:
             self.owed += change
 
-    def is_urgent(self, through: int) -> bool:
-        """Whether a node waits for the next message before it can change over to another view."""
-        return self.owed is None or through > self._sent_through
-
     def has_news(self, counts: Counted) -> bool:
         """Whether there is anything to send that the peer has not been sent."""
-        return counts != self._sent_counts or (self.owed is not None and bool(self.owed.astype(np.float32).any()))
+        return self.owed is None or counts != self._sent_counts or bool(self.owed.astype(np.float32).any())
 
-    def write(self, view: int, total: Reals, counts: Counted, through: int, codec: Codec, chance: Chance) -> None:
+    def write(self, view: int, total: Reals, counts: Counted, codec: Codec, chance: Chance) -> None:
         """Make the next message. `total`: the whole sum, which is used only for the first one of a session."""
-        rest = counts == self._sent_counts or through > self._sent_through
+        rest = counts == self._sent_counts
         if self.owed is None:
             self.owed, codec_used = total, None
         else:
@@ -109,10 +95,10 @@ class LinkEnd:
         self.owed -= sent
         link, mine, yours = self.session
         size = encoded_bytes(payload)
-        message = SideSum(view, link, mine, yours, self.bucket, self.next_number, counts, through, size)
+        message = SideSum(view, link, mine, yours, self.bucket, self.next_number, counts, size)
         self.unheard = (message, payload)
         self.next_number += 1
-        self._sent_counts, self._sent_through = counts, through
+        self._sent_counts = counts
 
     def heard(self, message: SideHeard) -> bool:
         """Whether this acknowledges the message that was sent last."""

@@ -49,8 +49,6 @@ class SideSum(Message, frozen=True, tag="tree-sum", gc=False):
     number: Count
     counts: Counted
     """How many updates the sum contains after this change."""
-    through: Count = 0
-    """The sum contains everything that its nodes had when they adopted this view."""
     size: Count = 0
     """The size of a payload that a codec encoded, in bytes; 0: the payload is the plain values."""
 

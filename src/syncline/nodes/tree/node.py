@@ -312,7 +312,7 @@ class TreeNode:
     def _settle(self, out: Out) -> None:
         """A node that leaves tells the coordinator when all that it held is stored elsewhere."""
         leaves = any(each.number == self.number for each in self.terms.tree.leaving)
-        if leaves and not any(bucket.gifts for bucket in self.buckets.values()):
+        if leaves and not any(bucket.held.gifts for bucket in self.buckets.values()):
             out.append(Send(COORDINATOR, Settled(self.terms.view)))
 
     def _report_stored(self, out: Out) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import inf
 
 import numpy as np
 
@@ -27,13 +26,11 @@ def link_key(link: int) -> Key:
 class Summand:
     """A sum of updates in float64, and how many updates of each origin it contains."""
 
-    __slots__ = ("counts", "through", "values")
+    __slots__ = ("counts", "values")
 
-    def __init__(self, values: Reals, counts: Mapping[int, int], through: float = inf) -> None:
+    def __init__(self, values: Reals, counts: Mapping[int, int]) -> None:
         self.values = values
         self.counts = dict(counts)
-        self.through = through
-        """It contains everything that its nodes had when they adopted this view; always, for a node's own updates."""
 
 
 class Summands:
@@ -54,14 +51,9 @@ class Summands:
     def __setitem__(self, key: Key, summand: Summand) -> None:
         self._by_key[key] = summand
 
-    def have(self, basis: Iterable[Key], through: int) -> bool:
-        """Whether all these summands are there, and contain what their nodes had when they adopted this view."""
-        found = self._by_key
-        return all(key in found and found[key].through >= through for key in basis)
-
-    def through(self, basis: Iterable[Key], most: int) -> int:
-        """The last view for which the sum of these summands contains everything, but not more than `most`."""
-        return int(min([most, *(self._by_key[key].through for key in basis)]))
+    def have(self, basis: Iterable[Key]) -> bool:
+        """Whether all these summands are there."""
+        return all(key in self._by_key for key in basis)
 
     def total(self, basis: Iterable[Key]) -> Reals:
         """The sum of these summands; a new array."""

@@ -5,9 +5,8 @@
 2. What a node sends over a link is the sum of all its other summands. It accumulates what each neighbour is owed.
 3. The view says which summands a node shall have: the origins that it holds, and its links (the target). A sum, the
    replica or what is sent over a link, is made of the summands of one view (its basis). It changes over to the target
-   when all summands of the target that it needs are complete: for the replica all, for a link all others. Until then it
-   keeps its basis: summands that the view lacks stay as they were. What came over a link is complete if it contains
-   everything that the nodes on its other side had when they adopted the view (`through`).
+   when all summands of the target that it needs are there: for the replica all, for a link all others. Until then it
+   keeps its basis: summands that the view lacks stay as they were.
 4. A node that starts again, or is new, has no basis. So it sends over a link when it has all other summands, and
    answers workers when it has all.
 5. An origin that the view gives to another node is sent there until that node's checkpoint has it. It is not a summand
@@ -19,7 +18,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -107,8 +105,6 @@ class TreeBucket:
         self._given: set[int] = set()
         self.begun_empty: set[int] = set()
         """The origins that nobody could give this node any more."""
-        self.gifts: dict[int, OriginUpdates] = {}
-        """The origins that other nodes shall hold, and whose checkpoints do not have them yet."""
         self.streams: dict[int, CopyStream] = {}
         self.kept: dict[int, KeptCopy] = {}
         """The copies of other nodes, by owner."""
@@ -125,7 +121,7 @@ class TreeBucket:
         """Begin with the run: nothing has been pushed yet, and everyone knows."""
         self._aim()
         for key in self.target:
-            self.summands[key] = Summand(np.zeros(self.size), {}, 0 if key[0] == "link" else inf)
+            self.summands[key] = Summand(np.zeros(self.size), {})
         self.missing.clear()
         self.held.by_origin[self.terms.me] = self._own_updates()
         self.basis = self.target
@@ -200,14 +196,13 @@ class TreeBucket:
 
     def advance(self, now: float, out: Out) -> None:
         """Let every sum change over to the target if it can, then send and answer what is due."""
-        since = self.terms.tree.since
-        if self.target and self.basis != self.target and self.summands.have(self.target, since):
+        if self.target and self.basis != self.target and self.summands.have(self.target):
             self._change_basis()
-        if self.basis == self.target and self.reached < since and self.summands.have(self.target, since):
-            self.reached = since
+        if self.basis == self.target:
+            self.reached = self.terms.tree.since
         for link in self.links.values():
             wanted = self.target - {link.key}
-            if link.basis != wanted and self.summands.have(wanted, since):
+            if link.basis != wanted and self.summands.have(wanted):
                 self._change_link_basis(link, wanted)
         self._forget()
         self.send_due(now, out)
@@ -284,10 +279,9 @@ class TreeBucket:
     def _take_side(self, link: LinkEnd, message: SideSum, values: Reals) -> None:
         counts = dict(message.counts)
         if link.key not in self.summands:
-            self.summands[link.key] = Summand(values, counts, message.through)
+            self.summands[link.key] = Summand(values, counts)
             return
         mirror = self.summands[link.key]
-        mirror.through = message.through
         if message.number:
             self.change(link.key, values, counts)
         else:
@@ -310,26 +304,18 @@ class TreeBucket:
         assert link.basis is not None
         terms = self.terms
         counts = _counted(self.summands.counts(link.basis))
-        through = self.summands.through(link.basis, terms.tree.since if self._is_current(link) else link.through)
-        urgent = link.is_urgent(through)
-        if not urgent and not link.has_news(counts):
+        if not link.has_news(counts):
             return
-        if not urgent and now < link.not_before:
+        if link.owed is not None and now < link.not_before:
             if not link.timed:
                 link.timed = True
                 out.append(SetTimer(("send", link.session[0], self.name), link.not_before - now))
             return
         total = self.summands.total(link.basis) if link.owed is None else self.first
         keys = (terms.me, link.session[0], link.next_number, self.name.start)
-        link.write(
-            terms.view, total, counts, through, self._codec, lambda: terms.settings.draw.generator("codec", *keys)
-        )
+        link.write(terms.view, total, counts, self._codec, lambda: terms.settings.draw.generator("codec", *keys))
         link.not_before = now + terms.settings.period
         self._post(link, out)
-
-    def _is_current(self, link: LinkEnd) -> bool:
-        """Whether what is sent over this link is made of what the view asks for."""
-        return link.basis == self.target - {link.key}
 
     def _post(self, link: LinkEnd, out: Out) -> None:
         assert link.unheard is not None
@@ -358,7 +344,7 @@ class TreeBucket:
         """Whether nothing is unacknowledged."""
         links, streams = self.links.values(), self.streams.values()
         quiet = all(each.unheard is None for each in links) and all(each.unheard is None for each in streams)
-        return quiet and not self.gifts
+        return quiet and not self.held.gifts
 
     # Origins that change hands.
 
@@ -371,16 +357,16 @@ class TreeBucket:
             updates = self.held.by_origin.pop(origin)
             self.pending = [each for each in self.pending if each.origin != origin]
             if origin in terms.holders:
-                self.gifts.setdefault(origin, updates)
+                self.held.gifts.setdefault(origin, updates)
             self._copies_changed()
-        for origin in [each for each in self.gifts if terms.holders.get(each, terms.me) == terms.me]:
-            updates = self.gifts.pop(origin)
+        for origin in [each for each in self.held.gifts if terms.holders.get(each, terms.me) == terms.me]:
+            updates = self.held.gifts.pop(origin)
             if origin in mine:
                 self._arrive(origin, updates)
         self._send_gifts(out)
 
     def _send_gifts(self, out: Out) -> None:
-        for origin, updates in self.gifts.items():
+        for origin, updates in self.held.gifts.items():
             (state,), payload = packed({origin: updates})
             to = server_id(self.terms.holders[origin])
             out.append(Send(to, TakeOver(self.terms.view, self.name, state), payload))
@@ -409,16 +395,16 @@ class TreeBucket:
     def took_over(self, event: Received, message: TookOver) -> bool:
         """Whether the last origin that this node had to give has been taken over."""
         holder = self.terms.holders.get(message.origin)
-        if message.origin not in self.gifts or holder is None or event.source != server_id(holder):
+        if message.origin not in self.held.gifts or holder is None or event.source != server_id(holder):
             return False
-        del self.gifts[message.origin]
+        del self.held.gifts[message.origin]
         self._given.add(message.origin)
-        return not self.gifts
+        return not self.held.gifts
 
     def _replace_orphans(self) -> None:
         """Begin without the updates of origins that nobody can give this node any more."""
         for origin, node in self.terms.tree.orphans:
-            known = origin in self.held.by_origin or origin in self.gifts or origin in self._given
+            known = origin in self.held.by_origin or origin in self.held.gifts or origin in self._given
             if node == self.terms.me and not known:
                 self.begun_empty.add(origin)
                 self._arrive(origin, OriginUpdates(np.zeros(self.size)))
@@ -498,7 +484,7 @@ class TreeBucket:
                 if holder == terms.me:
                     self._arrive(origin, updates)
                 elif holder is not None:
-                    self.gifts.setdefault(origin, updates)
+                    self.held.gifts.setdefault(origin, updates)
         self._send_gifts(out)
 
     def _copies_changed(self) -> None:
