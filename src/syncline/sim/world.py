@@ -222,6 +222,9 @@ class World:
         """Run to the end; calls `progress(iterations done, iterations in total)` regularly."""
         with np.errstate(over="ignore", invalid="ignore"), _no_collections():
             self.faults.schedule()
+            for server in self.servers if self.strategy.announces else ():
+                first = Received(COORDINATOR, self.view_maker.view)
+                self.agenda.at(0.0, NO_WORKER, self.to_server, server, first)
             for worker in self.workers.values():
                 self.agenda.at(0.0, worker.number, self._start, worker, 0)
             self.pace.run(progress)

@@ -61,6 +61,8 @@ class Strategy:
     """Settings of other strategies that make no sense here, each with the reason and what to do instead."""
     simulated_only: ClassVar[bool] = False
     """Whether there are no real processes for this strategy yet."""
+    announces: ClassVar[bool] = False
+    """Whether the nodes of servers are told the first view when the run begins."""
     applied: ClassVar[frozenset[type[Message]]] = frozenset()
     """The messages, besides pushes, that cost a server time to apply."""
     rounding: ClassVar[float] = 0.0

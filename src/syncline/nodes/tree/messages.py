@@ -51,6 +51,10 @@ class SideSum(Message, frozen=True, tag="tree-sum", gc=False):
     """How many updates the sum contains after this change."""
     size: Count = 0
     """The size of a payload that a codec encoded, in bytes; 0: the payload is the plain values."""
+    round: Iteration = -1
+    """With rounds: the round that the change is, or up to which the sum goes."""
+    pushes: Count = 0
+    """With rounds: how many pushes that round has, on this side, or in all if the message is a sum."""
 
 
 class SideHeard(Message, frozen=True, tag="tree-heard", gc=False):

@@ -33,8 +33,9 @@ from syncline.nodes.tree.messages import (
     TakeOver,
     TookOver,
 )
+from syncline.nodes.tree.round_bucket import RoundBucket
 from syncline.nodes.tree.tree_bucket import AnswerRule, Checkpoint, TreeBucket, moved
-from syncline.nodes.tree.tree_terms import APPROXIMATE, EVENTUAL, SSP, TreeSettings, TreeTerms
+from syncline.nodes.tree.tree_terms import APPROXIMATE, BSP, EVENTUAL, SSP, TreeSettings, TreeTerms
 
 Out = list[Effect]
 
@@ -62,10 +63,14 @@ class TreeNode:
         self.clocks = NodeClocks(self.terms)
         self.tally = Tally()
         self.staleness: Counter[int] = Counter()
-        gate = AnswerRule(self._may_answer, self._v)
-        self.buckets = {name: TreeBucket(name, values, self.terms, gate) for name, values in first.items()}
+        rule = AnswerRule(self._may_answer, self._v, lambda: self.clocks.limit)
+        made = RoundBucket if settings.consistency.kind == BSP else TreeBucket
+        self.buckets: dict[Bucket, TreeBucket] = {
+            name: made(name, values, self.terms, rule) for name, values in first.items()
+        }
         self._checkpoint = dict(checkpoint or {})
         self._begun = fresh
+        self._started = False
         self._deferred: list[Received] = []
         self._waiting: list[Received] = []
         """Requests of workers that moved here with updates that are not stored here yet."""
@@ -268,8 +273,12 @@ class TreeNode:
     # Views.
 
     def _adopt(self, view: View, now: float, out: Out) -> None:
-        if view.view < self.terms.view or (view.view == self.terms.view and self._begun):
+        if view.view <= self.terms.view and self._begun:
+            self._start(view, now, out)
             return
+        if view.view < self.terms.view:
+            return
+        self._started = True
         before = self.terms.members
         self.terms.adopt(view)
         self.clocks.adopt()
@@ -291,6 +300,13 @@ class TreeNode:
         for event in waiting:
             self._judge(event, now, out)
 
+    def _start(self, view: View, now: float, out: Out) -> None:
+        """The engine announces the first view: a node without workers begins its first round."""
+        if not self._started and view.view == self.terms.view:
+            self._started = True
+            for bucket in self.buckets.values():
+                bucket.advance(now, out)
+
     def _remove(self, worker: int, incarnation: int, out: Out) -> None:
         """Answer what a worker that is not a member any more still asks for."""
         for bucket in self.buckets.values():
@@ -305,7 +321,8 @@ class TreeNode:
         self.clocks.limit = None
         joining = any(member.first is None for member in self.terms.members.values())
         if joining and self.terms.place is not None:
-            largest = max(self._v(), self.clocks.highest)
+            rounds = [bucket.begun for bucket in self.buckets.values() if isinstance(bucket, RoundBucket)]
+            largest = max([0, *rounds]) if rounds else max(self._v(), self.clocks.highest)
             self.clocks.limit = largest
             out.append(Send(COORDINATOR, Report(self.terms.view, largest)))
 

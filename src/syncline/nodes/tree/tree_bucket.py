@@ -72,11 +72,15 @@ class Request(NamedTuple):
 class AnswerRule:
     """What a bucket asks its node about workers."""
 
-    __slots__ = ("may_answer", "v")
+    __slots__ = ("limit", "may_answer", "v")
 
-    def __init__(self, may_answer: Callable[[int, int], bool], v: Callable[[], int]) -> None:
+    def __init__(
+        self, may_answer: Callable[[int, int], bool], v: Callable[[], int], limit: Callable[[], int | None]
+    ) -> None:
         self.may_answer = may_answer
         self.v = v
+        self.limit = limit
+        """With rounds: the last round that may close before a joiner's first iteration is known."""
 
 
 class TreeBucket:
@@ -181,8 +185,12 @@ class TreeBucket:
                     links[each.number] = self._link(peer, session)
         self.links = links
         self.target = frozenset((*map(x_key, origins), *map(link_key, links)))
-        missing = [origin for origin in origins if x_key(origin) not in self.summands]
+        missing = [origin for origin in origins if not self._has_origin(origin)]
         self.missing = {origin: self.missing.get(origin, terms.view) for origin in missing}
+
+    def _has_origin(self, origin: int) -> bool:
+        """Whether this node has the origin stored."""
+        return x_key(origin) in self.summands
 
     def _link(self, peer: int, session: Session) -> LinkEnd:
         link = self.links.get(session[0])

@@ -38,6 +38,7 @@ class TreeStrategy(Strategy):
     kind: ClassVar[str] = "tree"
     messages: ClassVar[tuple[type[Message], ...]] = MESSAGES
     simulated_only: ClassVar[bool] = True
+    announces: ClassVar[bool] = True
     applied: ClassVar[frozenset[type[Message]]] = frozenset({SideSum})
     rounding: ClassVar[float] = 1e-5
     defaults: ClassVar[Mapping[str, str]] = {
