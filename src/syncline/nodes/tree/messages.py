@@ -29,6 +29,8 @@ class OriginState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """With rounds: the last round that the values contain."""
     ahead: tuple[tuple[Count, Count], ...] = ()
     """With rounds: (round, pushes) of each later round; the sums of these pushes follow the values."""
+    total: Count = 0
+    """With rounds: the number of all workers' pushes in `round`."""
 
 
 class OriginStates(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -55,6 +57,8 @@ class SideSum(Message, frozen=True, tag="tree-sum", gc=False):
     """With rounds: the round that the change is, or up to which the sum goes."""
     pushes: Count = 0
     """With rounds: how many pushes that round has, on this side, or in all if the message is a sum."""
+    whole: bool = False
+    """With rounds: the sum up to this round, not the round itself."""
 
 
 class SideHeard(Message, frozen=True, tag="tree-heard", gc=False):

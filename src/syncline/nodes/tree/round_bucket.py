@@ -38,7 +38,8 @@ class RoundSending:
     def __init__(self, session: Session, next_round: int) -> None:
         self.session = session
         self.next_round = next_round
-        self.queue: deque[tuple[int, int, Reals]] = deque()
+        self.queue: deque[tuple[int, int, Reals, bool]] = deque()
+        """Round, pushes, values, and whether it is the sum up to that round."""
 
 
 class RoundBucket(TreeBucket):
@@ -106,11 +107,14 @@ class RoundBucket(TreeBucket):
 
     def _change_over(self) -> bool:
         """Take the summands of the view as they are, at their greatest round, if all are there."""
+        parts = self._parts(self.target)
+        if parts is None:
+            return False
         if self.basis == self.target:
             self.reached = self.terms.tree.since
-            return False
-        parts = self._parts(self.target)
-        if parts is None or self._raised([part for _, part in parts]) is None:
+            if max(part.round for _, part in parts) == self.closed:
+                return False
+        if self._raised([part for _, part in parts]) is None:
             return False
         self.basis = self.target
         self.closed = max(part.round for _, part in parts)
@@ -122,6 +126,9 @@ class RoundBucket(TreeBucket):
         """Bring these summands to their greatest round; returns that round, None if one has to wait for a message."""
         most = max(part.round for part in parts)
         own = list(self.held.by_origin.values())
+        for part in own:
+            if part.total:
+                self.totals.setdefault(part.round, part.total)
         for part in parts:
             while part.round < most:
                 following = part.round + 1
@@ -138,7 +145,7 @@ class RoundBucket(TreeBucket):
         raw, _ = part.ahead.pop(number)
         if pushes:
             part.values += raw / pushes
-        part.round = number
+        part.round, part.total = number, pushes
 
     def _is_whole(self, number: int) -> bool:
         """Whether the node's own workers have pushed this round, and it is stored."""
@@ -202,18 +209,23 @@ class RoundBucket(TreeBucket):
         others = self.target - {link.key}
         sending = self.sending.get(number)
         if sending is None or sending.session != link.session:
-            parts = self._parts(others)
-            most = None if parts is None else self._raised([part for _, part in parts])
-            if parts is None or most is None:
+            sending = RoundSending(link.session, -1)
+        parts = self._parts(others)
+        if parts is None:
+            return
+        if max(part.round for _, part in parts) >= sending.next_round:
+            most = self._raised([part for _, part in parts])
+            if most is None:
                 return
-            sending = self.sending[number] = RoundSending(link.session, most + 1)
+            self.sending[number] = sending
             total = sum((part.values for _, part in parts), np.zeros(self.size))
-            sending.queue.append((most, self.totals.get(most, 0), total))
+            sending.queue.append((most, self.totals.get(most, 0), total, True))
+            sending.next_round = most + 1
         if self.closed >= sending.next_round - 1:
             found = self._rounds(others, sending.next_round)
             if found is not None:
                 raw = sum((each for _, each, _ in found), np.zeros(self.size))
-                sending.queue.append((sending.next_round, sum(n for _, _, n in found), raw))
+                sending.queue.append((sending.next_round, sum(n for _, _, n in found), raw, False))
                 self.begun = max(self.begun, sending.next_round)
                 sending.next_round += 1
 
@@ -225,19 +237,19 @@ class RoundBucket(TreeBucket):
                 self._post(link, out)
         self.copy_due(now, out)
 
-    def _send_round(self, link: LinkEnd, number: int, pushes: int, values: Reals) -> None:
-        rest = values if link.owed is None or not link.next_number else values + link.owed
+    def _send_round(self, link: LinkEnd, number: int, pushes: int, values: Reals, whole: bool) -> None:
+        rest = values if link.owed is None or whole else values + link.owed
         payload: Payload = rest.astype(np.float32)
         link.owed = rest - payload
         message = SideSum(
-            self.terms.view, *link.session, self.name, link.next_number, (), 0, round=number, pushes=pushes
+            self.terms.view, *link.session, self.name, link.next_number, (), 0, round=number, pushes=pushes, whole=whole
         )
         link.unheard = (message, payload)
         link.next_number += 1
 
     def _take_side(self, link: LinkEnd, message: SideSum, values: Reals) -> None:
         mirror, number = self.mirrors.get(link.session[0]), message.round
-        if message.number:
+        if not message.whole:
             assert mirror is not None
             if number > mirror.round and number not in mirror.ahead:
                 mirror.ahead[number] = (values, message.pushes)
@@ -247,13 +259,14 @@ class RoundBucket(TreeBucket):
         if mirror is None:
             mirror = self.mirrors[link.session[0]] = OriginUpdates(values)
             mirror.round = number
-        elif number == mirror.round + 1 and number not in mirror.ahead:
-            others = self._rounds(self.target - {link.key}, number)
-            if others is None:
-                mirror.values, mirror.round = values, number
+        elif number > mirror.round and number not in mirror.ahead:
+            others = self._rounds(self.target - {link.key}, number) if number == mirror.round + 1 else None
+            if others is not None and message.pushes:
+                rest = message.pushes - sum(n for _, _, n in others)
+                mirror.ahead[number] = ((values - mirror.values) * message.pushes, rest)
                 return
-            rest = message.pushes - sum(n for _, _, n in others)
-            mirror.ahead[number] = ((values - mirror.values) * message.pushes, rest)
+            mirror.values, mirror.round = values, number
+            mirror.ahead = {each: raw for each, raw in mirror.ahead.items() if each > number}
 
     # Workers.
 
