@@ -554,7 +554,7 @@ class TreeSchedule:
     def _check_answer(self, number: int, worker: int, params: Params) -> None:
         """With approximate, no node answers that contains too much that another one lacks."""
         kind, case = self.settings.consistency, self.case
-        if kind.kind != "approximate" or case.crashes or case.losses or case.deaths or case.joins:
+        if kind.kind != "approximate" or case.buckets > 1 or case.crashes or case.losses or case.deaths or case.joins:
             return
         terms = self.nodes[number].node.terms
         own = self.nodes[number].node.buckets[params.bucket].answered_at[worker]

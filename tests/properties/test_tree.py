@@ -89,6 +89,23 @@ def test_codecs_lose_nothing(case: TreeCase) -> None:
     play(case)
 
 
+@settings(max_examples=60)
+@given(
+    case=st.builds(
+        TreeCase,
+        **COMMON,
+        consistency=st.just("bsp"),
+        durable=st.just(True),
+        copies=st.booleans(),
+        crashes=FEW,
+        **PLANNED,
+        **WORKERS,
+    )
+)
+def test_rounds_are_those_of_synchronous_sgd(case: TreeCase) -> None:
+    play(case)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_thirty_nodes(seed: int) -> None:
     play(TreeCase(seed, 30, 12, 2, durable=True, copies=True, crashes=4, reshapes=2, merges=2, leaves=3, adds=2))

@@ -11,6 +11,7 @@ from syncline.draw import Draw
 from syncline.errors import UsageError
 from syncline.nodes.tree.shapes import best_fan_out, edges_of
 from syncline.sim import Cluster, Links, Lognormal, MadeUp, Scenario, World
+from syncline.strategies.server.strategy import ServerStrategy
 from syncline.strategies.settings import settle
 from syncline.strategies.table import read_strategy, strategy_class
 from syncline.strategies.tree.strategy import TreeStrategy
@@ -55,6 +56,8 @@ def test_wrong_topologies_are_named(text: str, problem: str) -> None:
         ("consistency=ssp:0", "consistency", "at least 1"),
         ("consistency=approximate", "consistency", "at least 1"),
         ("consistency=soon", "consistency", "is not one of"),
+        ("consistency=bsp", "consistency", "needs durable=true"),
+        ("consistency=bsp,durable=true,codec=fp16", "codec", "whole rounds"),
         ("workers_per_node=0", "workers_per_node", "at least 1"),
         ("topology=0-1", "topology", "pieces"),
     ],
@@ -97,9 +100,9 @@ def run(strategy: TreeStrategy, workers: int = 6, iterations: int = 10, links: L
 
 
 @pytest.mark.parametrize("shape", ["chain", "star", "twin", "tree:2"])
-@pytest.mark.parametrize("consistency", ["eventual", "ssp:2", "approximate:4"])
+@pytest.mark.parametrize("consistency", ["eventual", "ssp:2", "approximate:4", "bsp"])
 def test_simulated_runs_end_with_equal_replicas(shape: str, consistency: str) -> None:
-    words = {"topology": shape, "consistency": consistency, "workers_per_node": "2"}
+    words = {"topology": shape, "consistency": consistency, "workers_per_node": "2", "durable": "true"}
     world = run(TreeStrategy.of(words), links=Links(1e6, 1e-3))
     assert world.outcome.updates == 60  # type: ignore[attr-defined]
     replicas = [server.node.params() for server in world.servers]
@@ -109,6 +112,17 @@ def test_simulated_runs_end_with_equal_replicas(shape: str, consistency: str) ->
         assert values.any()
         for replica in replicas:
             np.testing.assert_allclose(replica[name], values, rtol=0, atol=1e-5 * np.abs(values).max())
+
+
+@pytest.mark.parametrize("shape", ["chain", "star", "twin", "tree:2"])
+def test_bsp_is_synchronous_sgd(shape: str) -> None:
+    """The same model as one server with bsp, to rounding."""
+    strategy = TreeStrategy.of({"topology": shape, "consistency": "bsp", "durable": "true"})
+    ours = run(strategy, 5, 12, Links(1e6, 1e-3)).outcome.pieces  # type: ignore[attr-defined]
+    scenario = Scenario(Cluster(5, Lognormal(0.1, 0.5)), ServerStrategy("bsp", mode="changes"), 12, seed=3)
+    theirs = World(scenario, MadeUp(1000, Draw(3))).run().pieces
+    np.testing.assert_allclose(np.concatenate(ours), np.concatenate(theirs), rtol=0, atol=1e-5)
+    assert np.abs(np.concatenate(theirs)).max() > 0.1
 
 
 def test_durable_runs_come_to_the_same_model() -> None:

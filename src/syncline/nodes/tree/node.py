@@ -249,6 +249,7 @@ class TreeNode:
         return min(found, default=without)
 
     def _own_clock(self) -> int:
+        """The clock that this node publishes. With `approximate`, an update counts if it is there in all buckets."""
         if self.settings.consistency.kind == APPROXIMATE:
             return min(sum(bucket.contained().values()) for bucket in self.buckets.values())
         return self._finished()
@@ -257,18 +258,21 @@ class TreeNode:
         """How many iterations all workers have finished, as far as this node knows."""
         if self.settings.consistency.kind == SSP:
             return self.clocks.least(self._finished()) or 0
+        if self.settings.consistency.kind == BSP:
+            return 1 + min(bucket.closed for bucket in self.buckets.values() if isinstance(bucket, RoundBucket))
         return self._finished()
 
-    def _may_answer(self, progress: int, contained: int) -> bool:
+    def _may_answer(self, progress: int) -> bool:
         consistency = self.settings.consistency
         if consistency.kind == EVENTUAL:
             return True
-        least = self.clocks.least(self._own_clock())
+        own = self._own_clock()
+        least = self.clocks.least(own)
         if least is None:
             return True
         if consistency.kind == SSP:
             return progress < least + consistency.s
-        return contained - least < consistency.s
+        return own - least < consistency.s
 
     # Views.
 

@@ -75,7 +75,7 @@ class AnswerRule:
     __slots__ = ("limit", "may_answer", "v")
 
     def __init__(
-        self, may_answer: Callable[[int, int], bool], v: Callable[[], int], limit: Callable[[], int | None]
+        self, may_answer: Callable[[int], bool], v: Callable[[], int], limit: Callable[[], int | None]
     ) -> None:
         self.may_answer = may_answer
         self.v = v
@@ -601,7 +601,7 @@ class TreeBucket:
 
     def _may_answer(self, request: Request) -> bool:
         stored = not self.terms.settings.durable or request.position <= self.stored
-        return stored and self.gate.may_answer(request.message.progress, sum(self.contained().values()))
+        return stored and self.gate.may_answer(request.message.progress)
 
     def _answer(self, to: NodeId, request: Push | Pull) -> Send:
         known = (self.terms.view, request.incarnation, request.progress, self.name, self.version, self.gate.v())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from syncline.codecs import every_codec
+from syncline.codecs import Dense, every_codec
 from syncline.errors import UsageError
 from syncline.nodes.tree.shapes import MOST_NODES, edges_of
 from syncline.nodes.tree.tree_terms import BSP
@@ -43,7 +43,15 @@ def check(strategy: TreeStrategy, workers: int) -> None:
     whole(fitted.nodes, "servers", 1, MOST_NODES, name="the number of nodes")
     edges_of(strategy.shape, fitted.nodes)
     if strategy.consistency.kind == BSP:
-        raise UsageError("consistency", "bsp is not available over a tree yet; use ssp:1, or strategy 'server'")
+        _check_rounds(strategy)
     if any(getattr(each, "momentum", 0) for each in every_codec(strategy.codec)):
         problem = "corrects the momentum of gradients, but workers send changes; remove it"
         raise UsageError("codec", f"{write(strategy.codec)!r} {problem}")
+
+
+def _check_rounds(strategy: TreeStrategy) -> None:
+    if not strategy.durable:
+        problem = "bsp needs durable=true: a node that starts again must have every push that is part of a round"
+        raise UsageError("consistency", f"{problem}; add it, or use ssp:1")
+    if strategy.codec != Dense():
+        raise UsageError("codec", f"{write(strategy.codec)!r} does not send whole rounds, which bsp needs; use dense")
