@@ -97,12 +97,22 @@ def test_codecs_lose_nothing(case: TreeCase) -> None:
         consistency=st.just("bsp"),
         durable=st.just(True),
         copies=st.booleans(),
-        crashes=FEW,
         **PLANNED,
-        **WORKERS,
     )
 )
 def test_rounds_are_those_of_synchronous_sgd(case: TreeCase) -> None:
+    play(case)
+
+
+@settings(max_examples=60)
+@given(case=st.builds(TreeCase, **COMMON, consistency=st.just("bsp"), durable=st.just(True), crashes=st.just(1)))
+def test_rounds_survive_the_crash_of_a_node(case: TreeCase) -> None:
+    play(case)
+
+
+@settings(max_examples=60)
+@given(case=st.builds(TreeCase, **COMMON, consistency=st.just("bsp"), durable=st.just(True), **WORKERS))
+def test_rounds_with_workers_that_come_and_go(case: TreeCase) -> None:
     play(case)
 
 

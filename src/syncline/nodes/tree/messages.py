@@ -59,6 +59,8 @@ class SideSum(Message, frozen=True, tag="tree-sum", gc=False):
     """With rounds: how many pushes that round has, on this side, or in all if the message is a sum."""
     whole: bool = False
     """With rounds: the sum up to this round, not the round itself."""
+    totals: tuple[tuple[Count, Count], ...] = ()
+    """With a whole sum: the number of all workers' pushes in each of the last rounds."""
 
 
 class SideHeard(Message, frozen=True, tag="tree-heard", gc=False):

@@ -286,7 +286,7 @@ class TreeNode:
         before = self.terms.members
         self.terms.adopt(view)
         self.clocks.adopt()
-        self._report_for_joiners(out)
+        self.clocks.limit = None
         for worker, member in before.items():
             after = self.terms.members.get(worker)
             if after is None or after.incarnation != member.incarnation:
@@ -297,6 +297,7 @@ class TreeNode:
             else:
                 bucket.restore(self._checkpoint.pop(name, None), now, out)
         self._begun = True
+        self._report_for_joiners(out)
         self._settle(out)
         self._answer_all(out)
         waiting, self._deferred = [*self._deferred, *self._waiting], []
@@ -322,10 +323,9 @@ class TreeNode:
 
     def _report_for_joiners(self, out: Out) -> None:
         """Tell the coordinator how far the workers are, and keep to it until it names the joiner's first iteration."""
-        self.clocks.limit = None
         joining = any(member.first is None for member in self.terms.members.values())
         if joining and self.terms.place is not None:
-            rounds = [bucket.begun for bucket in self.buckets.values() if isinstance(bucket, RoundBucket)]
+            rounds = [bucket.latest for bucket in self.buckets.values() if isinstance(bucket, RoundBucket)]
             largest = max([0, *rounds]) if rounds else max(self._v(), self.clocks.highest)
             self.clocks.limit = largest
             out.append(Send(COORDINATOR, Report(self.terms.view, largest)))

@@ -29,6 +29,9 @@ from syncline.reals import Reals
 
 Out = list[Effect]
 
+KEPT = 64
+"""Of how many rounds a node remembers the number of pushes, for nodes that start again."""
+
 
 class RoundSending:
     """Which rounds have been prepared for a link, and those that wait for an acknowledgement of the one before."""
@@ -80,6 +83,12 @@ class RoundBucket(TreeBucket):
 
     def contained(self) -> dict[int, int]:
         return {self.terms.me: self.closed + 1}
+
+    @property
+    def latest(self) -> int:
+        """The last round that any node has begun, as far as this one knows: a joiner can take part in the next."""
+        sums = (*self.held.by_origin.values(), *self.held.gifts.values(), *self.mirrors.values())
+        return max([self.closed, self.begun, *(max([each.round, *each.ahead]) for each in sums)])
 
     # Rounds.
 
@@ -137,6 +146,7 @@ class RoundBucket(TreeBucket):
                     self._add(part, following, self.totals[following])
                 elif raw is None and any(part is each for each in own):
                     part.round = most if not part.ahead else following  # its workers have pushed nothing in this round
+                    part.total = self.totals.get(part.round, 0)
                 else:
                     return None
         return most
@@ -183,7 +193,8 @@ class RoundBucket(TreeBucket):
         for link in self.links.values():
             self._prepare(link)
         pushes = sum(n for _, _, n in found)
-        self.totals = {number - 1: self.totals.get(number - 1, 0), number: pushes}
+        self.totals[number] = pushes
+        self.totals.pop(number - KEPT, None)
         for part, raw, n in found:
             part.ahead[number] = (raw, n)
             self._add(part, number, pushes)
@@ -241,8 +252,18 @@ class RoundBucket(TreeBucket):
         rest = values if link.owed is None or whole else values + link.owed
         payload: Payload = rest.astype(np.float32)
         link.owed = rest - payload
+        known = tuple(sorted(self.totals.items())) if whole else ()
         message = SideSum(
-            self.terms.view, *link.session, self.name, link.next_number, (), 0, round=number, pushes=pushes, whole=whole
+            self.terms.view,
+            *link.session,
+            self.name,
+            link.next_number,
+            (),
+            0,
+            round=number,
+            pushes=pushes,
+            whole=whole,
+            totals=known,
         )
         link.unheard = (message, payload)
         link.next_number += 1
@@ -254,8 +275,8 @@ class RoundBucket(TreeBucket):
             if number > mirror.round and number not in mirror.ahead:
                 mirror.ahead[number] = (values, message.pushes)
             return
-        if message.pushes:
-            self.totals.setdefault(number, message.pushes)
+        for each, pushes in message.totals:
+            self.totals.setdefault(each, pushes)
         if mirror is None:
             mirror = self.mirrors[link.session[0]] = OriginUpdates(values)
             mirror.round = number
