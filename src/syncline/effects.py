@@ -129,7 +129,51 @@ class Timer(msgspec.Struct, frozen=True):
     key: tuple[object, ...]
 
 
-Event = Received | Ready | Enter | Fetch | Depart | Finish | Pause | Idle | Lost | Admit | Dismiss | Change | Timer
+class Saved(msgspec.Struct, frozen=True):
+    """What `Save` with this bucket and serial number asked for is on disk."""
+
+    bucket: Bucket
+    serial: int
+
+
+class Reshape(msgspec.Struct, frozen=True):
+    """The engine asks the coordinator to change which nodes talk to each other."""
+
+    plan: Any
+
+
+class Restarted(msgspec.Struct, frozen=True):
+    """The engine has started this server again, from its checkpoint."""
+
+    server: int
+    incarnation: int
+
+
+class ServerLost(msgspec.Struct, frozen=True):
+    """The engine has detected that this server is dead for good."""
+
+    server: int
+
+
+Event = (
+    Received
+    | Ready
+    | Enter
+    | Fetch
+    | Depart
+    | Finish
+    | Pause
+    | Idle
+    | Lost
+    | Admit
+    | Dismiss
+    | Change
+    | Timer
+    | Saved
+    | Reshape
+    | Restarted
+    | ServerLost
+)
 
 
 # Effects: the output of a node.
@@ -175,6 +219,18 @@ class Deliver(_Carrier, frozen=True, eq=False, gc=False):
     how: How = How.REPLACE
 
 
+class Save(_Carrier, frozen=True, eq=False, gc=False):
+    """Write this state of a bucket to the node's checkpoint, then give the node `Saved(bucket, serial)`.
+
+    A checkpoint of a bucket replaces the one before; it is whole or not there.
+    """
+
+    bucket: Bucket
+    serial: int
+    state: Any
+    payload: Payload | None = None
+
+
 class Reject(msgspec.Struct, frozen=True):
     """Close the connection to this peer: a message of it has turned out to break the protocol."""
 
@@ -188,7 +244,7 @@ class Fail(msgspec.Struct, frozen=True):
     error: SynclineError
 
 
-Effect = Send | SetTimer | Deliver | Reject | Fail
+Effect = Send | SetTimer | Deliver | Save | Reject | Fail
 
 
 class Node(Protocol):

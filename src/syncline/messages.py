@@ -188,13 +188,50 @@ class Mesh(msgspec.Struct, frozen=True, tag="mesh"):
     """The joiners that do not have their replica yet."""
 
 
-class Edges(msgspec.Struct, frozen=True, tag="edges"):
-    """A topology given as the pairs of nodes that talk to each other."""
+class TreeMember(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A node of a tree: a server that shares its workers' updates with its neighbours."""
 
-    pairs: tuple[tuple[NodeId, NodeId], ...]
+    number: WorkerNumber
+    incarnation: Count
+    origins: tuple[WorkerNumber, ...]
+    """The nodes whose workers' updates it holds: its own, and those of nodes that it has replaced."""
+    copies: tuple[tuple[WorkerNumber, Count], ...] = ()
+    """The nodes that keep a copy of what it holds, each with the view that named it first."""
+    since: Count = 0
+    """The view in which its workers last changed."""
 
 
-Topology = Holders | Mesh | Edges
+class TreeLink(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Two neighbours in a tree; `number` names the link. The same two nodes can have another link later."""
+
+    number: Count
+    one: WorkerNumber
+    other: WorkerNumber
+
+
+class Attachment(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The node that serves a worker since view `since`."""
+
+    worker: WorkerNumber
+    node: WorkerNumber
+    since: Count = 0
+
+
+class TreeMap(msgspec.Struct, frozen=True, tag="tree"):
+    """A topology of nodes without loops, and which of them serves which worker."""
+
+    nodes: tuple[TreeMember, ...]
+    links: tuple[TreeLink, ...]
+    workers: tuple[Attachment, ...]
+    leaving: tuple[TreeMember, ...] = ()
+    """Nodes that are replaced, but have not yet handed over what they hold."""
+    orphans: tuple[tuple[WorkerNumber, WorkerNumber], ...] = ()
+    """(origin, node): nobody is left who could give this origin to this node; unless it has it, it begins empty."""
+    since: Count = 0
+    """The view in which nodes or links last changed."""
+
+
+Topology = Holders | Mesh | TreeMap
 """Which server holds which buckets, or which nodes talk to each other."""
 
 

@@ -13,7 +13,14 @@ PACKAGE = Path(syncline.__file__).parent
 
 TABLE = "strategies/table.py"
 
-OWN = ("strategies/server/", "nodes/server/", "strategies/exchange/", "nodes/exchange/")
+OWN = (
+    "strategies/server/",
+    "nodes/server/",
+    "strategies/exchange/",
+    "nodes/exchange/",
+    "strategies/tree/",
+    "nodes/tree/",
+)
 """The packages of the strategies that there are."""
 
 SUITES = ("testing/",)

@@ -67,7 +67,9 @@ def request(
     if compare:
         _check_comparison(words, engine, found, examples)
     wiring = Wiring(lane="shm" if lane is None else lane)
-    plan = checked(Plan((), found["workers"], counts["servers"], words, wiring, environment=ONE_THREAD))
+    plan = checked(
+        Plan((), found["workers"], counts["servers"], words, wiring, environment=ONE_THREAD), real=engine != "sim"
+    )
     found["servers"] = plan.server_count
     strategy = plan.settled()
     slowed = _slow(slow, found["workers"]) or ({found["workers"] - 1: 5.0} if compare else {})

@@ -7,9 +7,9 @@ Observers (meters, traces, recorders) see every event that a node has handled, w
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from syncline.effects import Deliver, Effect, Event, Fail, Node, Reject, Send, SetTimer
+from syncline.effects import Deliver, Effect, Event, Fail, Node, Reject, Save, Send, SetTimer
 from syncline.messages import NodeId
 
 
@@ -34,6 +34,15 @@ class Host(Protocol):
 
     def fail(self, me: NodeId, fail: Fail) -> None:
         """Handle the failure of a node that cannot continue."""
+        ...
+
+
+@runtime_checkable
+class CheckpointHost(Protocol):
+    """A host of nodes that write checkpoints."""
+
+    def save(self, me: NodeId, save: Save) -> None:
+        """Write a checkpoint of a bucket; its payload is valid until the node's next event."""
         ...
 
 
@@ -76,6 +85,9 @@ class Driver:
                 self._host.deliver(self.me, effect)
             case SetTimer():
                 self._host.set_timer(self.me, effect)
+            case Save():
+                assert isinstance(self._host, CheckpointHost), "this host cannot write checkpoints"
+                self._host.save(self.me, effect)
             case Reject():
                 self._host.reject(self.me, effect)
             case Fail():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from syncline.layout import Bucket, Layout, Payload
-from syncline.messages import Holders
+from syncline.messages import Holders, NodeId
 from syncline.strategies.protocol import Strategy
 
 
@@ -22,6 +22,8 @@ class Cargo:
     pulled: int
     """The payload bytes of the parameters, unless the message header gives another size."""
     version: int = -1
+    holder: NodeId | None = None
+    """The server that sent this version."""
     snapshot: Payload | None = None
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from syncline.effects import Fetch
 from syncline.errors import RunError, Stalled
 from syncline.layout import Values
@@ -93,6 +95,7 @@ def _closing_pull(world: World, progress: int) -> None:
         worker.driver.tell(Fetch(progress - 1), world.agenda.now)
     world.agenda.drain()
     final = server_pieces(world)
+    most = world.strategy.rounding * max(float(np.abs(piece).max(initial=0)) for piece in final)
     for worker in members:
-        if worker.alive and gap(worker.model.pieces, final):
+        if worker.alive and gap(worker.model.pieces, final) > most:
             raise RunError(f"worker {worker.number} ended without the final parameters")

@@ -218,7 +218,7 @@ def _strategy(section: StrategySection) -> Strategy:
             problem = f"lists {len(value)} models for {servers or 1} servers; give one for each, or one for all"
             raise UsageError(f"strategy.{key}", problem)
     made = strategy.of(words)
-    if servers and not made.servers:
+    if servers and not made.fitted(1).servers:
         raise UsageError("strategy.servers", f"strategy {made.name()!r} has no servers; leave it out")
     return made.with_servers(servers)
 
@@ -270,7 +270,7 @@ def _effective(file: ExperimentFile, scenario: Scenario, model: ModelChoice) -> 
     strategy, compute = scenario.strategy, scenario.cluster.compute
     words = strategy.words()
     found: dict[str, Any] = {
-        "strategy.servers": strategy.servers,
+        "strategy.servers": strategy.fitted(scenario.cluster.workers).servers,
         "strategy.mode": strategy.mode.value,
         **{f"strategy.{key}": words[key] for key in words if getattr(file.strategy, key) is None},
         "model.optimizer": file.model.optimizer or ("the recipe's" if model.recipe else None),

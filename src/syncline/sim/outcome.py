@@ -143,7 +143,7 @@ def gap(some: Sequence[Values], others: Sequence[Values]) -> float:
 
 def server_pieces(world: World) -> list[Values]:
     """A copy of the servers' parameters, in the order of the buckets."""
-    held = {name: params for server in world.servers for name, params in server.node.params().items()}
+    held = world.strategy.model([server.node for server in world.servers])
     order = sorted(held)
     starts = [bucket.start for bucket in order]
     rows = ((bisect_left(starts, whole.start), bisect_left(starts, whole.stop)) for whole in world.buckets)

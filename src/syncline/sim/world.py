@@ -29,6 +29,8 @@ from syncline.effects import (
     Ready,
     Received,
     Reject,
+    Save,
+    Saved,
     Send,
     SetTimer,
     Timer,
@@ -83,7 +85,7 @@ class World:
         scenario.check()
         self.scenario = scenario
         self.problem = problem
-        self.strategy = scenario.strategy
+        self.strategy = scenario.strategy.fitted(scenario.cluster.workers)
         self.mode = scenario.strategy.mode
         self._of_means = self.mode is Mode.GRADIENTS
         self.agenda = Agenda()
@@ -116,6 +118,7 @@ class World:
         busy = handling or scenario.cluster.apply or scenario.cluster.delay_cost
         self._to_worker: Action = self._queue_at_worker if handling else self.to_worker
         self._to_server: Action = self._queue_at_server if busy else self.to_server
+        self._applied = scenario.strategy.applied
         self._free_running = scenario.strategy.free_running
         self._under_way: Counter[PeerLink] = Counter()
         """How many messages are on their way from one worker process to another, if the workers want to know."""
@@ -179,7 +182,7 @@ class World:
 
     def _start_server(self, view: View) -> SimulatedServer:
         number = len(self.servers)
-        held = view.holders[number] if number < len(view.holders) else ()
+        held = self.strategy.held_by(number, view, self.buckets)
         pieces = {bucket: self._initial[self._cargo[bucket].place].copy() for bucket in held}
         node = self.strategy.keeper(number, self.job, view, pieces)
         server = SimulatedServer(node, self._server_driver(server_id(number), node))
@@ -221,6 +224,9 @@ class World:
         """Run to the end; calls `progress(iterations done, iterations in total)` regularly."""
         with np.errstate(over="ignore", invalid="ignore"), _no_collections():
             self.faults.schedule()
+            for server in self.servers if self.strategy.announces else ():
+                first = Received(COORDINATOR, self.view_maker.view)
+                self.agenda.at(0.0, NO_WORKER, self.to_server, server, first)
             for worker in self.workers.values():
                 self.agenda.at(0.0, worker.number, self._start, worker, 0)
             self.pace.run(progress)
@@ -296,8 +302,9 @@ class World:
             size = message.size  # type: ignore[attr-defined]
             if not size:
                 cargo = self._cargo[message.bucket]  # type: ignore[attr-defined]
-                if cargo.version != message.version:  # type: ignore[attr-defined]
+                if cargo.version != message.version or cargo.holder is not source:  # type: ignore[attr-defined]
                     cargo.version, cargo.snapshot = message.version, payload.copy()  # type: ignore[attr-defined, union-attr]
+                    cargo.holder = source
                 payload, size = cargo.snapshot, cargo.pulled
             arrive = self._to_worker
             whom = worker = to.number
@@ -389,6 +396,11 @@ class World:
     def reject(self, me: NodeId, reject: Reject) -> None:
         raise PeerError(f"{reject.peer} broke the protocol: {reject.reason}")
 
+    def save(self, me: NodeId, save: Save) -> None:
+        """A checkpoint takes no time. No process of a simulated server ends, so nothing reads it."""
+        server = self.servers[me.number]
+        self.agenda.at(self.agenda.now, NO_WORKER, self.to_server, server, Saved(save.bucket, save.serial))
+
     def set_timer(self, me: NodeId, timer: SetTimer) -> None:
         over = self.agenda.now + timer.seconds
         if me.role == "worker":
@@ -403,9 +415,9 @@ class World:
     def _queue_at_server(self, server: SimulatedServer, event: Received) -> None:
         """Deliver a message after the server has spent its time on the earlier messages and on this one."""
         message, seconds = event.message, self._handling
-        if type(message) is Push:
+        if type(message) is Push or type(message) in self._applied:
             if event.payload is not None:
-                pushed = message.size or self._cargo[message.bucket].pushed
+                pushed = message.size or self._cargo[message.bucket].pushed  # type: ignore[attr-defined]
                 seconds += pushed / (self.scenario.cluster.apply or inf)
         elif not seconds:
             self.to_server(server, event)

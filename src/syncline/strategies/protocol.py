@@ -7,14 +7,14 @@ servers, `servers` and `keeper`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, get_type_hints
 
 from syncline.draw import Draw
 from syncline.errors import UsageError
 from syncline.layout import BUCKET_VALUES, VALUE_BYTES, Bucket, Layout, Payload, Values, Weigh, Within, buckets, within
-from syncline.messages import Edges, Holders, Mesh, Message, NodeId, Topology, View, server_id, worker_id
+from syncline.messages import Holders, Mesh, Message, NodeId, Topology, TreeMap, View, server_id, worker_id
 from syncline.nodes.membership import Membership
 from syncline.nodes.meter import Meter, StepMeter
 from syncline.nodes.protocol import Keeper, Trainer, ViewMaker
@@ -59,6 +59,14 @@ class Strategy:
     `Finish` after the last step, which needs no answer. What is still owed then is exchanged after the run."""
     refuses: ClassVar[Mapping[str, str]] = {}
     """Settings of other strategies that make no sense here, each with the reason and what to do instead."""
+    simulated_only: ClassVar[bool] = False
+    """Whether there are no real processes for this strategy yet."""
+    announces: ClassVar[bool] = False
+    """Whether the nodes of servers are told the first view when the run begins."""
+    applied: ClassVar[frozenset[type[Message]]] = frozenset()
+    """The messages, besides pushes, that cost a server time to apply."""
+    rounding: ClassVar[float] = 0.0
+    """How much the final replicas may differ, relative to the largest value of the model."""
     moves_servers: ClassVar[bool] = False
     """Whether servers can be added or removed in a run. If so, it has `sync` (one model per server) and `release`."""
 
@@ -133,6 +141,14 @@ class Strategy:
     def check(self, workers: int) -> None:
         """Raise `UsageError` if the settings cannot work with this many workers. Called before anything runs."""
 
+    def check_real(self) -> None:
+        """Raise `UsageError` if the strategy runs in the simulator only. Called before any process starts."""
+        if self.simulated_only:
+            problem = f"{self.name()!r} runs only in the simulator so far"
+            raise UsageError(
+                "strategy", f"{problem}; use syncline train --engine sim or syncline simulate, or strategy 'server'"
+            )
+
     def costs(self, workers: int) -> tuple[str, ...]:
         """What the parts need besides the parameters, one line each, for `--dry-run`."""
         return ()
@@ -169,6 +185,10 @@ class Strategy:
         """The same strategy with this many servers, if it uses servers; None: leave the number as it is."""
         return self
 
+    def fitted(self, workers: int) -> Self:
+        """The same strategy for this many workers at the start, if it depends on them."""
+        return self
+
     def changed(self, settings: Mapping[str, object], workers: int) -> Self:
         """The strategy after these settings (parts or text) change during a run; `UsageError` if they cannot change."""
         raise UsageError(
@@ -186,6 +206,14 @@ class Strategy:
         if isinstance(topology, tuple):
             return tuple(sorted(bucket for held in topology for bucket in held))
         return buckets(layout, [Bucket(0, layout.size)], self.bucket_values)
+
+    def held_by(self, server: int, view: View, buckets: tuple[Bucket, ...]) -> tuple[Bucket, ...]:
+        """The buckets that a server holds; `buckets`: those of the whole model."""
+        return view.holders[server] if server < len(view.holders) else ()
+
+    def model(self, keepers: Sequence[Keeper]) -> Mapping[Bucket, Values]:
+        """The parameters of the whole model, from the nodes of all servers."""
+        return {name: params for keeper in keepers for name, params in keeper.params().items()}
 
     def neighbours(self, me: NodeId, view: View) -> frozenset[NodeId]:
         """The nodes that this node talks to in a view, without the coordinator."""
@@ -235,8 +263,18 @@ def neighbours_in(view: View, me: NodeId) -> frozenset[NodeId]:
     workers = (worker_id(member.worker) for member in view.members)
     if isinstance(topology, Mesh):
         return frozenset(each for each in workers if each != me)
-    if isinstance(topology, Edges):
-        return frozenset(each for pair in topology.pairs if me in pair for each in pair if each != me)
+    if isinstance(topology, TreeMap):
+        return frozenset(_neighbours_in_tree(topology, me))
     if me.role == "server":
         return frozenset(workers)
     return frozenset(server_id(number) for number, held in enumerate(topology) if held)
+
+
+def _neighbours_in_tree(tree: TreeMap, me: NodeId) -> Iterator[NodeId]:
+    if me.role == "worker":
+        yield from (server_id(each.node) for each in tree.workers if each.worker == me.number)
+        return
+    yield from (worker_id(each.worker) for each in tree.workers if each.node == me.number)
+    for link in tree.links:
+        if me.number in (link.one, link.other):
+            yield server_id(link.one + link.other - me.number)

@@ -10,8 +10,11 @@ from syncline.spec import arguments, own_class
 from syncline.strategies.exchange.strategy import ExchangeStrategy
 from syncline.strategies.protocol import Strategy
 from syncline.strategies.server.strategy import ServerStrategy
+from syncline.strategies.tree.strategy import TreeStrategy
 
-STRATEGIES: Mapping[str, type[Strategy]] = {each.kind: each for each in (ServerStrategy, ExchangeStrategy)}
+STRATEGIES: Mapping[str, type[Strategy]] = {
+    each.kind: each for each in (ServerStrategy, ExchangeStrategy, TreeStrategy)
+}
 
 DEFAULT = ServerStrategy.kind
 

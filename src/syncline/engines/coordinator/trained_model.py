@@ -307,6 +307,7 @@ class TrainedModel:
         found = settle(layers, run.count, run.expected)
         words = {key: word for key, (word, _) in found.items()}
         self.strategy = strategy_of(words, run.count)
+        self.strategy.check_real()
         if run.returning.allowed:
             check_restarts(self.strategy)
         origins = {key: origin for key, (_, origin) in found.items()}

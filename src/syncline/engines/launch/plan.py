@@ -63,7 +63,7 @@ class Plan:
         """How many servers are started here."""
         if self.servers is not None or self.joins:
             return self.servers or 0
-        return self.strategy.servers
+        return self.strategy.fitted(self.workers).servers
 
     @property
     def strategy(self) -> Strategy:
@@ -84,8 +84,13 @@ class Plan:
         return {key: word for key, (word, origin) in self.settled().items() if origin in (COMMAND_LINE, self.file)}
 
 
-def checked(plan: Plan, listen: str | None = None, join: str | None = None, *, dry: bool = False) -> Plan:
-    """The plan with its addresses and keys, or a `UsageError` that names the option; with `dry=True` no key is made."""
+def checked(
+    plan: Plan, listen: str | None = None, join: str | None = None, *, dry: bool = False, real: bool = True
+) -> Plan:
+    """The plan with its addresses and keys, or a `UsageError` that names the option.
+
+    `dry`: no key is made. `real`: it is for processes, not for the simulator.
+    """
     least = 1 if join is None else 0
     whole(plan.workers, "--workers", least, MOST_PROCESSES)
     if plan.servers is not None:
@@ -99,7 +104,9 @@ def checked(plan: Plan, listen: str | None = None, join: str | None = None, *, d
         raise UsageError("--join", "cannot be used with --listen: one host listens, and the others join it")
     if join is not None:
         return _joining(plan, join)
-    strategy = plan.strategy
+    strategy = plan.strategy.fitted(plan.workers)
+    if real:
+        strategy.check_real()
     if plan.servers and not strategy.servers:
         problem = f"strategy {strategy.name()!r} has no servers; leave --servers {plan.servers} out"
         raise UsageError("--servers", problem)

@@ -46,6 +46,7 @@ class SoloLink:
         words = {key: word for key, (word, _) in found.items()}
         layout = layout_of(declare.tables)
         self.strategy = strategy_of(words, None)
+        self.strategy.check_real()
         self._job = Job(layout, Draw(int(words["seed"])))
         self._view = View(0, (Member(0, 0, 0),), self.strategy.topology(self._job, range(self.strategy.servers)))
         self.memory = LaneMemory(layout.size)

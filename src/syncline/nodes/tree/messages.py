@@ -1,0 +1,159 @@
+"""The messages between the nodes of the tree strategy."""
+
+from __future__ import annotations
+
+import msgspec
+
+from syncline.layout import Bucket
+from syncline.messages import Count, Iteration, Message, WorkerNumber
+
+Counted = tuple[tuple[WorkerNumber, Count], ...]
+"""How many updates of each origin a sum contains."""
+
+
+class LastPush(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The last push of a worker that a sum contains."""
+
+    worker: WorkerNumber
+    incarnation: Count
+    progress: Iteration
+
+
+class OriginState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The updates of one node's workers: how many there are, and the last of each worker. The values lie beside it."""
+
+    origin: WorkerNumber
+    count: Count
+    last: tuple[LastPush, ...]
+    round: Iteration = -1
+    """With rounds: the last round that the values contain."""
+    ahead: tuple[tuple[Count, Count], ...] = ()
+    """With rounds: (round, pushes) of each later round; the sums of these pushes follow the values."""
+    total: Count = 0
+    """With rounds: the number of all workers' pushes in `round`."""
+
+
+class OriginStates(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A checkpoint of one bucket: what a node holds, by origin."""
+
+    origins: tuple[OriginState, ...]
+
+
+class SideSum(Message, frozen=True, tag="tree-sum", gc=False):
+    """The change of everything on my side of a link. Number 0 is the sum itself, and replaces what you have."""
+
+    link: Count
+    mine: Count
+    """My incarnation."""
+    yours: Count
+    """Your incarnation, as my view names it."""
+    bucket: Bucket
+    number: Count
+    counts: Counted
+    """How many updates the sum contains after this change."""
+    size: Count = 0
+    """The size of a payload that a codec encoded, in bytes; 0: the payload is the plain values."""
+    round: Iteration = -1
+    """With rounds: the round that the change is, or up to which the sum goes."""
+    pushes: Count = 0
+    """With rounds: how many pushes that round has, on this side, or in all if the message is a sum."""
+    whole: bool = False
+    """With rounds: the sum up to this round, not the round itself."""
+    totals: tuple[tuple[Count, Count], ...] = ()
+    """With a whole sum: the number of all workers' pushes in each of the last rounds."""
+
+
+class SideHeard(Message, frozen=True, tag="tree-heard", gc=False):
+    """I have this number of what you send over this link."""
+
+    link: Count
+    mine: Count
+    yours: Count
+    bucket: Bucket
+    number: Count
+
+
+class TakeOver(Message, frozen=True, tag="tree-take", gc=False):
+    """Hold this from now on: the updates of an origin, with the values in float64."""
+
+    bucket: Bucket
+    state: OriginState
+
+
+class TookOver(Message, frozen=True, tag="tree-took", gc=False):
+    """My checkpoint holds the updates of this origin."""
+
+    bucket: Bucket
+    origin: WorkerNumber
+
+
+class OriginStored(Message, frozen=True, tag="tree-stored", gc=False):
+    """To the coordinator: my checkpoint holds the updates of this origin, in all buckets."""
+
+    incarnation: Count
+    origin: WorkerNumber
+    empty: bool = False
+    """Nobody could give it any more: in some bucket it began empty."""
+
+
+class CopySum(Message, frozen=True, tag="tree-copy", gc=False):
+    """For the node that keeps a copy of what I hold: all of it, or the change of my own updates, in float64."""
+
+    since: Count
+    """The view that first named you as the keeper of the copy."""
+    mine: Count
+    yours: Count
+    bucket: Bucket
+    number: Count
+    whole: bool
+    origins: tuple[OriginState, ...]
+
+
+class CopyHeard(Message, frozen=True, tag="tree-copied", gc=False):
+    """I have this number of your copy."""
+
+    since: Count
+    mine: Count
+    yours: Count
+    bucket: Bucket
+    number: Count
+
+
+class CopyKept(Message, frozen=True, tag="tree-kept", gc=False):
+    """To the coordinator: this node has a whole copy of what I hold."""
+
+    incarnation: Count
+    keeper: WorkerNumber
+    since: Count
+
+
+class NodeClock(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How far a node is, as it was in view `view`; of two for the same node the newer one counts."""
+
+    node: WorkerNumber
+    incarnation: Count
+    number: Count
+    value: Count
+    view: Count
+
+
+class Clocks(Message, frozen=True, tag="tree-clocks", gc=False):
+    """How far the nodes are that I know of."""
+
+    link: Count
+    mine: Count
+    yours: Count
+    number: Count
+    entries: tuple[NodeClock, ...]
+
+
+class ClocksHeard(Message, frozen=True, tag="tree-clocks-heard", gc=False):
+    """I have heard these clocks."""
+
+    link: Count
+    mine: Count
+    yours: Count
+    number: Count
+
+
+MESSAGES = (SideSum, SideHeard, TakeOver, TookOver, OriginStored, CopySum, CopyHeard, CopyKept, Clocks, ClocksHeard)

@@ -1,0 +1,76 @@
+"""The summands of a replica: the updates of the node's own workers, and what has come over each link."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from syncline.reals import Reals
+
+Key = tuple[str, int]
+"""("x", origin) or ("link", number of the link)."""
+
+Basis = frozenset[Key]
+"""The summands that a sum is made of."""
+
+
+def x_key(origin: int) -> Key:
+    return ("x", origin)
+
+
+def link_key(link: int) -> Key:
+    return ("link", link)
+
+
+class Summand:
+    """A sum of updates in float64, and how many updates of each origin it contains."""
+
+    __slots__ = ("counts", "values")
+
+    def __init__(self, values: Reals, counts: Mapping[int, int]) -> None:
+        self.values = values
+        self.counts = dict(counts)
+
+
+class Summands:
+    """The summands that a node has, by key."""
+
+    __slots__ = ("_by_key", "_size")
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._by_key: dict[Key, Summand] = {}
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._by_key
+
+    def __getitem__(self, key: Key) -> Summand:
+        return self._by_key[key]
+
+    def __setitem__(self, key: Key, summand: Summand) -> None:
+        self._by_key[key] = summand
+
+    def have(self, basis: Iterable[Key]) -> bool:
+        """Whether all these summands are there."""
+        return all(key in self._by_key for key in basis)
+
+    def total(self, basis: Iterable[Key]) -> Reals:
+        """The sum of these summands; a new array."""
+        found = np.zeros(self._size)
+        for key in sorted(basis):
+            found += self._by_key[key].values
+        return found
+
+    def counts(self, basis: Iterable[Key]) -> dict[int, int]:
+        """How many updates of each origin the sum of these summands contains."""
+        found: dict[int, int] = {}
+        for key in basis:
+            for origin, count in self._by_key[key].counts.items():
+                found[origin] = found.get(origin, 0) + count
+        return found
+
+    def keep(self, needed: Iterable[Key]) -> None:
+        """Forget all other summands."""
+        wanted = set(needed)
+        self._by_key = {key: each for key, each in self._by_key.items() if key in wanted}

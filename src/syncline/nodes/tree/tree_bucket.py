@@ -1,0 +1,637 @@
+"""One bucket on a node of the tree. The law of the protocol.
+
+1. The replica is theta = theta0 + x + the sum of the mirrors: x is what the node's own workers have pushed, by origin;
+   the mirror of a link is everything on the other side of it. These are the summands.
+2. What a node sends over a link is the sum of all its other summands. It accumulates what each neighbour is owed.
+3. The view says which summands a node shall have: the origins that it holds, and its links (the target). A sum, the
+   replica or what is sent over a link, is made of the summands of one view (its basis). It changes over to the target
+   when all summands of the target that it needs are there: for the replica all, for a link all others. Until then it
+   keeps its basis: summands that the view lacks stay as they were.
+4. A node that starts again, or is new, has no basis. So it sends over a link when it has all other summands, and
+   answers workers when it has all.
+5. An origin that the view gives to another node is sent there until that node's checkpoint has it. It is not a summand
+   of the taker before. The taker answers the workers that moved to it when its replica has changed over.
+6. If a node is lost, the keeper of its copy does the same for it.
+7. With `durable`, an update becomes part of x when checkpoint and copy contain it, and its push is answered only then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from syncline.effects import Effect, Received, Save, Send, SetTimer
+from syncline.errors import PeerError
+from syncline.layout import Bucket, Payload, Values
+from syncline.messages import Moved, NodeId, Params, Pull, Push, Taken, TreeMember, Wants, server_id, worker_id
+from syncline.nodes.tree.copies import CopyStream, KeptCopy
+from syncline.nodes.tree.held_updates import HeldUpdates, OriginUpdates, packed, unpacked
+from syncline.nodes.tree.link_end import LinkEnd, Session
+from syncline.nodes.tree.messages import (
+    CopyHeard,
+    CopySum,
+    Counted,
+    OriginStates,
+    SideHeard,
+    SideSum,
+    TakeOver,
+    TookOver,
+)
+from syncline.nodes.tree.summand import Basis, Key, Summand, Summands, link_key, x_key
+from syncline.nodes.tree.tree_terms import TreeTerms
+from syncline.nodes.update_writer import bucket_codec, check_written
+from syncline.reals import Reals
+
+Out = list[Effect]
+
+
+class Checkpoint(NamedTuple):
+    """What the engine has kept of the last `Save`."""
+
+    state: OriginStates
+    payload: Payload
+
+
+class Pending(NamedTuple):
+    """Something taken that checkpoint and copy do not contain yet; `update` None: a whole origin."""
+
+    position: int
+    origin: int
+    update: Reals | None
+
+
+class Request(NamedTuple):
+    """A push or pull that waits for its answer, and the position that must be stored first."""
+
+    message: Push | Pull
+    position: int
+
+
+class AnswerRule:
+    """What a bucket asks its node about workers."""
+
+    __slots__ = ("limit", "may_answer", "v")
+
+    def __init__(
+        self, may_answer: Callable[[int], bool], v: Callable[[], int], limit: Callable[[], int | None]
+    ) -> None:
+        self.may_answer = may_answer
+        self.v = v
+        self.limit = limit
+        """With rounds: the last round that may close before a joiner's first iteration is known."""
+
+
+class TreeBucket:
+    """What a node knows about one bucket, with any consistency but `bsp`."""
+
+    def __init__(self, name: Bucket, first: Values, terms: TreeTerms, gate: AnswerRule) -> None:
+        self.name = name
+        self.terms = terms
+        self.gate = gate
+        self.size = first.size
+        self.first = np.array(first, np.float64)
+        self.params = np.array(first, np.float32)
+        self.version = 0
+        self.basis: Basis | None = None
+        self.theta: Reals = self.first.copy()
+        self.reached = -1
+        """The last view whose nodes and links the replica has changed over to."""
+        self.summands = Summands(self.size)
+        self.target: Basis = frozenset()
+        self.links: dict[int, LinkEnd] = {}
+        self.held = HeldUpdates(terms.me, self.size)
+        self.pending: list[Pending] = []
+        self.missing: dict[int, int] = {}
+        """The origins that this node shall hold and does not have stored yet, each with the view that gave it."""
+        self._givers: dict[int, set[NodeId]] = {}
+        self._given: set[int] = set()
+        self.begun_empty: set[int] = set()
+        """The origins that nobody could give this node any more."""
+        self.streams: dict[int, CopyStream] = {}
+        self.kept: dict[int, KeptCopy] = {}
+        """The copies of other nodes, by owner."""
+        self.requests: dict[int, Request] = {}
+        self.answered_at: dict[int, int] = {}
+        """For each worker: how many updates the replica contained when it was last answered."""
+        self._stale = False
+        """Whether `params` lacks something of theta."""
+        self._codec = bucket_codec(terms.settings.codec, terms.settings.layout, name)
+
+    # Start and views.
+
+    def start(self) -> None:
+        """Begin with the run: nothing has been pushed yet, and everyone knows."""
+        self._aim()
+        for key in self.target:
+            self.summands[key] = Summand(np.zeros(self.size), {})
+        self.missing.clear()
+        self.held.by_origin[self.terms.me] = self._own_updates()
+        self.basis = self.target
+        self.reached = self.terms.tree.since
+        for link in self.links.values():
+            link.open_at_start(self.target - {link.key}, self.size)
+        self._follow_copies()
+        for stream in self.streams.values():
+            stream.open_at_start(self.size)
+        for each in self.terms.tree.nodes:
+            for keeper, since in each.copies:
+                if keeper == self.terms.me:
+                    kept = self.kept[each.number] = KeptCopy((since, each.incarnation, self.terms.incarnations[keeper]))
+                    kept.open_at_start(each.number, self.size)
+
+    def _own_updates(self) -> OriginUpdates:
+        """The node's own updates, which share their array with the summand unless they wait to be stored."""
+        shared = not self.terms.settings.durable
+        return OriginUpdates(self.summands[x_key(self.terms.me)].values if shared else np.zeros(self.size))
+
+    def restore(self, checkpoint: Checkpoint | None, now: float, out: Out) -> None:
+        """Begin in a run that is under way; `checkpoint`: what an earlier process of this node has saved."""
+        found = {} if checkpoint is None else unpacked(checkpoint.state.origins, checkpoint.payload, self.size)
+        found.setdefault(self.terms.me, OriginUpdates(np.zeros(self.size)))
+        self.held.by_origin = found
+        self.missing = dict.fromkeys(self.terms.holders, -1)  # it is not known which view gave it an origin
+        for origin, updates in found.items():
+            self._show_origin(origin, updates)
+        self.adopt(now, out)
+
+    def _show_origin(self, origin: int, updates: OriginUpdates) -> None:
+        values = updates.values.copy() if self.terms.settings.durable else updates.values
+        self.summands[x_key(origin)] = Summand(values, {origin: updates.count})
+
+    def adopt(self, now: float, out: Out) -> None:
+        """Follow the view that the terms have adopted."""
+        self._aim()
+        self._replace_orphans()
+        self._give(out)
+        self._restore_lost(out)
+        self._follow_copies()
+        self._leave_workers(out)
+        self._stored(now, out)
+        self.save_if_due(out)
+
+    def _aim(self) -> None:
+        """Find the target of the view, and its links."""
+        terms, place = self.terms, self.terms.place
+        links: dict[int, LinkEnd] = {}
+        origins: tuple[int, ...] = ()
+        if place is not None:
+            origins = place.origins
+            for each in terms.tree.links:
+                if terms.me in (each.one, each.other):
+                    peer = each.one + each.other - terms.me
+                    session = (each.number, place.incarnation, terms.incarnations[peer])
+                    links[each.number] = self._link(peer, session)
+        self.links = links
+        self.target = frozenset((*map(x_key, origins), *map(link_key, links)))
+        missing = [origin for origin in origins if not self._has_origin(origin)]
+        self.missing = {origin: self.missing.get(origin, terms.view) for origin in missing}
+
+    def _has_origin(self, origin: int) -> bool:
+        """Whether this node has the origin stored."""
+        return x_key(origin) in self.summands
+
+    def _link(self, peer: int, session: Session) -> LinkEnd:
+        link = self.links.get(session[0])
+        if link is None:
+            return LinkEnd(self.name, peer, session)
+        if link.session != session:
+            link.reopen(session)
+        return link
+
+    # Sums.
+
+    def advance(self, now: float, out: Out) -> None:
+        """Let every sum change over to the target if it can, then send and answer what is due."""
+        if self.target and self.basis != self.target and self.summands.have(self.target):
+            self._change_basis()
+        if self.basis == self.target:
+            self.reached = self.terms.tree.since
+        for link in self.links.values():
+            wanted = self.target - {link.key}
+            if link.basis != wanted and self.summands.have(wanted):
+                self._change_link_basis(link, wanted)
+        self._forget()
+        self.send_due(now, out)
+        self.answer(out)
+
+    def _change_basis(self) -> None:
+        if self.basis is None:
+            self.theta = self.first + self.summands.total(self.target)
+        else:
+            self.theta += self.summands.total(self.target - self.basis) - self.summands.total(self.basis - self.target)
+        self.basis = self.target
+        self.version += 1
+        self._stale = True
+
+    def _change_link_basis(self, link: LinkEnd, wanted: Basis) -> None:
+        if link.basis is not None:
+            link.owe(self.summands.total(wanted - link.basis) - self.summands.total(link.basis - wanted))
+        link.basis = wanted
+
+    def _forget(self) -> None:
+        """Forget the summands that no sum needs any more."""
+        bases = [link.basis for link in self.links.values() if link.basis is not None]
+        self.summands.keep(self.target.union(self.basis or (), *bases))
+
+    def change(self, key: Key, change: Reals, counts: Mapping[int, int]) -> None:
+        """Add to a summand, and so to every sum that it is a part of."""
+        summand = self.summands[key]
+        summand.values += change
+        self._changed(key, change, counts)
+
+    def _changed(self, key: Key, change: Reals, counts: Mapping[int, int]) -> None:
+        self.summands[key].counts = dict(counts)
+        if self.basis is not None and key in self.basis:
+            self.theta += change
+            self.version += 1
+            self._stale = True
+        for link in self.links.values():
+            if link.basis is not None and key in link.basis:
+                link.owe(change)
+
+    def contained(self) -> dict[int, int]:
+        """How many updates of each origin the replica contains."""
+        return {} if self.basis is None else self.summands.counts(self.basis)
+
+    @property
+    def serves(self) -> bool:
+        """Whether there is a replica to answer workers with."""
+        return self.basis is not None and self.terms.place is not None
+
+    # Links.
+
+    def side_sum(self, event: Received, message: SideSum, now: float, out: Out) -> None:
+        link = self.links.get(message.link)
+        if link is None or event.source != link.peer or not link.is_of_session(message):
+            return
+        if message.number > link.expected:
+            raise PeerError(f"change {message.number} of {self.name}, but {link.expected} comes next")
+        out.append(Send(event.source, link.answer(self.terms.view, message)))
+        if message.number == link.expected:
+            link.expected += 1
+            self._take_side(link, message, self._values(message, event.payload))
+            self.advance(now, out)
+
+    def _values(self, message: SideSum, payload: Payload | None) -> Reals:
+        if payload is None:
+            return np.zeros(self.size)
+        if message.size:
+            check_written(self._codec, payload, self.size)
+            payload = self._codec.decode(payload, np.empty(self.size, np.float32))
+        if payload.size != self.size:
+            raise PeerError(f"a change of {payload.size} values of {self.name}, which has {self.size}")
+        return payload.astype(np.float64)
+
+    def _take_side(self, link: LinkEnd, message: SideSum, values: Reals) -> None:
+        counts = dict(message.counts)
+        if link.key not in self.summands:
+            self.summands[link.key] = Summand(values, counts)
+            return
+        mirror = self.summands[link.key]
+        if message.number:
+            self.change(link.key, values, counts)
+        else:
+            before, mirror.values = mirror.values, values
+            self._changed(link.key, values - before, counts)
+
+    def side_heard(self, event: Received, message: SideHeard, now: float, out: Out) -> None:
+        link = self.links.get(message.link)
+        if link is not None and event.source == link.peer and link.heard(message):
+            self.send_due(now, out)
+
+    def send_due(self, now: float, out: Out) -> None:
+        """Send over every link what may be sent now."""
+        for link in self.links.values():
+            if link.unheard is None and link.basis is not None:
+                self._send(link, now, out)
+        self.copy_due(now, out)
+
+    def _send(self, link: LinkEnd, now: float, out: Out) -> None:
+        assert link.basis is not None
+        terms = self.terms
+        counts = _counted(self.summands.counts(link.basis))
+        if not link.has_news(counts):
+            return
+        if link.owed is not None and now < link.not_before:
+            if not link.timed:
+                link.timed = True
+                out.append(SetTimer(("send", link.session[0], self.name), link.not_before - now))
+            return
+        total = self.summands.total(link.basis) if link.owed is None else self.first
+        keys = (terms.me, link.session[0], link.next_number, self.name.start)
+        link.write(terms.view, total, counts, self._codec, lambda: terms.settings.draw.generator("codec", *keys))
+        link.not_before = now + terms.settings.period
+        self._post(link, out)
+
+    def _post(self, link: LinkEnd, out: Out) -> None:
+        assert link.unheard is not None
+        out.append(Send(link.peer, *link.unheard))
+
+    def timer(self, what: str, number: int, now: float, out: Out) -> None:
+        """A timer has expired: for a link (`send`) or a copy (`copy`)."""
+        waiting: LinkEnd | CopyStream | None = self.links.get(number) if what == "send" else self.streams.get(number)
+        if waiting is not None and waiting.timed:
+            waiting.timed = False
+            waiting.not_before = min(waiting.not_before, now)
+            self.send_due(now, out)
+
+    def repeat(self, out: Out) -> None:
+        """Send everything again that is not acknowledged."""
+        for link in self.links.values():
+            if link.unheard is not None:
+                self._post(link, out)
+        for stream in self.streams.values():
+            if stream.unheard is not None:
+                out.append(Send(stream.keeper, stream.unheard[0], stream.unheard[1]))
+        self._send_gifts(out)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is unacknowledged."""
+        links, streams = self.links.values(), self.streams.values()
+        quiet = all(each.unheard is None for each in links) and all(each.unheard is None for each in streams)
+        return quiet and not self.held.gifts
+
+    # Origins that change hands.
+
+    def _give(self, out: Out) -> None:
+        """Send the origins on that other nodes shall hold."""
+        terms = self.terms
+        mine = frozenset(() if terms.place is None else terms.place.origins)
+        moved = [origin for origin in self.held.by_origin if origin not in mine]
+        for origin in moved:
+            updates = self.held.by_origin.pop(origin)
+            self.pending = [each for each in self.pending if each.origin != origin]
+            if origin in terms.holders:
+                self.held.gifts.setdefault(origin, updates)
+            self._copies_changed()
+        for origin in [each for each in self.held.gifts if terms.holders.get(each, terms.me) == terms.me]:
+            updates = self.held.gifts.pop(origin)
+            if origin in mine:
+                self._arrive(origin, updates)
+        self._send_gifts(out)
+
+    def _send_gifts(self, out: Out) -> None:
+        for origin, updates in self.held.gifts.items():
+            (state,), payload = packed({origin: updates})
+            to = server_id(self.terms.holders[origin])
+            out.append(Send(to, TakeOver(self.terms.view, self.name, state), payload))
+
+    def take_over(self, event: Received, message: TakeOver, now: float, out: Out) -> None:
+        origin, place = message.state.origin, self.terms.place
+        if place is None or origin not in place.origins or event.payload is None:
+            return
+        if origin not in self.held.by_origin:
+            self._arrive(origin, unpacked([message.state], event.payload, self.size)[origin])
+            self.save_if_due(out)
+            self.copy_due(now, out)
+        if origin in self.missing:
+            self._givers.setdefault(origin, set()).add(event.source)
+        else:
+            out.append(Send(event.source, TookOver(self.terms.view, self.name, origin)))
+
+    def _arrive(self, origin: int, updates: OriginUpdates) -> None:
+        """Hold an origin; it becomes a summand when checkpoint and copy contain it."""
+        if origin in self.held.by_origin:
+            return
+        self.held.by_origin[origin] = updates
+        self.pending.append(Pending(self.held.took(), origin, None))
+        self._copies_changed()
+
+    def took_over(self, event: Received, message: TookOver) -> bool:
+        """Whether the last origin that this node had to give has been taken over."""
+        holder = self.terms.holders.get(message.origin)
+        if message.origin not in self.held.gifts or holder is None or event.source != server_id(holder):
+            return False
+        del self.held.gifts[message.origin]
+        self._given.add(message.origin)
+        return not self.held.gifts
+
+    def _replace_orphans(self) -> None:
+        """Begin without the updates of origins that nobody can give this node any more."""
+        for origin, node in self.terms.tree.orphans:
+            known = origin in self.held.by_origin or origin in self.held.gifts or origin in self._given
+            if node == self.terms.me and not known:
+                self.begun_empty.add(origin)
+                self._arrive(origin, OriginUpdates(np.zeros(self.size)))
+
+    # Storing.
+
+    def save_if_due(self, out: Out, always: bool = False) -> None:
+        """Begin to write a checkpoint if something waits for it."""
+        waits = any(each.position > self.held.saved for each in self.pending)
+        if self.held.saving is None and (waits or (always and self.held.dirty)):
+            serial, states, payload = self.held.begin_saving()
+            out.append(Save(self.name, serial, states, payload))
+
+    def saved(self, serial: int, now: float, out: Out) -> None:
+        if self.held.end_saving(serial):
+            self._stored(now, out)
+            self.save_if_due(out)
+
+    def _stored(self, now: float, out: Out) -> None:
+        """Show what checkpoint and copy contain by now."""
+        position = self.stored
+        ready = [each for each in self.pending if each.position <= position]
+        self.pending = [each for each in self.pending if each.position > position]
+        for each in ready:
+            if each.update is None:
+                self._show_origin(each.origin, self.held.by_origin[each.origin])
+                self._thank(each.origin, out)
+            else:
+                self._show_update(each.update)
+        self.advance(now, out)
+
+    def _thank(self, origin: int, out: Out) -> None:
+        """Tell those who have given this origin that it is stored."""
+        self.missing.pop(origin, None)
+        for giver in sorted(self._givers.pop(origin, ())):
+            out.append(Send(giver, TookOver(self.terms.view, self.name, origin)))
+
+    @property
+    def stored(self) -> int:
+        """The position up to which everything is stored."""
+        return min([self.held.saved, *(each.heard_position for each in self.streams.values())])
+
+    # Copies at another node.
+
+    def _follow_copies(self) -> None:
+        """Keep the streams to the nodes that the view names, and the copies of the nodes that name this one."""
+        terms, place = self.terms, self._listed
+        wanted = {} if place is None else dict(place.copies)
+        before, self.streams = self.streams, {}
+        for keeper, since in wanted.items():
+            session = (since, terms.incarnations[terms.me], terms.incarnations[keeper])
+            stream = before.get(keeper)
+            if stream is None or stream.session != session:
+                stream = CopyStream(terms.me, keeper, session)
+            self.streams[keeper] = stream
+        owners = {
+            each.number: since
+            for each in (*terms.tree.nodes, *terms.tree.leaving)
+            for keeper, since in each.copies
+            if keeper == terms.me
+        }
+        self.kept = {owner: copy for owner, copy in self.kept.items() if owners.get(owner) == copy.session[0]}
+
+    @property
+    def _listed(self) -> TreeMember | None:
+        """This node in the view, in the tree or leaving it."""
+        terms = self.terms
+        everyone = (*terms.tree.nodes, *terms.tree.leaving)
+        return next((each for each in everyone if each.number == terms.me), None)
+
+    def _restore_lost(self, out: Out) -> None:
+        """Take the place of owners that are lost: their origins go to the nodes that hold them now."""
+        terms = self.terms
+        for owner in [each for each in self.kept if each not in terms.incarnations]:
+            for origin, updates in self.kept.pop(owner).origins.items():
+                holder = terms.holders.get(origin)
+                if holder == terms.me:
+                    self._arrive(origin, updates)
+                elif holder is not None:
+                    self.held.gifts.setdefault(origin, updates)
+        self._send_gifts(out)
+
+    def _copies_changed(self) -> None:
+        for stream in self.streams.values():
+            stream.changed = None
+
+    def copy_due(self, now: float, out: Out) -> None:
+        for number, stream in self.streams.items():
+            if stream.unheard is not None or not stream.has_news(self.held):
+                continue
+            if now < stream.not_before and not self.terms.settings.durable and stream.changed is not None:
+                if not stream.timed:
+                    stream.timed = True
+                    out.append(SetTimer(("copy", number, self.name), stream.not_before - now))
+                continue
+            stream.write(self.terms.view, self.name, self.held)
+            stream.not_before = now + self.terms.settings.period
+            assert stream.unheard is not None
+            out.append(Send(stream.keeper, stream.unheard[0], stream.unheard[1]))
+
+    def copy_sum(self, event: Received, message: CopySum, out: Out) -> None:
+        terms, owner = self.terms, event.source.number
+        listed = next((each for each in (*terms.tree.nodes, *terms.tree.leaving) if each.number == owner), None)
+        mine = terms.incarnations.get(terms.me)
+        session = (message.since, message.mine, message.yours)
+        named = listed is not None and (terms.me, message.since) in listed.copies
+        if listed is None or not named or session[1:] != (listed.incarnation, mine) or event.payload is None:
+            return
+        kept = self.kept.get(owner)
+        if kept is None or (kept.session != session and message.number == 0):
+            kept = self.kept[owner] = KeptCopy(session)
+        if kept.session != session:
+            return
+        kept.take(message, event.payload, self.size)
+        answer = CopyHeard(terms.view, message.since, message.yours, message.mine, self.name, message.number)
+        out.append(Send(event.source, answer))
+
+    def copy_heard(self, event: Received, message: CopyHeard, now: float, out: Out) -> bool:
+        """Whether this keeper has a whole copy for the first time."""
+        stream = self.streams.get(event.source.number)
+        fresh = stream is not None and stream.heard_position < 0
+        if stream is None or not stream.heard(message):
+            return False
+        self._stored(now, out)
+        self.copy_due(now, out)
+        return fresh
+
+    # Workers.
+
+    def push(self, event: Received, push: Push, now: float, out: Out) -> bool:
+        """Take an update, unless it is a repeat; its answer follows when the worker may continue. Returns if taken."""
+        worker, held = event.source.number, self.held
+        taken = push.progress > held.progress(worker, push.incarnation)
+        if taken:
+            self._take_update(worker, push, self._update(push, event.payload), now)
+        self.requests[worker] = Request(push, held.position if taken else self._position_of(worker))
+        if taken:
+            self.save_if_due(out)
+            self.advance(now, out)
+        else:
+            self.answer(out)
+        return taken
+
+    def _position_of(self, worker: int) -> int:
+        """What must be stored before a repeat of this worker's push is answered."""
+        known = self.requests.get(worker)
+        return self.held.position if known is None else known.position
+
+    def _update(self, push: Push, payload: Payload | None) -> Reals:
+        if payload is None or push.empty:
+            return np.zeros(self.size)
+        update = payload.astype(np.float64)
+        if self.terms.settings.divides:
+            update /= self.terms.share
+        return update
+
+    def _take_update(self, worker: int, push: Push, update: Reals, now: float) -> None:
+        held, durable = self.held, self.terms.settings.durable
+        held.record(worker, push.incarnation, push.progress)
+        for stream in self.streams.values():
+            stream.owe(update)
+        if durable:
+            held.own.values += update
+            self.pending.append(Pending(held.position, self.terms.me, update))
+        else:
+            self._show_update(update)
+
+    def _show_update(self, update: Reals) -> None:
+        key = x_key(self.terms.me)
+        shown = self.summands[key].counts.get(self.terms.me, 0) + 1
+        self.change(key, update, {self.terms.me: shown})
+
+    def pull(self, event: Received, pull: Pull, out: Out) -> None:
+        self.requests[event.source.number] = Request(pull, 0)
+        self.answer(out)
+
+    def answer(self, out: Out) -> None:
+        """Answer every request whose worker may continue."""
+        if not self.requests or not self.serves:
+            return
+        for worker, request in list(self.requests.items()):
+            if self.terms.attached[worker].since <= self.reached and self._may_answer(request):
+                del self.requests[worker]
+                out.append(self._answer(worker_id(worker), request.message))
+                self.answered_at[worker] = sum(self.contained().values())
+
+    def _may_answer(self, request: Request) -> bool:
+        stored = not self.terms.settings.durable or request.position <= self.stored
+        return stored and self.gate.may_answer(request.message.progress)
+
+    def _answer(self, to: NodeId, request: Push | Pull) -> Send:
+        known = (self.terms.view, request.incarnation, request.progress, self.name, self.version, self.gate.v())
+        if type(request) is Push and request.wants is not Wants.PARAMS:
+            return Send(to, Taken(*known))
+        return Send(to, Params(*known), self.shown())
+
+    def shown(self) -> Values:
+        """The replica, in float32; a new array whenever it has changed."""
+        if self._stale:
+            self.params = self.theta.astype(np.float32)
+            self._stale = False
+        return self.params
+
+    def _leave_workers(self, out: Out) -> None:
+        """Tell workers that this node does not serve any more where to go."""
+        terms = self.terms
+        for worker, request in list(self.requests.items()):
+            member, attached = terms.members.get(worker), terms.attached.get(worker)
+            message = request.message
+            if member is None or member.incarnation != message.incarnation:
+                del self.requests[worker]
+            elif attached is None or attached.node != terms.me:
+                del self.requests[worker]
+                out.append(Send(worker_id(worker), moved(terms.view, message)))
+
+
+def moved(view: int, message: Push | Pull) -> Moved:
+    return Moved(view, message.incarnation, message.progress, message.bucket)
+
+
+def _counted(counts: Mapping[int, int]) -> Counted:
+    return tuple(sorted(counts.items()))

@@ -1,0 +1,1 @@
+"""The tree strategy: nodes without a master share their workers' updates over any loop-free topology."""

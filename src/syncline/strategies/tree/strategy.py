@@ -1,0 +1,217 @@
+"""The tree strategy (parameter sharing): every node serves some workers, and neighbours exchange changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from math import ceil
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from syncline.codecs import Codec, Dense
+from syncline.errors import UsageError
+from syncline.layout import VALUE_BYTES, Bucket, Layout, Payload, Values
+from syncline.messages import Message, TreeMap, View
+from syncline.nodes.protocol import Keeper
+from syncline.nodes.server.meter import PullMeter
+from syncline.nodes.server.worker_parts import WorkerParts
+from syncline.nodes.tree.coordinator import TreeCoordinator, first_tree
+from syncline.nodes.tree.messages import MESSAGES, CopySum, SideSum, TakeOver
+from syncline.nodes.tree.node import TreeNode
+from syncline.nodes.tree.shapes import SHAPES, edges_of, read_edges
+from syncline.nodes.tree.tree_terms import Consistency, TreeSettings
+from syncline.nodes.tree.worker import TreeWorker
+from syncline.nodes.update_writer import bucket_codec
+from syncline.parts import word_of
+from syncline.spec import value_of
+from syncline.strategies.protocol import Job, Strategy
+from syncline.strategies.tree.checks import REFUSED, check
+from syncline.units import seconds
+
+
+@dataclass(frozen=True)
+class TreeStrategy(Strategy):
+    """`topology`: who talks to whom; `period`: seconds between two changes over a link."""
+
+    kind: ClassVar[str] = "tree"
+    messages: ClassVar[tuple[type[Message], ...]] = MESSAGES
+    simulated_only: ClassVar[bool] = True
+    announces: ClassVar[bool] = True
+    applied: ClassVar[frozenset[type[Message]]] = frozenset({SideSum})
+    rounding: ClassVar[float] = 1e-5
+    defaults: ClassVar[Mapping[str, str]] = {
+        "topology": "chain",
+        "period": "0.1",
+        "workers_per_node": "1",
+        "consistency": "eventual",
+        "durable": "false",
+        "codec": "dense",
+    }
+    takes_joiners: ClassVar[bool] = True
+    refuses: ClassVar[Mapping[str, str]] = REFUSED
+
+    shape: str = "chain"
+    """The setting `topology`: chain, star, twin, tree:D, a list of edges (0-1 1-2), or a file with an edge per line."""
+    period: float = 0.1
+    workers_per_node: int = 1
+    consistency: Consistency = Consistency()
+    durable: bool = False
+    """Whether a node shows, sends on and acknowledges only what its checkpoint contains."""
+    codec: Codec = Dense()
+    """For the changes between nodes."""
+    nodes: int = 0
+    """The number of nodes; 0: as many as the workers need."""
+    workers: int = 0
+    """The number of workers at the start; 0: not known yet."""
+
+    def __str__(self) -> str:
+        said = [f"{key}={word}" for key, word in self.words().items() if word != self.defaults[key]]
+        return ":".join(filter(None, (self.kind, ",".join(said))))
+
+    @property
+    def servers(self) -> int:
+        return self.nodes
+
+    @property
+    def peers(self) -> bool:
+        return False
+
+    @property
+    def keeps(self) -> bool:
+        return True
+
+    @property
+    def adds_own_changes(self) -> bool:
+        return False
+
+    def check(self, workers: int) -> None:
+        check(self, workers)
+
+    def costs(self, workers: int) -> tuple[str, ...]:
+        return (
+            "each node keeps the model, its workers' updates and two sums per neighbour, in double precision: "
+            "7 x the model, and 5 x the model for each neighbour",
+        )
+
+    # Settings.
+
+    @classmethod
+    def settings(cls) -> tuple[str, ...]:
+        return tuple(cls.defaults)
+
+    @classmethod
+    def setting_types(cls) -> dict[str, Any]:
+        numbers = {"period": float | str, "workers_per_node": int, "durable": bool}
+        return {key: numbers.get(key, str) for key in cls.defaults}
+
+    @classmethod
+    def of(cls, words: Mapping[str, str]) -> Self:
+        said = {"shape" if key == "topology" else key: word for key, word in words.items() if key in cls.defaults}
+        known = {field.name: field for field in fields(cls)}
+        found: dict[str, Any] = {}
+        for key, word in said.items():
+            match key:
+                case "shape":
+                    found[key] = _read_shape(word)
+                case "period":
+                    found[key] = _read_period(word)
+                case "consistency":
+                    found[key] = Consistency.of(word)
+                case _:
+                    found[key] = value_of(word, known[key], key)
+        return cls(**found)
+
+    def words(self) -> dict[str, str]:
+        return {
+            "topology": self.shape,
+            "period": f"{self.period:g}",
+            "workers_per_node": str(self.workers_per_node),
+            "consistency": str(self.consistency),
+            "durable": str(self.durable).lower(),
+            "codec": word_of(self.codec),
+        }
+
+    def with_servers(self, count: int | None) -> Self:
+        return self if count is None else replace(self, nodes=count)
+
+    def fitted(self, workers: int) -> Self:
+        nodes = self.nodes or ceil(workers / max(1, self.workers_per_node))
+        return replace(self, nodes=nodes, workers=workers)
+
+    # Nodes.
+
+    def topology(self, job: Job, servers: Sequence[int]) -> TreeMap:
+        return first_tree(edges_of(self.shape, len(servers)), len(servers), range(self.workers))
+
+    def held_by(self, server: int, view: View, buckets: tuple[Bucket, ...]) -> tuple[Bucket, ...]:
+        return buckets
+
+    def coordinator(self, job: Job, view: View) -> TreeCoordinator:
+        return TreeCoordinator(view)
+
+    def trainer(self, worker: int, incarnation: int, job: Job, view: View) -> TreeWorker:
+        parts = WorkerParts(
+            job.layout,
+            job.draw,
+            finite=job.finite,
+            within=job.within,
+            of_changes=True,
+            first=job.first,
+            weigh=job.weigh,
+        )
+        return TreeWorker(worker, incarnation, parts, view, self.buckets(job.layout, view.topology))
+
+    def keeper(self, server: int, job: Job, view: View, pieces: Mapping[Bucket, Values]) -> TreeNode:
+        made_up = any(bucket.size != values.size for bucket, values in pieces.items())
+        settings = TreeSettings(
+            None if made_up else job.layout, job.draw, self.consistency, self.period, self.durable, self.codec
+        )
+        return TreeNode(server, pieces, settings, view, fresh=True)
+
+    def meter(self, spans: bool = False) -> PullMeter:
+        return PullMeter(spans)
+
+    def model(self, keepers: Sequence[Keeper]) -> Mapping[Bucket, Values]:
+        """The oracle: the first parameters plus all updates of all workers."""
+        nodes = [each for each in keepers if isinstance(each, TreeNode)]
+        found = {}
+        for name, bucket in nodes[0].buckets.items():
+            total = bucket.first.copy()
+            for node in nodes:
+                for updates in node.buckets[name].held.by_origin.values():
+                    total += updates.values
+            found[name] = total.astype(np.float32)
+        return found
+
+    # For the simulator.
+
+    def plain(self) -> Self:
+        return replace(self, codec=Dense())
+
+    def message_bytes(self, layout: Layout, message: Message, payload: Payload | None) -> int:
+        if isinstance(message, SideSum) and payload is not None and not message.size:
+            return bucket_codec(self.codec, layout, message.bucket).size(message.bucket.size)
+        if isinstance(message, TakeOver | CopySum) and payload is not None:
+            return 2 * VALUE_BYTES * message.bucket.size
+        return super().message_bytes(layout, message, payload)
+
+
+def _read_shape(text: str) -> str:
+    """The text of a topology; the edges in a file are read now, so that other hosts do not need the file."""
+    if text in SHAPES or text.startswith("tree:"):
+        return text
+    path = Path(text)
+    try:
+        source = path.read_text() if path.is_file() else text
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError("topology", f"cannot read {text}: {error}") from None
+    return " ".join(f"{one}-{other}" for one, other in read_edges(source))
+
+
+def _read_period(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return seconds(text, "period")

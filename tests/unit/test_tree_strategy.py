@@ -1,0 +1,135 @@
+"""The tree strategy: topologies, settings, what it refuses, and whole runs in the simulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from syncline.draw import Draw
+from syncline.errors import UsageError
+from syncline.nodes.tree.shapes import best_fan_out, edges_of
+from syncline.sim import Cluster, Links, Lognormal, MadeUp, Scenario, World
+from syncline.strategies.server.strategy import ServerStrategy
+from syncline.strategies.settings import settle
+from syncline.strategies.table import read_strategy, strategy_class
+from syncline.strategies.tree.strategy import TreeStrategy
+
+
+@pytest.mark.parametrize(
+    ("text", "edges"),
+    [
+        ("chain", ((0, 1), (1, 2), (2, 3), (3, 4))),
+        ("star", ((0, 1), (0, 2), (0, 3), (0, 4))),
+        ("twin", ((0, 1), (0, 2), (1, 3), (0, 4))),
+        ("tree:2", ((0, 1), (0, 2), (1, 3), (1, 4))),
+        ("4-0 0-1 2 - 1".replace(" - ", "-") + " 3-1", ((0, 4), (0, 1), (1, 2), (1, 3))),
+        ("0 1\n1 2  # a comment\n\n2 3\n3 4\n", ((0, 1), (1, 2), (2, 3), (3, 4))),
+    ],
+)
+def test_topologies(text: str, edges: tuple[tuple[int, int], ...]) -> None:
+    assert edges_of(text, 5) == edges
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("0-1 1-2 2-0 0-3", "has a loop: 0-1-2-0"),
+        ("0-1 2-3", "is in 2 pieces: 0, 1; 2, 3"),
+        ("0-1 1-2 2-9", "names node 9, but the nodes are 0 to 3"),
+        ("ring", "is not a topology"),
+        ("tree:0", "fan-out"),
+        ("tree:x", "fan-out"),
+        ("0-0 0-1 1-2 2-3", "has a loop: 0-0"),
+    ],
+)
+def test_wrong_topologies_are_named(text: str, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        edges_of(text, 4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "option", "problem"),
+    [
+        ("period=0", "period", "above 0"),
+        ("consistency=ssp:0", "consistency", "at least 1"),
+        ("consistency=approximate", "consistency", "at least 1"),
+        ("consistency=soon", "consistency", "is not one of"),
+        ("consistency=bsp", "consistency", "needs durable=true"),
+        ("consistency=bsp,durable=true,codec=fp16", "codec", "whole rounds"),
+        ("workers_per_node=0", "workers_per_node", "at least 1"),
+        ("topology=0-1", "topology", "pieces"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: str, option: str, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem) as caught:
+        settle({"line": {"strategy": f"tree:{settings}"}}, None, 4)
+    assert caught.value.option == option
+
+
+@pytest.mark.parametrize("key", ["sync", "rule", "gate", "placement", "reply_codec", "release", "window"])
+def test_settings_of_other_strategies_are_refused(key: str) -> None:
+    with pytest.raises(UsageError, match="strategy 'tree'") as caught:
+        settle({"line": {"strategy": "tree", key: "x"}}, None, 4)
+    assert caught.value.option == key
+
+
+def test_settings_as_text(tmp_path: Path) -> None:
+    (tmp_path / "edges.txt").write_text("0 1\n0 2\n")
+    words = read_strategy(
+        f"tree:topology={tmp_path / 'edges.txt'},period=50ms,consistency=ssp:3,durable=true,codec=fp16"
+    )
+    strategy = strategy_class("tree").of(words)
+    assert isinstance(strategy, TreeStrategy)
+    assert strategy.shape == "0-1 0-2"
+    assert strategy.period == 0.05
+    assert TreeStrategy.of(strategy.words()) == strategy
+
+
+def test_real_processes_are_refused() -> None:
+    with pytest.raises(UsageError, match="only in the simulator"):
+        TreeStrategy().check_real()
+
+
+def run(strategy: TreeStrategy, workers: int = 6, iterations: int = 10, links: Links | None = None) -> World:
+    cluster = Cluster(workers, Lognormal(0.1, 0.5), links=links)
+    world = World(Scenario(cluster, strategy, iterations, seed=3), MadeUp(1000, Draw(3)))
+    world.outcome = world.run()  # type: ignore[attr-defined]
+    return world
+
+
+@pytest.mark.parametrize("shape", ["chain", "star", "twin", "tree:2"])
+@pytest.mark.parametrize("consistency", ["eventual", "ssp:2", "approximate:4", "bsp"])
+def test_simulated_runs_end_with_equal_replicas(shape: str, consistency: str) -> None:
+    words = {"topology": shape, "consistency": consistency, "workers_per_node": "2", "durable": "true"}
+    world = run(TreeStrategy.of(words), links=Links(1e6, 1e-3))
+    assert world.outcome.updates == 60  # type: ignore[attr-defined]
+    replicas = [server.node.params() for server in world.servers]
+    assert len(replicas) == 3
+    oracle = world.strategy.model([server.node for server in world.servers])
+    for name, values in oracle.items():
+        assert values.any()
+        for replica in replicas:
+            np.testing.assert_allclose(replica[name], values, rtol=0, atol=1e-5 * np.abs(values).max())
+
+
+@pytest.mark.parametrize("shape", ["chain", "star", "twin", "tree:2"])
+def test_bsp_is_synchronous_sgd(shape: str) -> None:
+    """The same model as one server with bsp, to rounding."""
+    strategy = TreeStrategy.of({"topology": shape, "consistency": "bsp", "durable": "true"})
+    ours = run(strategy, 5, 12, Links(1e6, 1e-3)).outcome.pieces  # type: ignore[attr-defined]
+    scenario = Scenario(Cluster(5, Lognormal(0.1, 0.5)), ServerStrategy("bsp", mode="changes"), 12, seed=3)
+    theirs = World(scenario, MadeUp(1000, Draw(3))).run().pieces
+    np.testing.assert_allclose(np.concatenate(ours), np.concatenate(theirs), rtol=0, atol=1e-5)
+    assert np.abs(np.concatenate(theirs)).max() > 0.1
+
+
+def test_durable_runs_come_to_the_same_model() -> None:
+    plain, durable = (run(TreeStrategy(durable=each)) for each in (False, True))
+    models = [np.concatenate(world.outcome.pieces) for world in (plain, durable)]  # type: ignore[attr-defined]
+    np.testing.assert_allclose(*models, rtol=0, atol=1e-5)
+
+
+def test_the_delay_model_prefers_chains_for_costly_updates() -> None:
+    assert best_fan_out(64, hop=1.0, update=1e-6) > best_fan_out(64, hop=1e-6, update=1.0)
