@@ -247,6 +247,31 @@ def test_a_worker_that_is_killed_does_not_stop_the_others(lane: str, tmp_path: P
         assert run.story().count("worker 1 is gone; this worker has all of its updates up to update") == 2
 
 
+ALONE_AT_FIRST = """
+begin(w=1000)
+while not there("stop"):
+    step()
+    say(f"under way with {len(session.members)}")
+session.close()
+say("done")
+"""
+
+
+@pytest.mark.parametrize("lane", sampled(["shm", "tcp"], "tcp"))
+def test_a_run_of_one_worker_can_be_joined(lane: str, tmp_path: Path) -> None:
+    options = ("-n1", "--lane", lane)
+    with running(tmp_path, ALONE_AT_FIRST, *options, "--strategy", "exchange:2", "--listen", "127.0.0.1:0") as run:
+        run.hears("under way with 1")
+        address = run.hears(r"--join (\S+) -n 1 PROGRAM")[1]
+        with running(tmp_path, ALONE_AT_FIRST, *options, "--join", address) as other:
+            other.hears("under way with 2")
+            run.hears("under way with 2")
+            run.touch("stop")
+            assert other.ends() == 0, other.story()
+            assert run.ends() == 0, run.story()
+            assert "done" in run.out + other.out
+
+
 JOINING = """
 import os, signal, sys
 from pathlib import Path

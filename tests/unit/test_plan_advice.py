@@ -144,10 +144,10 @@ def test_the_commands_of_an_exchange() -> None:
     assert lines(exchange(3, codec="fp16")) == [
         (
             "on the first machine",
-            "syncline run -n 2 --strategy exchange:partitions=3,codec=fp16 "
+            "syncline run -n 1 --strategy exchange:partitions=3,codec=fp16 "
             f"--listen 192.0.2.7:7070 {key} train.py",
         ),
-        ("on each of 2 other machines", f"syncline run --join 192.0.2.7:7070 {key} -n 1 train.py"),
+        ("on each of 3 other machines", f"syncline run --join 192.0.2.7:7070 {key} -n 1 train.py"),
     ]  # fmt: skip
 
 

@@ -271,6 +271,7 @@ def run(
         file="file" if config is None else config.name,
         log_dir=_path(log_dir),
         traceback=traceback,
+        joinable=listen is not None,
         restarts=restarts,
     )
     if join is None:

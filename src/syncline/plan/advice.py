@@ -30,11 +30,6 @@ def reason(plan: ClusterPlan) -> str:
 def notes(plan: ClusterPlan) -> tuple[str, ...]:
     """What else the user should know, one sentence each."""
     found = [*_late(plan), *_lossy(plan), *_not_startable(plan)]
-    if plan.best.candidate.form is Form.EXCHANGE and plan.model.recipe is None:
-        found.append(
-            "An exchange starts with two workers in one command, so the first machine runs two of them, which share "
-            "its cores and its link, and one machine is left over."
-        )
     if any(not row.fits for row in plan.rows):
         found.append("Rows that are marked need more memory than a machine has.")
     return tuple(found)

@@ -2,9 +2,8 @@
 
 1. `syncline run` on the first machine listens, and the others join it. In mode `gradients` a run that trains accepts no
    new workers, so such a candidate has no commands.
-2. A run without servers starts with two workers. So the first machine runs two, and one machine fewer joins.
-3. A run begins with a server on its first machine, which trains too. So in a split the first machine does both.
-4. Recipes are trained by `syncline train`, on one host.
+2. A run begins with a server on its first machine, which trains too. So in a split the first machine does both.
+3. Recipes are trained by `syncline train`, on one host.
 """
 
 from __future__ import annotations
@@ -21,9 +20,6 @@ EVERYWHERE = "0.0.0.0"
 PORT = 7070
 FIRST = "FIRST-MACHINE"
 """Stands for the address of the first machine, if the user does not give it."""
-
-FIRST_PEERS = 2
-"""The workers with which a run without servers starts."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +47,9 @@ def commands_of(
         return ()
     listen = address or f"{EVERYWHERE}:{PORT}"
     join = address or f"{FIRST}:{PORT}"
-    workers, servers = (FIRST_PEERS, ()) if candidate.form is Form.EXCHANGE else (1, ("--servers", "1"))
+    servers = () if candidate.form is Form.EXCHANGE else ("--servers", "1")
     key = () if _is_near(listen) else ("--key-file", KEY_FILE)
-    first = ("syncline", "run", "-n", str(workers), *servers, *options(candidate), "--listen", listen, *key)
+    first = ("syncline", "run", "-n", "1", *servers, *options(candidate), "--listen", listen, *key)
     found = [StartCommand("on the first machine", (*first, *model.program))]
     for where, words in _joins(candidate, machines):
         program = model.program if words[1] != "0" else ()
@@ -72,7 +68,7 @@ def _joins(candidate: Candidate, machines: int) -> Sequence[tuple[str, tuple[str
     groups: list[tuple[int, tuple[str, ...]]]
     match candidate.form:
         case Form.EXCHANGE:
-            groups = [(machines - FIRST_PEERS, ("-n", "1"))]
+            groups = [(machines - 1, ("-n", "1"))]
         case Form.SPLIT:
             groups = [
                 (candidate.servers - 1, ("-n", "0", "--servers", "1")),

@@ -54,6 +54,8 @@ class Strategy:
     """The default settings, as text."""
     takes_joiners: ClassVar[bool] = False
     """Whether workers can join a run that is already training."""
+    least_workers: ClassVar[int] = 1
+    """With how many workers a run must start, unless others can join it."""
     free_running: ClassVar[bool] = False
     """Whether workers send each other updates at their own pace. Their nodes are told `Idle` when a link is free, and
     `Finish` after the last step, which needs no answer. What is still owed then is exchanged after the run."""

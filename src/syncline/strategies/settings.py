@@ -32,8 +32,13 @@ def known_settings(kind: str = DEFAULT) -> tuple[str, ...]:
     return (*RUN_DEFAULTS, *strategy_class(kind).settings())
 
 
-def settle(layers: Mapping[str, Mapping[str, str]], servers: int | None, workers: int) -> Settled:
-    """Every setting with its origin: the first of `layers` that has it wins. `UsageError` if they cannot work."""
+def settle(
+    layers: Mapping[str, Mapping[str, str]], servers: int | None, workers: int, *, joinable: bool = False
+) -> Settled:
+    """Every setting with its origin: the first of `layers` that has it wins. `UsageError` if they cannot work.
+
+    `joinable`: workers on other hosts can join the run.
+    """
     spread = {origin: _spread(words) for origin, words in layers.items()}
     kind, origin = next(((words["strategy"], each) for each, words in spread.items() if "strategy" in words), ("", ""))
     cls = strategy_class(kind or DEFAULT)
@@ -47,7 +52,7 @@ def settle(layers: Mapping[str, Mapping[str, str]], servers: int | None, workers
                 found[key] = (word, each)
     _check_run(found)
     strategy = strategy_of({key: word for key, (word, _) in found.items()}, servers)
-    strategy.check(workers)
+    strategy.check(max(workers, strategy.least_workers) if joinable else workers)
     for key, word in {"mode": strategy.mode.value, **strategy.words()}.items():
         found.setdefault(key, (word, "default"))
     return found

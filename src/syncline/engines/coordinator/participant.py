@@ -52,6 +52,8 @@ class RunContext(Protocol):
 
     expected: int
     """How many workers start the run."""
+    joinable: bool
+    """Whether workers and servers on other hosts can join."""
     count: int
     """How many servers the run was started with."""
     layers: Mapping[str, Mapping[str, str]]

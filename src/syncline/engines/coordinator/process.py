@@ -96,6 +96,8 @@ class CoordinatorProcess:
         """`layers`: the user's settings by their source, the one that takes precedence first."""
         self.over = False
         self.expected = workers
+        self.joinable = bool(wiring.listen)
+        """Whether workers and servers on other hosts can join."""
         self.count = servers
         self.layers = layers
         self._wiring = wiring

@@ -304,7 +304,7 @@ class TrainedModel:
         layers = {**run.layers, "the program": declared.wishes if leader.own else {}}
         layout = layout_of(declared.tables)
         layers[FITTED] = run.fitting(layout.size // max(len(self._first()), 1), layers.values())
-        found = settle(layers, run.count, run.expected)
+        found = settle(layers, run.count, run.expected, joinable=run.joinable)
         words = {key: word for key, (word, _) in found.items()}
         self.strategy = strategy_of(words, run.count)
         self.strategy.check_real()

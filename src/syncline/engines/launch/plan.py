@@ -46,6 +46,8 @@ class Plan:
     """Show the whole traceback also of an error that Syncline has raised."""
     places: tuple[str, ...] = ()
     """The addresses at which the run to join may listen: all addresses of its host."""
+    joinable: bool = False
+    """Whether workers and servers on other hosts can join."""
     restarts: int = 0
     """How many restarts of workers that die or fail are allowed in total."""
 
@@ -73,7 +75,7 @@ class Plan:
     def settled(self) -> dict[str, tuple[str, str]]:
         """Every setting with its origin, as far as known before the program calls Syncline."""
         try:
-            return settle(self.layers, self.servers, self.workers)
+            return settle(self.layers, self.servers, self.workers, joinable=self.joinable)
         except UsageError as error:
             if error.option in self.config and error.option not in self.settings and error.option != "seed":
                 raise UsageError(f"strategy.{error.option}", error.problem) from None
@@ -104,6 +106,7 @@ def checked(
         raise UsageError("--join", "cannot be used with --listen: one host listens, and the others join it")
     if join is not None:
         return _joining(plan, join)
+    plan = replace(plan, joinable=plan.joinable or listen is not None)
     strategy = plan.strategy.fitted(plan.workers)
     if real:
         strategy.check_real()

@@ -150,8 +150,8 @@ class ExchangeWorker(Trainer):
 
     @property
     def is_waiting(self) -> bool:
-        """A worker always reads: what arrives does not wait for the application."""
-        return self.phase is not GONE and bool(self.receiver.peers or self.phase is JOINING)
+        """A worker always reads: what arrives, also from the first worker that joins, does not wait for the program."""
+        return self.phase is not GONE
 
     def is_given(self, bucket: Bucket) -> bool:
         return self.steps.is_given(bucket)

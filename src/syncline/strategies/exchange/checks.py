@@ -46,9 +46,11 @@ def check(strategy: ExchangeStrategy, workers: int) -> None:
     if isinstance(strategy.partitions, int):
         whole(strategy.partitions, "partitions", 1, MOST_PARTS)
     whole(strategy.tau, "tau", 0, MOST_TAU)
-    if workers < 2:
+    if workers < strategy.least_workers:
         raise UsageError(
-            "workers", "strategy 'exchange' needs at least 2 workers, which exchange their updates; start more workers"
+            "workers",
+            "strategy 'exchange' needs at least 2 workers, which exchange their updates; start more workers, or let "
+            "others join (--listen)",
         )
     if not strategy.accumulate and strategy.codec != Dense():
         raise UsageError(

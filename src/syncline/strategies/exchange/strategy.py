@@ -36,6 +36,7 @@ class ExchangeStrategy(Strategy):
         "remeasure": "true",
     }
     takes_joiners: ClassVar[bool] = True
+    least_workers: ClassVar[int] = 2
     free_running: ClassVar[bool] = True
     refuses: ClassVar[Mapping[str, str]] = REFUSED
 
