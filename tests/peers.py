@@ -78,6 +78,7 @@ class NotedRun:
     counted_out: list[int] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
     models_ended: int = 0
+    joinable: bool = False
     returning: ReturningWorkers = field(default_factory=lambda: ReturningWorkers(False, 2))
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
