@@ -599,7 +599,7 @@ def test_the_file_of_the_simulator(tmp_path: Path) -> None:
 
 BAD_FILES = {
     "strategy.sync: ": '[cluster]\nworkers = 2\n[strategy]\nsync = "sometimes"',
-    "strategy.kind: ": '[cluster]\nworkers = 2\n[strategy]\nkind = "tree"',
+    "strategy.kind: ": '[cluster]\nworkers = 2\n[strategy]\nkind = "forest"',
     "strategy.sinc: ": '[cluster]\nworkers = 2\n[strategy]\nsinc = "bsp"',
     "strategy.servers: ": "[cluster]\nworkers = 2\n[strategy]\nservers = 0",
     "cluster.workers: must be at least 1": "[cluster]\nworkers = 0",

@@ -18,7 +18,7 @@ import msgspec
 
 from syncline.effects import Deliver, Event
 from syncline.engines.net.control import Begin, Declare, layout_of
-from syncline.engines.worker.session import NumpySession
+from syncline.engines.worker import session
 from syncline.engines.worker.solo_link import SoloLink
 from syncline.messages import NodeId
 
@@ -67,7 +67,7 @@ class ProbeLink(SoloLink):
 def main() -> None:
     file, steps, program, *arguments = sys.argv[1:]
     ProbeLink.file, ProbeLink.steps = Path(file), int(steps)
-    NumpySession.alone = ProbeLink
+    session.solo_link = ProbeLink
     sys.argv = [program, *arguments]
     sys.path.insert(0, str(Path(program).resolve().parent))
     runpy.run_path(program, run_name="__main__")

@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable, Mapping
 from time import monotonic
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy.typing as npt
 
@@ -47,11 +47,12 @@ PULSE_SECONDS = 0.5
 """Seconds between two reports of a worker's progress."""
 
 
+solo_link: type[SoloLink] = SoloLink
+"""The link of a run with one worker. `syncline plan` replaces it, to watch a program."""
+
+
 class NumpySession:
     """One worker of a run."""
-
-    alone: ClassVar[type[SoloLink]] = SoloLink
-    """The link of a run with one worker."""
 
     def __init__(self) -> None:
         self.rank, self.size, self.incarnation = 0, 1, 0
@@ -127,7 +128,7 @@ class NumpySession:
         """Add a model, to be declared; every worker must use the same name for it."""
         self._check_open()
         if self._link is None:
-            made = Replica(name, 0, self.alone())
+            made = Replica(name, 0, solo_link())
         elif not self._replicas:
             made = Replica(name, self.rank, self._link)
         else:
