@@ -26,8 +26,8 @@ def test_a_small_model_between_hosts_has_several_buckets_on_each_server(wiring: 
     [
         (1, "64KiB", "128KiB", "elastic"),
         (3 * SMALLEST // VALUE_BYTES, "64KiB", "128KiB", "elastic:3"),
-        (RESNET_56 // 4, "69KiB", "138KiB", "elastic:12"),
-        (25_000_000, "128KiB", "512KiB", "elastic:32"),
+        (RESNET_56 // 4, "69KiB", "138KiB", "elastic:8"),
+        (25_000_000, "128KiB", "512KiB", "elastic:8"),
     ],
 )
 def test_between_hosts_buckets_are_small_and_dealt_in_stripes(

@@ -40,8 +40,7 @@ LARGEST, SMALLEST = 128 << 10, 64 << 10
 PER_SERVER = 12
 """Between hosts, each server gets at least this many buckets, unless they would be too small."""
 
-STRIPES = 32
-"""The most stripes per server. A stripe is at least as large as a bucket."""
+STRIPES = 8
 
 WINDOWS_PER_SERVER = 6
 LEAST_WINDOW, MOST_WINDOW = 2, 4
