@@ -281,7 +281,8 @@ class ExchangeSchedule:
 
     def _note_grant(self, process: Process, source: NodeId, grant: Grant) -> None:
         donor = self.all[source.number, grant.incarnation]
-        if process.node.phase is Phase.JOINING:
+        mine = grant.joiner_incarnation == process.node.incarnation  # else it is for one that has died
+        if mine and process.node.phase is Phase.JOINING:
             process.before, complete = self.granted[process.who, donor.who]
             process.complete |= complete
             process.first = grant.clock
