@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from syncline.effects import Change, Node
 from syncline.errors import PeerError
@@ -34,6 +34,15 @@ class Counts(NamedTuple):
     """Fetches that a gate skipped, counted per bucket."""
     staleness: Histogram = MappingProxyType({})
     """How many applied updates had each staleness, counted per bucket."""
+
+
+class Collected(NamedTuple):
+    """All updates of all workers, for a checkpoint, in strategies without servers."""
+
+    clocks: dict[int, int]
+    """For each live worker: how many of its updates are contained."""
+    waiting: Values | None
+    """What has arrived and is not yet part of the application's values, as a flat array; None: nothing."""
 
 
 class Trainer(Node, Protocol):
@@ -98,6 +107,28 @@ class Trainer(Node, Protocol):
 
     def counts(self) -> Counts:
         return Counts(self.progress, progress=self.progress)
+
+
+@runtime_checkable
+class Collector(Trainer, Protocol):
+    """A worker that can be saved although there are no servers: it accepts `Collect`."""
+
+    @property
+    def collected(self) -> Collected | None:
+        """What the last `Collect` has found; None: not everything has arrived."""
+        ...
+
+    def resume(self, clocks: Mapping[int, int]) -> None:
+        """Before the first step: go on after so many updates of each worker, which the first values contain.
+
+        If the run has a worker that is not named, all begin to count anew.
+        """
+        ...
+
+    @property
+    def may_start(self) -> bool:
+        """Whether the application begins its first step without asking; else it is told when (`Deliver`)."""
+        ...
 
 
 class Keeper(Node, Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from time import monotonic
 
@@ -13,7 +13,21 @@ from msgspec.structs import replace
 
 from syncline.codecs import Bytes
 from syncline.draw import Draw
-from syncline.effects import Deliver, Depart, Enter, Event, Fail, Fetch, Finish, Received, Reject, Send, SetTimer, Timer
+from syncline.effects import (
+    Collect,
+    Deliver,
+    Depart,
+    Enter,
+    Event,
+    Fail,
+    Fetch,
+    Finish,
+    Received,
+    Reject,
+    Send,
+    SetTimer,
+    Timer,
+)
 from syncline.engines.message_trace import MessageTrace
 from syncline.engines.net import tokens
 from syncline.engines.net.connection import Connection
@@ -61,7 +75,7 @@ from syncline.messages import COORDINATOR, Gone, Message, Moved, NodeId, Params,
 from syncline.nodes.bucket_map import bucket_map_of
 from syncline.nodes.driver import driver_of
 from syncline.nodes.phase import Phase
-from syncline.nodes.protocol import Trainer
+from syncline.nodes.protocol import Collected, Collector, Trainer
 from syncline.strategies.allowed_parts import AllowedParts
 from syncline.strategies.protocol import Job
 from syncline.strategies.settings import strategy_in
@@ -246,7 +260,8 @@ class WorkerLink:
                 self._traffic.wait(lambda: leader in self._traffic, START_SECONDS)
             self._reads.read_from(leader, self.node.buckets)
             self.wait(lambda: not self._reads)
-        self.following = self.node.progress
+        if not isinstance(self.node, Collector) or self.node.may_start:
+            self.following = self.node.progress
 
     def remind(self, name: str) -> None:
         """Leader, before `seed`: send `memory.updates` as the rule's state with this name."""
@@ -269,6 +284,21 @@ class WorkerLink:
         with self._traffic.turn:
             self._reads.read(name)
         self.wait(lambda: not self._reads)
+
+    def collect(self) -> Collected | None:
+        """Get all updates of all workers, for a checkpoint; None if servers hold them."""
+        node = self.node
+        if not isinstance(node, Collector):
+            return None
+        self.handle(Collect())
+        self.wait(lambda: node.collected is not None)
+        return node.collected
+
+    def resume(self, clocks: Mapping[int, int]) -> None:
+        """Go on after so many updates of each worker, which the first values contain."""
+        with self._traffic.turn:
+            if isinstance(self.node, Collector):
+                self.node.resume(clocks)
 
     def sit(self) -> None:
         """Wait until all workers that start together have the initial parameters."""

@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable, Mapping
 from time import monotonic
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy.typing as npt
 
@@ -34,6 +34,14 @@ from syncline.engines.net.wiring import Wiring
 from syncline.engines.process import also_look_in, say
 from syncline.engines.worker.link import WorkerLink
 from syncline.engines.worker.replica import Replica
+from syncline.engines.worker.saved_tables import (
+    all_clocks,
+    check_schema,
+    check_tables,
+    remembered,
+    say_if_workers_differ,
+    tables_state,
+)
 from syncline.engines.worker.solo_link import SoloLink
 from syncline.errors import RunError, SynclineError, UsageError
 from syncline.layout import Values
@@ -63,6 +71,9 @@ class NumpySession:
         self._closed = False
         self._pid = -1
         self._pulsed = 0.0
+        self._wishes: Mapping[str, object] = {}
+        self._loads = 0
+        """How many times this session has loaded a state."""
 
     def start(self, wiring: Wiring) -> Self:
         """Connect to the run; without a coordinator, start a run with one worker."""
@@ -154,6 +165,7 @@ class NumpySession:
             self.replica(MODEL)
         if "rule" not in wishes:
             wishes = {"mode": Mode.CHANGES.value, **wishes}
+        self._wishes = wishes
         return self._replicas[0].declare(arrays, wishes)
 
     @property
@@ -191,6 +203,29 @@ class NumpySession:
     def sync(self, name: str | None = None) -> Values | None:
         """Wait until a table, or all tables, are as fresh as the sync model requires; return the table's array."""
         return self._own.sync(name)
+
+    # State.
+
+    def state_dict(self) -> dict[str, Any]:
+        """Copies of the tables and of all that is needed to continue, as plain arrays and values."""
+        return tables_state(self, self._own)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Any:
+        """Continue from a saved state, and return the tables, which replace those that `tables` returned.
+
+        Every worker must call this, after `tables`. All take the leader's values.
+        """
+        old = self._own
+        check_schema(state)
+        check_tables(old, state)
+        self._loads += 1
+        clocks = all_clocks(self, old, state)
+        replica = self.replica(f"{old.name}#{self._loads}")
+        tables = replica.declare(state["tables"], self._wishes, remembered(old, state, "rule"), clocks)
+        replica.go_on_with(remembered(replica, state, "codec"), int(state["iteration"]))
+        self.drop(old)
+        say_if_workers_differ(self, state)
+        return tables
 
     # Changes during training.
 

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic, sleep
 
 from syncline.draw import Draw
-from syncline.effects import Change, Deliver, Depart, Event, Fail, Fetch, Received, Reject, Send, SetTimer, Timer
+from syncline.effects import (
+    Change,
+    Collect,
+    Deliver,
+    Depart,
+    Event,
+    Fail,
+    Fetch,
+    Received,
+    Reject,
+    Send,
+    SetTimer,
+    Timer,
+)
 from syncline.engines.net.control import Begin, Declare, layout_of
 from syncline.engines.net.shared_memory import LaneMemory
 from syncline.errors import PeerError, SynclineError
 from syncline.layout import Bucket, Values
 from syncline.messages import COORDINATOR, Member, NodeId, View, server_id, worker_id
 from syncline.nodes.driver import Driver
-from syncline.nodes.protocol import Keeper, Trainer
+from syncline.nodes.protocol import Collected, Collector, Keeper, Trainer
 from syncline.spec import one_of, parse
 from syncline.strategies.protocol import Job
 from syncline.strategies.settings import settle, strategy_of
@@ -83,6 +96,16 @@ class SoloLink:
     def go_on_from(self, iteration: int) -> None:
         assert self.node is not None
         self.node.earlier = iteration
+
+    def collect(self) -> Collected | None:
+        if not isinstance(self.node, Collector):
+            return None
+        self.handle(Collect())
+        return self.node.collected
+
+    def resume(self, clocks: Mapping[int, int]) -> None:
+        if isinstance(self.node, Collector):
+            self.node.resume(clocks)
 
     def remind(self, name: str) -> None:
         self._remembered[name] = self.memory.updates.copy()
