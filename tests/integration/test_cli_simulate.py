@@ -406,7 +406,7 @@ def test_an_example_runs(example: str, simulate: Simulate) -> None:
     text = (EXAMPLES / example).read_text()
     traced = "trace" in tomllib.loads(text)["cluster"].get("compute", {})
     report = simulate(EXAMPLES / example, *(() if traced else ("--iterations", "5")))
-    keys = KEYS | {"deaths"} if 'kind = "exchange"' in text else KEYS
+    keys = KEYS | {"deaths", "partitions"} if 'kind = "exchange"' in text else KEYS
     assert set(report) in (keys, keys | RECIPE_KEYS)
 
 

@@ -81,7 +81,7 @@ for wrong in ({**state, "schema": 9}, {**state, "tables": {"w": np.zeros(4)}}, {
     except syncline.UsageError as error:
         print(error)
 """
-    done = ran(tmp_path, program, "-n", 1, "program.py")
+    done = ran(tmp_path, program, "-n", 2, "program.py")
     assert done.returncode == 0, done.stderr
     assert "has schema 9" in done.stdout
     assert "table 'w': the program has (3,), the state has (4,)" in done.stdout
@@ -153,5 +153,7 @@ def test_a_model_that_was_saved_goes_on(lane: str, partitions: int, buffers: str
     for rank in range(3):
         resumed, whole = (torch.load(tmp_path / f"{end}.{rank}", weights_only=True) for end in ("resumed", "whole"))
         for name, tensor in whole.items():
+            if not tensor.is_floating_point():
+                continue
             slack = 1e-4 if partitions == 1 else 0.5  # with more ranges, runs differ by when updates arrive
-            torch.testing.assert_close(resumed[name].float(), tensor.float(), rtol=0, atol=slack)
+            torch.testing.assert_close(resumed[name], tensor, rtol=0, atol=slack)

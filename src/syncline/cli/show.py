@@ -121,6 +121,7 @@ _MEANING = {
     "staleness_max": "the largest staleness of an update",
     "replica_gap": "largest difference between a replica and the final model",
     "bottleneck": "where most of the time went",
+    "partitions": "ranges into which workers cut the model, at the end",
     "deaths": "what has reached whom of each dead worker's updates",
     "accuracy": "on the test data",
     "loss": "on the test data",

@@ -34,6 +34,8 @@ class Counts(NamedTuple):
     """Fetches that a gate skipped, counted per bucket."""
     staleness: Histogram = MappingProxyType({})
     """How many applied updates had each staleness, counted per bucket."""
+    partitions: int = 0
+    """Into how many ranges this worker cuts the model, if workers send each other parts of it; else 0."""
 
 
 class Collected(NamedTuple):

@@ -43,6 +43,8 @@ class WorkerFigures(msgspec.Struct, frozen=True):
     """The workers that died, if workers send each other updates."""
     staleness: dict[int, int] = {}
     """How many updates of other workers had each staleness, if workers send each other updates."""
+    partitions: int = 0
+    """Into how many ranges this worker cut the model at the end, if workers send each other parts of it."""
 
 
 def leave_figures(directory: Path, figures: WorkerFigures) -> None:
@@ -108,7 +110,11 @@ def _between_workers(workers: Sequence[WorkerFigures]) -> dict[str, Any]:
     found = {each.worker: each.losses for each in workers if each.losses is not None}
     if not found:
         return {}
-    return {"bytes_pushed": sum(each.bytes_sent for each in workers), "deaths": loss_figures(found)}
+    return {
+        "bytes_pushed": sum(each.bytes_sent for each in workers),
+        "partitions": max(each.partitions for each in workers),
+        "deaths": loss_figures(found),
+    }
 
 
 def _row(figures: WorkerFigures) -> dict[str, Any]:

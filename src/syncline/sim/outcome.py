@@ -69,6 +69,8 @@ class Outcome:
     events: int = 0
     deaths: list[dict[str, Any]] | None = None
     """What has reached whom of each dead worker's updates; None unless workers send each other updates."""
+    partitions: int = 0
+    """Into how many ranges the workers cut the model at the end; 0 unless workers send each other parts of it."""
 
     @property
     def report(self) -> dict[str, Any]:
@@ -120,6 +122,7 @@ def judge(world: World, pieces: list[Values], found_gap: float) -> Outcome:
         notes=_notes(world),
         events=world.agenda.happened,
         deaths=_deaths(world) if world.strategy.free_running else None,
+        partitions=max((each.partitions for each in counts), default=0),
     )
 
 

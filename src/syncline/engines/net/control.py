@@ -276,6 +276,8 @@ class Figures(Control, frozen=True, tag="figures"):
     staleness: Annotated[dict[Count, Count], msgspec.Meta(max_length=MOST_STALENESS)] = {}
     """How many applied updates had each staleness, counted per bucket."""
     of_worker: bool = False
+    partitions: Count = 0
+    """Into how many ranges the worker cut the model at the end, if workers send each other parts of it."""
 
 
 class Pulse(Control, frozen=True, tag="pulse"):

@@ -162,7 +162,8 @@ class ExchangeWorker(Collector):
         return False  # a step ends for all buckets together
 
     def counts(self) -> Counts:
-        return Counts(self.progress - self._began, progress=self.progress, staleness=self.receiver.staleness)
+        made, staleness = self.progress - self._began, self.receiver.staleness
+        return Counts(made, progress=self.progress, staleness=staleness, partitions=self.parts)
 
     def place_of(self, source: NodeId, message: Message, size: int) -> Bucket | None:
         self._arrivals.check_place(source, message, size)
