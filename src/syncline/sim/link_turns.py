@@ -45,6 +45,10 @@ class Turns(Network):
         else:
             super().send(transfer)
 
+    def use(self, node: NodeId) -> None:
+        """Between real hosts a program sees only when its messages arrive."""
+        return
+
     def forget(self, node: NodeId) -> None:
         line = self._lines[self._out[node]]
         for pair, queue in list(line.items()):

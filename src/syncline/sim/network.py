@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from syncline.effects import LinkUse
 from syncline.messages import NodeId, server_id, worker_id
 from syncline.sim.agenda import Action, Agenda
 
@@ -50,6 +51,7 @@ class NetworkLink:
 
     free_at: float = 0.0
     busy: float = 0.0
+    sent: int = 0
     queue: deque[Transfer] = field(default_factory=deque)
 
 
@@ -92,6 +94,11 @@ class Network:
         used = [(link.busy, node) for links in (self._in, self._out) for node, link in links.items()]
         return max(used, default=(0.0, None), key=lambda each: (each[0], each[1].role == "server", -each[1].number))
 
+    def use(self, node: NodeId) -> LinkUse | None:
+        """What this node has sent so far, and for how long its link was in use; None: as a program would see it."""
+        link = self._out[node]
+        return LinkUse(link.sent, link.busy)
+
     def _request(self, link: NetworkLink, transfer: Transfer) -> None:
         if link.queue:
             link.queue.append(transfer)
@@ -119,6 +126,7 @@ class Network:
             arrival = soonest
         entry.free_at = arrival
         link.busy += seconds
+        link.sent += transfer.size
         entry.busy += seconds
         agenda.at(arrival, transfer.worker, transfer.arrive, transfer.whom, transfer.what)
 

@@ -434,7 +434,8 @@ class World:
             self._to_worker(to, event)
         self._under_way[link] -= 1
         if not self._under_way[link] and self.workers[source] is link.source:
-            self.agenda.at_once((source, self.to_worker, source, Idle(link.to.id)))
+            use = None if self.network is None else self.network.use(link.source.id)
+            self.agenda.at_once((source, self.to_worker, source, Idle(link.to.id, use=use)))
 
     def _queue_at_worker(self, number: int, event: Received) -> None:
         """Deliver a message after the worker has spent its time on the earlier messages and on this one."""
