@@ -69,6 +69,47 @@ def test_the_leader_saves_whole_updates_and_each_worker_goes_on_after_its_own(
     assert done.stdout.count("ended at 40.0") == 4, done.stdout
 
 
+WITH_SERVERS = """
+import os, pickle, sys
+import numpy as np, syncline
+session = syncline.connect()
+tables = session.tables({"w": np.zeros(50), "b": np.zeros(3)}, rule="momentum:0.1", sync="bsp")
+done = 0
+if os.path.exists("state"):
+    with open("state", "rb") as file:
+        state = pickle.load(file)
+    tables, done = session.load_state_dict(state), state["iteration"]
+while done < 20:
+    if done == 8 and sys.argv[1] == "save":
+        state = session.state_dict()
+        if session.is_leader:
+            with open("state", "wb") as file:
+                pickle.dump(state, file)
+        session.barrier()
+        session.leave()
+        sys.exit()
+    for name, each in tables.items():
+        session.update(name, each - session.rank - done)
+    session.clock()
+    session.sync()
+    done += 1
+session.close()
+print("ended with", *(float(each.sum()) for each in tables.values()))
+"""
+
+
+def test_tables_with_servers_go_on_with_the_memory_of_the_rule(tmp_path: Path) -> None:
+    words = ("-n", 2, "--servers", 2, "program.py")
+    whole = ran(tmp_path, WITH_SERVERS, *words, "go on")
+    assert ran(tmp_path, WITH_SERVERS, *words, "save").returncode == 0
+    resumed = ran(tmp_path, WITH_SERVERS, *words, "go on")
+    assert (whole.returncode, resumed.returncode) == (0, 0), resumed.stderr
+    assert "ended with" in whole.stdout
+    assert {line.partition("]")[2] for line in whole.stdout.splitlines()} == {
+        line.partition("]")[2] for line in resumed.stdout.splitlines()
+    }
+
+
 def test_a_state_of_other_tables_is_refused(tmp_path: Path) -> None:
     program = """
 import numpy as np, syncline
