@@ -228,7 +228,7 @@ class TreeMap(msgspec.Struct, frozen=True, tag="tree"):
     orphans: tuple[tuple[WorkerNumber, WorkerNumber], ...] = ()
     """(origin, node): nobody is left who could give this origin to this node; unless it has it, it begins empty."""
     since: Count = 0
-    """The view in which nodes or links last changed."""
+    """The view in which nodes or links last changed, or a node last restarted."""
 
 
 Topology = Holders | Mesh | TreeMap
