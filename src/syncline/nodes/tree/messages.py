@@ -82,6 +82,8 @@ class RoundSum(Message, frozen=True, tag="tree-round", gc=False):
     """How many pushes this round has on my side."""
     own: Iteration = -1
     """In an opening: the last round that I have closed myself."""
+    passed: bool = False
+    """A worker on my side has pushed a later round: its push of this one is lost with a node."""
 
 
 class RoundHeard(Message, frozen=True, tag="tree-round-heard", gc=False):

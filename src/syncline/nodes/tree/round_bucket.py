@@ -20,6 +20,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,10 +38,37 @@ from syncline.reals import Reals
 Out = list[Effect]
 
 
+class RoundPart(NamedTuple):
+    """A round of some nodes: the sum of its pushes, how many they are, and whether a worker is beyond it already."""
+
+    raw: Reals
+    pushes: int
+    passed: bool
+
+
+def _sum(parts: Sequence[RoundPart]) -> RoundPart:
+    raw = parts[0].raw
+    for each in parts[1:]:
+        raw = raw + each.raw
+    return RoundPart(raw, sum(each.pushes for each in parts), any(each.passed for each in parts))
+
+
 class RoundLink:
     """One end of a link, for one bucket and one epoch. One message is unacknowledged at a time."""
 
-    __slots__ = ("expected", "heard", "next_number", "own", "peer", "queue", "rest", "rounds", "sent", "told", "unheard")
+    __slots__ = (
+        "expected",
+        "heard",
+        "next_number",
+        "own",
+        "peer",
+        "queue",
+        "rest",
+        "rounds",
+        "sent",
+        "told",
+        "unheard",
+    )
 
     def __init__(self, peer: int, size: int) -> None:
         self.peer: NodeId = server_id(peer)
@@ -49,8 +78,8 @@ class RoundLink:
         """The same of the other side."""
         self.own = -1
         """The last round that the neighbour itself had closed."""
-        self.rounds: dict[int, tuple[Reals, int]] = {}
-        """The rounds of the other side that are not closed yet: the sum of the pushes, and how many they are."""
+        self.rounds: dict[int, RoundPart] = {}
+        """The rounds of the other side that are not closed yet."""
         self.sent = -1
         """The last round that was sent."""
         self.rest = np.zeros(size)
@@ -90,7 +119,9 @@ class RoundBucket(TreeBucket):
         if terms.place is None:
             self.links, self.opened = {}, False
         elif terms.tree.since != self.epoch:
-            around = [each.one + each.other - terms.me for each in terms.tree.links if terms.me in (each.one, each.other)]
+            around = [
+                each.one + each.other - terms.me for each in terms.tree.links if terms.me in (each.one, each.other)
+            ]
             self.links, self.opened = {peer: RoundLink(peer, self.size) for peer in around}, False
             self.epoch = terms.tree.since
 
@@ -109,7 +140,8 @@ class RoundBucket(TreeBucket):
             self._replace(updates.round, values)
 
     def _as_gift(self, updates: OriginUpdates) -> OriginUpdates:
-        updates.values, updates.round = self.theta, self.closed
+        if not updates.values.size or updates.round < self.closed:  # one that has just arrived can be newer
+            updates.values, updates.round = self.theta, self.closed
         return updates
 
     def _of_lost(self, owner: int, copied: dict[int, OriginUpdates]) -> dict[int, OriginUpdates]:
@@ -176,7 +208,7 @@ class RoundBucket(TreeBucket):
         self.reached = self.epoch
         for link in links:
             if link.own < self.closed:
-                self._queue(link, "replica", self.closed, payload=self.theta)
+                self._queue(link, "replica", self.closed, self.theta)
             link.sent = self.closed
 
     def _next_round(self) -> bool:
@@ -192,25 +224,20 @@ class RoundBucket(TreeBucket):
         ]
         if not due and len(parts) < len(self.links):
             return False
-        raw, pushes = self._own_round(number)
-        for each, n in parts.values():
-            raw, pushes = raw + each, pushes + n
+        own = self._own_round(number)
         for peer, link in due:
-            theirs, n = parts.get(peer, (0.0, 0))
-            self._send_round(link, number, raw - theirs, pushes - n)
-        if len(parts) < len(self.links) or not self._is_needed(number, pushes):
+            self._send_round(link, number, _sum([own, *(each for other, each in parts.items() if other != peer)]))
+        whole = _sum([own, *parts.values()])
+        if len(parts) < len(self.links) or not self._is_needed(number, whole):
             return False
-        self._replace(number, self.theta + raw / pushes if pushes else self.theta)
+        self._replace(number, self.theta + whole.raw / whole.pushes if whole.pushes else self.theta)
         return True
 
-    def _own_round(self, number: int) -> tuple[Reals, int]:
-        """The sum of the pushes of all origins that this node holds, and how many they are."""
-        raw, pushes = np.zeros(self.size), 0
-        for _, each in sorted(self.held.by_origin.items()):
-            if number in each.ahead:
-                more, n = each.ahead[number]
-                raw, pushes = raw + more, pushes + n
-        return raw, pushes
+    def _own_round(self, number: int) -> RoundPart:
+        """The pushes of all origins that this node holds."""
+        held = [each.ahead for _, each in sorted(self.held.by_origin.items())]
+        nothing = RoundPart(np.zeros(self.size), 0, any(later > number for each in held for later in each))
+        return _sum([nothing, *(RoundPart(*each[number], False) for each in held if number in each)])
 
     def _is_whole(self, number: int) -> bool:
         """Whether the node's own workers have pushed this round, and it is stored."""
@@ -223,30 +250,34 @@ class RoundBucket(TreeBucket):
                 return False
         return not self.pending
 
-    def _is_needed(self, number: int, pushes: int) -> bool:
-        """Whether anyone has pushed this round, or waits for a later one; else empty rounds would never end."""
+    def _is_needed(self, number: int, whole: RoundPart) -> bool:
+        """Whether anyone has pushed this round or a later one, or will begin with one; else empty ones never end."""
         firsts = [member.first for member in self.terms.members.values()]
-        return pushes > 0 or any(first is not None and first > number for first in firsts)
+        return whole.pushes > 0 or whole.passed or any(first is not None and first > number for first in firsts)
 
     # Links.
 
     def _queue(
-        self, link: RoundLink, kind: RoundKind, number: int, pushes: int = 0, payload: Payload | None = None
+        self,
+        link: RoundLink,
+        kind: RoundKind,
+        number: int,
+        payload: Payload | None = None,
+        part: RoundPart | None = None,
     ) -> None:
         known = (self.terms.view, self.epoch, self.name, link.next_number)
-        message = RoundSum(*known, kind, number, pushes, self.closed)
+        pushes, passed = (0, False) if part is None else part[1:]
         link.next_number += 1
-        link.queue.append((message, payload))
+        link.queue.append((RoundSum(*known, kind, number, pushes, self.closed, passed), payload))
 
-    def _send_round(self, link: RoundLink, number: int, raw: Reals, pushes: int) -> None:
+    def _send_round(self, link: RoundLink, number: int, part: RoundPart) -> None:
         link.sent, self.begun = number, max(self.begun, number)
-        if not pushes:
-            self._queue(link, "round", number)
-            return
-        owed = raw + link.rest
-        payload = owed.astype(np.float32)
-        link.rest = owed - payload
-        self._queue(link, "round", number, pushes, payload)
+        payload: Payload | None = None
+        if part.pushes:
+            owed = part.raw + link.rest
+            payload = owed.astype(np.float32)
+            link.rest = owed - payload
+        self._queue(link, "round", number, payload, part)
 
     def send_due(self, now: float, out: Out) -> None:
         for link in self.links.values():
@@ -286,7 +317,7 @@ class RoundBucket(TreeBucket):
                     self._replace(message.round, values)
             case "round":
                 if message.round > self.closed:
-                    link.rounds[message.round] = (values, message.pushes)
+                    link.rounds[message.round] = RoundPart(values, message.pushes, message.passed)
 
     def repeat(self, out: Out) -> None:
         for link in self.links.values():

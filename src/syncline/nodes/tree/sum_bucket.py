@@ -77,7 +77,6 @@ class SumBucket(TreeBucket):
                     links[each.number] = self._link(peer, session)
         self.links = links
         self.target = frozenset((*map(x_key, origins), *map(link_key, links)))
-        missing = [origin for origin in origins if not self._has_origin(origin)]
 
     def _has_origin(self, origin: int) -> bool:
         return x_key(origin) in self.summands

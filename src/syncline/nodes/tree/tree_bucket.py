@@ -352,7 +352,7 @@ class TreeBucket(ABC):
                     self.held.gifts.setdefault(origin, updates)
         self._send_gifts(out)
 
-    def _of_lost(self, owner: int, copied: dict[int, OriginUpdates]) -> dict[int, OriginUpdates]:  # noqa: ARG002
+    def _of_lost(self, owner: int, copied: dict[int, OriginUpdates]) -> dict[int, OriginUpdates]:
         """The origins in the copy of a lost node, as they are given to other nodes."""
         return copied
 
