@@ -212,6 +212,14 @@ class RoundBucket(TreeBucket):
         self.version += 1
         self._stale = True
 
+    @property
+    def at_rest(self) -> bool:
+        parts = self._parts(self.target)
+        if parts is None or self.basis != self.target or self.pending:
+            return False
+        open_rounds = any(pushes for _, part in parts for _, pushes in part.ahead.values())
+        return not open_rounds and not any(self.sending[number].queue for number in self.links if number in self.sending)
+
     # Links.
 
     def _prepare(self, link: LinkEnd) -> None:

@@ -354,6 +354,13 @@ class TreeBucket:
         quiet = all(each.unheard is None for each in links) and all(each.unheard is None for each in streams)
         return quiet and not self.held.gifts
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether the replica has changed over, and the neighbours have everything that it contains."""
+        sums = [(link, self.summands.counts(link.basis)) for link in self.links.values() if link.basis is not None]
+        sent = len(sums) == len(self.links) and not any(link.has_news(_counted(counts)) for link, counts in sums)
+        return self.basis == self.target and sent and not self.missing and not self.pending
+
     # Origins that change hands.
 
     def _give(self, out: Out) -> None:
