@@ -230,7 +230,7 @@ class Strategy:
             return frozenset(each.number for each in (*topology.nodes, *topology.leaving))
         return frozenset(number for number, held in enumerate(view.holders) if held)
 
-    def placement(self, me: NodeId, view: View, buckets: tuple[Bucket, ...]) -> Holders:
+    def holders_for(self, me: NodeId, view: View, buckets: tuple[Bucket, ...]) -> Holders:
         """Which server holds which buckets, as this node sees it; `buckets`: those of the whole model."""
         topology = view.topology
         if isinstance(topology, TreeMap):

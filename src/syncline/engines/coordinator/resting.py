@@ -1,4 +1,4 @@
-"""Find out when the servers of a model are at rest: none of them has anything to send to another, and nothing is in flight.
+"""Find out when the servers of a model are at rest: none has anything to send to another, and nothing is in flight.
 
 The coordinator asks all servers, then asks all again. If each of them was at rest both times, and its node has handled
 nothing in between, then all were at rest at the same moment: between the two rounds of questions.

@@ -21,7 +21,7 @@ from time import monotonic
 from msgspec.structs import replace
 
 from syncline.draw import Draw
-from syncline.effects import Deliver, Event, Fail, Lost, Received, Reject, Send, SetTimer, Timer
+from syncline.effects import Deliver, Event, Fail, Lost, Received, Reject, Reshape, Send, SetTimer, Timer
 from syncline.engines.coordinator.joining import check_joiner, check_restarts
 from syncline.engines.coordinator.participant import Participant, RunContext
 from syncline.engines.coordinator.resting import Resting
@@ -168,6 +168,12 @@ class TrainedModel:
         """A server is dead that the model can be trained without; `returns`: its launcher may start it again."""
         self.changes.lose(peer, returns)
         self.end_if_empty()
+
+    def reshape(self, topology: str) -> None:
+        """Change who talks to whom; `UsageError` if that is not possible."""
+        assert self._node is not None, "the model is trained"
+        self._handle(Reshape(self.strategy.reshaped(topology, self._node.view)))
+        self.resettle({"topology": topology})
 
     def _introduce_workers(self) -> None:
         """Send all workers the addresses of the others, once all that start together have sent theirs."""

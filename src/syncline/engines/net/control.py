@@ -366,17 +366,17 @@ class SurvivesServers(Control, frozen=True, tag="survives"):
 
 
 class ChangeRequest(Control, frozen=True, tag="change"):
-    """Worker or operator to coordinator: change the sync model or the release from now on."""
+    """Worker or operator to coordinator: change the sync model, the release or the topology from now on."""
 
     number: Count
     """The reply carries the same number."""
     sync: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1 << 12)] = ()
     """One sync model for all servers, or one for each; empty: no change."""
     release: Word = ""
-    topology: Annotated[str, msgspec.Meta(max_length=1 << 16)] = ""
-    """Who talks to whom from now on; empty: no change."""
     models: Annotated[tuple[Word, ...], msgspec.Meta(max_length=64)] = ()
     """The names of the models to change; empty: all models."""
+    topology: Wish = ""
+    """Who talks to whom from now on; empty: no change. It comes alone."""
 
 
 class ChangeReply(Control, frozen=True, tag="changed"):

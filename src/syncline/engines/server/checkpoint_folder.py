@@ -3,7 +3,7 @@
 1. A file is whole or not there: it is written under another name, and renamed.
 2. A server that starts again reads what the process before it has written. A process that was killed has lost nothing
    that it has renamed; the files are not flushed to the disk, because they do not outlive the run.
-3. The launcher names the folder and removes it at the end of the run. A server makes its part of it when it first writes.
+3. The launcher names the folder and removes it at the end of the run. A server makes it when it first writes.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class HeldModel:
         """Answers to members that are not connected yet."""
         self._remembered: dict[Bucket, dict[str, Values]] = {}
         """The rule's state from an earlier run."""
-        self._cut = bucket_map_of(self.strategy.placement(id, begin.view, self._buckets))
+        self._cut = bucket_map_of(self.strategy.holders_for(id, begin.view, self._buckets))
         self._leader = next((each for each in begin.view.members if each.worker == begin.leader), None)
         self._views: list[View] = []
         self._members = {(each.worker, each.incarnation) for each in begin.view.members}
@@ -196,7 +196,7 @@ class HeldModel:
         givers = self._inbox.adopt(view)
         self.links.adopt(self.strategy.servers_of(view))
         self._handle(Received(COORDINATOR, view))
-        cut = bucket_map_of(self.strategy.placement(self.id, view, self._buckets))
+        cut = bucket_map_of(self.strategy.holders_for(self.id, view, self._buckets))
         if cut is not self._cut:
             self._cut = cut
             for peer in self.workers.values():

@@ -163,6 +163,10 @@ class WorkerLink:
         """Change the sync model or the release of these models on all servers."""
         self._changes.ask(models, sync, release)
 
+    def reshape(self, models: tuple[str, ...], topology: str) -> None:
+        """Change who talks to whom."""
+        self._changes.ask(models, (), "", topology)
+
     def tell(self, message: Pulse | EpochBegun) -> None:
         """Tell the coordinator this worker's progress; do nothing if the coordinator is gone."""
         if COORDINATOR in self._traffic:
@@ -350,7 +354,7 @@ class WorkerLink:
                 self._last_push[message.bucket] = message
             place = self.memory.lay(message.bucket, payload)
         if to in self._traffic or not self.strategy.survives_servers or to == COORDINATOR:
-            self._servers.send(to, message, place)  # else the node sends it again when the server or another one is there
+            self._servers.send(to, message, place)  # else its node sends it again later
 
     def deliver(self, me: NodeId, deliver: Deliver) -> None:
         self.memory.deliver(deliver)
@@ -547,7 +551,7 @@ class WorkerLink:
         return frozenset(map(server_id, self.strategy.servers_of(view)))
 
     def _placement(self, view: View) -> Holders:
-        return self.strategy.placement(self.me, view, self._all)
+        return self.strategy.holders_for(self.me, view, self._all)
 
     def _note_members(self, view: View) -> None:
         self.members = tuple(member.worker for member in view.members)

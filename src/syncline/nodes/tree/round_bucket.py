@@ -218,7 +218,7 @@ class RoundBucket(TreeBucket):
         if parts is None or self.basis != self.target or self.pending:
             return False
         open_rounds = any(pushes for _, part in parts for _, pushes in part.ahead.values())
-        return not open_rounds and not any(self.sending[number].queue for number in self.links if number in self.sending)
+        return not open_rounds and not any(each.queue for number, each in self.sending.items() if number in self.links)
 
     # Links.
 

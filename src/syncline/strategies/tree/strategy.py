@@ -32,7 +32,6 @@ from syncline.strategies.protocol import Job, Strategy
 from syncline.strategies.tree.checks import REFUSED, check
 from syncline.units import seconds
 
-
 PATIENCE = 5.0
 """Seconds after which a node of a real process sends an unacknowledged message again: a connection may have ended."""
 
@@ -191,9 +190,7 @@ class TreeStrategy(Strategy):
     def restored(
         self, server: int, job: Job, view: View, pieces: Mapping[Bucket, Values], saved: Mapping[Bucket, Save]
     ) -> TreeNode:
-        found = {
-            name: Checkpoint(save.state, save.payload) for name, save in saved.items() if save.payload is not None
-        }
+        found = {name: Checkpoint(save.state, save.payload) for name, save in saved.items() if save.payload is not None}
         return TreeNode(server, pieces, self._node_settings(job, pieces), view, fresh=False, checkpoint=found)
 
     def _node_settings(self, job: Job, pieces: Mapping[Bucket, Values]) -> TreeSettings:
