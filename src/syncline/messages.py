@@ -230,6 +230,11 @@ class TreeMap(msgspec.Struct, frozen=True, tag="tree"):
     since: Count = 0
     """The view in which nodes or links last changed, or a node last restarted."""
 
+    def node_of(self, worker: int) -> int:
+        """The node that serves this worker, or the one to ask if none does, because the worker has left."""
+        other = self.nodes[worker % len(self.nodes)].number
+        return next((each.node for each in self.workers if each.worker == worker), other)
+
 
 Topology = Holders | Mesh | TreeMap
 """Which server holds which buckets, or which nodes talk to each other."""

@@ -6,7 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from syncline.layout import Bucket
+from syncline.errors import PeerError
+from syncline.layout import VALUE_BYTES, Bucket
 from syncline.messages import Count, Iteration, Message, WorkerNumber
 
 Counted = tuple[tuple[WorkerNumber, Count], ...]
@@ -191,3 +192,30 @@ MESSAGES = (
     Clocks,
     ClocksHeard,
 )
+
+
+def payload_type(message: Message, size: int) -> str:
+    """The type of the values in a payload of `size` bytes; `PeerError` if the message cannot have such a payload."""
+    match message:
+        case SideSum(bucket=bucket, size=0):
+            kind, expected = "<f4", VALUE_BYTES * bucket.size
+        case SideSum(bucket=bucket, size=written) if written <= VALUE_BYTES * bucket.size:
+            kind, expected = "|u1", written
+        case RoundSum(bucket=bucket, kind="round"):
+            kind, expected = "<f4", VALUE_BYTES * bucket.size
+        case RoundSum(bucket=bucket, kind="replica"):
+            kind, expected = "<f8", 2 * VALUE_BYTES * bucket.size
+        case TakeOver(bucket=bucket, state=state):
+            kind, expected = "<f8", 2 * VALUE_BYTES * bucket.size * _rows(state)
+        case CopySum(bucket=bucket, origins=origins, whole=whole):
+            rows = sum(map(_rows, origins)) if whole else 1
+            kind, expected = "<f8", 2 * VALUE_BYTES * bucket.size * rows
+        case _:
+            raise PeerError(f"it sent {type(message).__name__} with a payload")
+    if size != expected:
+        raise PeerError(f"it sent {type(message).__name__} of {bucket} with {size:,} bytes instead of {expected:,}")
+    return kind
+
+
+def _rows(state: OriginState) -> int:
+    return state.based + len(state.ahead)

@@ -109,6 +109,10 @@ class TreeNode:
     def in_force(self) -> Change:
         return Change(None)
 
+    @property
+    def at_rest(self) -> bool:
+        return self._begun and self._is_quiet and all(bucket.at_rest for bucket in self.buckets.values())
+
     # Events.
 
     def handle(self, event: Event, now: float) -> list[Effect]:

@@ -255,6 +255,14 @@ class RoundBucket(TreeBucket):
         firsts = [member.first for member in self.terms.members.values()]
         return whole.pushes > 0 or whole.passed or any(first is not None and first > number for first in firsts)
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether no round with pushes is open, and the neighbours have everything."""
+        held = [pushes for each in self.held.by_origin.values() for _, pushes in each.ahead.values()]
+        heard = [part.pushes for link in self.links.values() for part in link.rounds.values()]
+        sent = not any(link.queue for link in self.links.values())
+        return self.opened and sent and not self.missing and not self.pending and not any((*held, *heard))
+
     # Links.
 
     def _queue(

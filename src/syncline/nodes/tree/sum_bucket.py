@@ -243,6 +243,12 @@ class SumBucket(TreeBucket):
     def is_quiet(self) -> bool:
         return super().is_quiet and all(each.unheard is None for each in self.links.values())
 
+    @property
+    def at_rest(self) -> bool:
+        sums = [(link, self.summands.counts(link.basis)) for link in self.links.values() if link.basis is not None]
+        sent = len(sums) == len(self.links) and not any(link.has_news(_counted(counts)) for link, counts in sums)
+        return self.basis == self.target and sent and not self.missing and not self.pending
+
     # Workers.
 
     def _show_update(self, update: Reals) -> None:

@@ -119,6 +119,11 @@ class TreeBucket(ABC):
     def serves(self) -> bool:
         """Whether there is a replica to answer workers with."""
 
+    @property
+    @abstractmethod
+    def at_rest(self) -> bool:
+        """Whether the replica has changed over, and the neighbours have everything that it contains."""
+
     @abstractmethod
     def _aim(self) -> None:
         """Find the links of the view."""

@@ -11,17 +11,19 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from syncline.codecs import Codec, Dense
+from syncline.effects import Save
 from syncline.errors import UsageError
 from syncline.layout import VALUE_BYTES, Bucket, Layout, Payload, Values
 from syncline.messages import Message, TreeMap, View
 from syncline.nodes.protocol import Keeper
 from syncline.nodes.server.meter import PullMeter
 from syncline.nodes.server.worker_parts import WorkerParts
-from syncline.nodes.tree.coordinator import TreeCoordinator, first_tree
-from syncline.nodes.tree.messages import MESSAGES, CopySum, RoundSum, SideSum, TakeOver
+from syncline.nodes.tree.coordinator import TreeCoordinator, TreePlan, first_tree
+from syncline.nodes.tree.messages import MESSAGES, CopySum, OriginStates, RoundSum, SideSum, TakeOver, payload_type
 from syncline.nodes.tree.node import TreeNode
 from syncline.nodes.tree.round_bucket import RoundBucket
-from syncline.nodes.tree.shapes import SHAPES, edges_of, read_edges
+from syncline.nodes.tree.shapes import SHAPES, edges_of, listed, read_edges
+from syncline.nodes.tree.tree_bucket import Checkpoint
 from syncline.nodes.tree.tree_terms import Consistency, TreeSettings
 from syncline.nodes.tree.worker import TreeWorker
 from syncline.nodes.update_writer import bucket_codec
@@ -31,6 +33,12 @@ from syncline.strategies.protocol import Job, Strategy
 from syncline.strategies.tree.checks import REFUSED, check
 from syncline.units import seconds
 
+PATIENCE = 5.0
+"""Seconds after which a node of a real process sends an unacknowledged message again: a connection may have ended."""
+
+CHECKPOINT_SECONDS = 10.0
+"""Seconds between two checkpoints of a node, in real processes without `durable`."""
+
 
 @dataclass(frozen=True)
 class TreeStrategy(Strategy):
@@ -38,8 +46,10 @@ class TreeStrategy(Strategy):
 
     kind: ClassVar[str] = "tree"
     messages: ClassVar[tuple[type[Message], ...]] = MESSAGES
-    simulated_only: ClassVar[bool] = True
     announces: ClassVar[bool] = True
+    survives_servers: ClassVar[bool] = True
+    saved_state: ClassVar[Any] = OriginStates
+    settles: ClassVar[bool] = True
     applied: ClassVar[frozenset[type[Message]]] = frozenset({SideSum, RoundSum})
     rounding: ClassVar[float] = 1e-5
     defaults: ClassVar[Mapping[str, str]] = {
@@ -48,6 +58,7 @@ class TreeStrategy(Strategy):
         "workers_per_node": "1",
         "consistency": "eventual",
         "durable": "false",
+        "copies": "true",
         "codec": "dense",
     }
     takes_joiners: ClassVar[bool] = True
@@ -60,6 +71,8 @@ class TreeStrategy(Strategy):
     consistency: Consistency = Consistency()
     durable: bool = False
     """Whether a node shows, sends on and acknowledges only what its checkpoint contains."""
+    copies: bool = True
+    """Whether a neighbour keeps a copy of what a node holds, in case that the node is lost for good."""
     codec: Codec = Dense()
     """For the changes between nodes."""
     nodes: int = 0
@@ -104,7 +117,7 @@ class TreeStrategy(Strategy):
 
     @classmethod
     def setting_types(cls) -> dict[str, Any]:
-        numbers = {"period": float | str, "workers_per_node": int, "durable": bool}
+        numbers = {"period": float | str, "workers_per_node": int, "durable": bool, "copies": bool}
         return {key: numbers.get(key, str) for key in cls.defaults}
 
     @classmethod
@@ -131,6 +144,7 @@ class TreeStrategy(Strategy):
             "workers_per_node": str(self.workers_per_node),
             "consistency": str(self.consistency),
             "durable": str(self.durable).lower(),
+            "copies": str(self.copies).lower(),
             "codec": word_of(self.codec),
         }
 
@@ -144,13 +158,20 @@ class TreeStrategy(Strategy):
     # Nodes.
 
     def topology(self, job: Job, servers: Sequence[int]) -> TreeMap:
-        return first_tree(edges_of(self.shape, len(servers)), len(servers), range(self.workers))
+        if list(servers) != list(range(len(servers))):
+            raise UsageError("servers", f"a node has left before the run began; the nodes are {listed(servers)}")
+        workers = job.workers or range(self.workers)
+        return first_tree(edges_of(self.shape, len(servers)), len(servers), workers, self._has_copies(job))
+
+    def _has_copies(self, job: Job) -> bool:
+        """Whether nodes keep copies for each other. In the simulator no node is lost."""
+        return job.remote and self.copies
 
     def held_by(self, server: int, view: View, buckets: tuple[Bucket, ...]) -> tuple[Bucket, ...]:
         return buckets
 
     def coordinator(self, job: Job, view: View) -> TreeCoordinator:
-        return TreeCoordinator(view)
+        return TreeCoordinator(view, self._has_copies(job))
 
     def trainer(self, worker: int, incarnation: int, job: Job, view: View) -> TreeWorker:
         parts = WorkerParts(
@@ -165,11 +186,40 @@ class TreeStrategy(Strategy):
         return TreeWorker(worker, incarnation, parts, view, self.buckets(job.layout, view.topology))
 
     def keeper(self, server: int, job: Job, view: View, pieces: Mapping[Bucket, Values]) -> TreeNode:
+        return TreeNode(server, pieces, self._node_settings(job, pieces), view, fresh=True)
+
+    def restored(
+        self, server: int, job: Job, view: View, pieces: Mapping[Bucket, Values], saved: Mapping[Bucket, Save]
+    ) -> TreeNode:
+        found = {name: Checkpoint(save.state, save.payload) for name, save in saved.items() if save.payload is not None}
+        return TreeNode(server, pieces, self._node_settings(job, pieces), view, fresh=False, checkpoint=found)
+
+    def _node_settings(self, job: Job, pieces: Mapping[Bucket, Values]) -> TreeSettings:
         made_up = any(bucket.size != values.size for bucket, values in pieces.items())
-        settings = TreeSettings(
-            None if made_up else job.layout, job.draw, self.consistency, self.period, self.durable, self.codec
+        return TreeSettings(
+            None if made_up else job.layout,
+            job.draw,
+            self.consistency,
+            self.period,
+            self.durable,
+            self.codec,
+            patience=PATIENCE if job.remote else None,
+            checkpoint=CHECKPOINT_SECONDS if job.remote and not self.durable else None,
         )
-        return TreeNode(server, pieces, settings, view, fresh=True)
+
+    def payload_type(self, message: Message, size: int) -> str:
+        return payload_type(message, size)
+
+    def reshaped(self, topology: str, view: View) -> TreePlan:
+        tree = view.topology
+        assert isinstance(tree, TreeMap), "the tree strategy has a tree"
+        nodes = sorted(each.number for each in tree.nodes)
+        if topology in SHAPES or topology.startswith("tree:"):
+            edges = tuple((nodes[one], nodes[other]) for one, other in edges_of(topology, len(nodes)))
+        else:
+            edges = read_edges(topology)
+        named = {node for edge in edges for node in edge}
+        return TreePlan(edges, frozenset(named or nodes))
 
     def meter(self, spans: bool = False) -> PullMeter:
         return PullMeter(spans)
