@@ -44,7 +44,7 @@ def report(outcome: Outcome) -> dict[str, Any]:
         "trace_sha256": outcome.trace_sha256,
     }
     if outcome.tree is not None:
-        found["tree"] = outcome.tree
+        found |= outcome.tree
     if outcome.deaths is not None:
         found["deaths"] = outcome.deaths
     if outcome.quality is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from syncline.messages import NodeId, TreeMap
@@ -25,7 +24,6 @@ class TreeWatch:
         self._world = world
         self._every = period
         self._next = 0.0
-        self._seen = 0.0
         self.staleness: list[tuple[float, float]] = []
         """(seconds, mean over the nodes of the number of updates that a replica lacks)."""
         self.bytes: Counter[tuple[int, int]] = Counter()
@@ -39,7 +37,7 @@ class TreeWatch:
 
     def before(self, now: float) -> None:
         """Something is about to happen: record how it was until now."""
-        if now >= self._next:
+        if now >= self._next and self.agreed is None:
             value = self._lacking()
             while self._next <= now:
                 self._add(self._next, value)
@@ -87,7 +85,6 @@ class TreeWatch:
         ways = [len(path(edges, one, other)) - 1 for one in numbers for other in numbers if one < other]
         ended = self._world.ended or 0.0
         return {
-            "nodes": len(numbers),
             "hops_mean": sum(ways) / max(1, len(ways)),
             "hops_max": max(ways, default=0),
             "bytes_per_link": {f"{one}-{other}": size for (one, other), size in sorted(self.bytes.items())},
@@ -109,7 +106,3 @@ class TreeWatch:
 
 def _difference(one: Any, other: Any) -> float:
     return float(abs(one - other).max(initial=0))
-
-
-def curve_of(figures: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
-    return [time for time, _ in figures], [value for _, value in figures]

@@ -108,7 +108,9 @@ class World:
         self.awaited = 0
         """How many workers the run still waits for."""
         self.finished = 0
-        self.network = network_of(self.agenda, scenario.cluster.links, scenario.cluster.colocated)
+        self.network = network_of(
+            self.agenda, scenario.cluster.links, self._host_of if scenario.cluster.colocated else None
+        )
         """None: messages take no time."""
         self.held_events: list[Event] | None = None
         """Events held back from the coordinator while the leaving workers send their last updates; None: not now."""
@@ -184,6 +186,11 @@ class World:
         for member in members:
             self.add_worker(member.worker, 0, view)
 
+    def _host_of(self, node: NodeId) -> int:
+        """The host of a worker or server: that of the server with the same number, or of the worker's tree node."""
+        tree = self.view_maker.view.topology
+        return tree.node_of(node.number) if node.role == "worker" and isinstance(tree, TreeMap) else node.number
+
     def _weight(self, bucket: Bucket) -> tuple[int, int]:
         """The largest number of bytes that a bucket's update and its parameters take on the wire."""
         cargo = self._cargo_table.add(bucket)
@@ -247,8 +254,9 @@ class World:
         driver = driver_of(worker_id(number), node, self, observers)
         model = WorkerModel(self.problem, self._initial, steps=self._steps)
         worker = SimulatedWorker(node, driver, model, joining=node.phase is Phase.JOINING)
-        if self.scenario.cluster.colocated and number < len(self.servers):
-            worker.processor = self.servers[number].processor
+        host = self._host_of(driver.me)
+        if self.scenario.cluster.colocated and host < len(self.servers):
+            worker.processor = self.servers[host].processor
         self.workers[number] = worker
         self.awaited += 1
         return worker
@@ -464,7 +472,8 @@ class World:
         if type(message) is Push or type(message) in self._applied:
             if event.payload is not None:
                 pushed = getattr(message, "size", 0) or self._cargo[message.bucket].pushed  # type: ignore[attr-defined]
-                seconds += pushed / (self.scenario.cluster.apply or inf)
+                arrays = 1 if self.watch is None else server.node.neighbours + 1  # type: ignore[attr-defined]
+                seconds += arrays * pushed / (self.scenario.cluster.apply or inf)
         elif not seconds:
             self.to_server(server, event)
             return
