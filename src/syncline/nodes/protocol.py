@@ -160,6 +160,11 @@ class Keeper(Node, Protocol):
         """The event that gives another server the same sync model and release."""
         ...
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether this node owes other servers nothing, and waits for nothing from them."""
+        return True
+
 
 class ViewMaker(Node, Protocol):
     """The coordinator's node: the only one that makes views."""

@@ -45,6 +45,8 @@ def report(outcome: Outcome) -> dict[str, Any]:
     }
     if outcome.partitions:
         found["partitions"] = outcome.partitions
+    if outcome.tree is not None:
+        found |= outcome.tree
     if outcome.deaths is not None:
         found["deaths"] = outcome.deaths
     if outcome.quality is not None:

@@ -46,7 +46,7 @@ from syncline.engines.worker.solo_link import SoloLink
 from syncline.errors import RunError, SynclineError, UsageError
 from syncline.layout import Values
 from syncline.strategies.mode import Mode
-from syncline.strategies.sync_change import check_change, words_of
+from syncline.strategies.sync_change import check_change, topology_words, words_of
 
 MODEL = "model"
 """The name of a model that has no other."""
@@ -249,6 +249,21 @@ class NumpySession:
             check_change(*words, each.strategy, workers=1, servers=1)
         for each in chosen:
             each.link.change((each.name,), *words)
+
+    def reshape(self, topology: str, *, name: str | None = None) -> None:
+        """Change who talks to whom, in a strategy that has a topology: "chain", "star", "twin", "tree:3".
+
+        It can also be a list of edges ("0-1 1-2"), or a file with one edge per line. `name`: as in `change`. Call this
+        on one worker. No worker stops for it, and no update is lost.
+
+        Raises `UsageError` if the topology is not possible; then nothing has changed, and the run continues.
+        """
+        self._check_open()
+        words, chosen = topology_words(topology), self._chosen(name)
+        if self._link is not None:
+            self._link.reshape(tuple(each.name for each in chosen), words)
+            return
+        raise UsageError("topology", "a run with one worker has one node; start it with syncline run")
 
     def _chosen(self, name: str | None) -> list[Replica]:
         """The model with this name; without a name, all models."""

@@ -17,6 +17,8 @@ from syncline.effects import (
     Fetch,
     Received,
     Reject,
+    Save,
+    Saved,
     Send,
     SetTimer,
     Timer,
@@ -58,7 +60,7 @@ class SoloLink:
         found = settle({"the program": declare.wishes}, None, 1)
         words = {key: word for key, (word, _) in found.items()}
         layout = layout_of(declare.tables)
-        self.strategy = strategy_of(words, None)
+        self.strategy = strategy_of(words, None).fitted(1)
         self.strategy.check_real()
         self._job = Job(layout, Draw(int(words["seed"])))
         self._view = View(0, (Member(0, 0, 0),), self.strategy.topology(self._job, range(self.strategy.servers)))
@@ -151,6 +153,10 @@ class SoloLink:
         self.memory.deliver(deliver)
         if deliver.next is not None:
             self.following = deliver.next
+
+    def save(self, me: NodeId, save: Save) -> None:
+        """Write nothing: the node lives as long as its worker."""
+        self._flying.append((me, Saved(save.bucket, save.serial)))
 
     def set_timer(self, me: NodeId, timer: SetTimer) -> None:
         self._timers.append((monotonic() + timer.seconds, me, Timer(timer.key)))

@@ -124,6 +124,10 @@ class Shard:
     def remember(self, bucket: Bucket, name: str, values: Values) -> None:
         self.buckets[bucket].optimised.remember(name, values)
 
+    @property
+    def at_rest(self) -> bool:
+        return True
+
     def in_force(self) -> Change:
         return Change(self.terms.model, self.terms.release)
 
