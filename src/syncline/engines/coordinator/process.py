@@ -439,7 +439,11 @@ class CoordinatorProcess:
         if not self._models.survive_servers:
             self.abort(f"server{number} {what}")
             return
-        for peer in list(self._servers[number].peers):
+        entry = self._servers[number]
+        if self._liveness.is_here(entry, entry.hello.pid):
+            kill_session(entry.hello.pid)  # its connections end, and the launcher says whether it returns
+            return
+        for peer in list(entry.peers):
             self.out(peer.wire, Refused(f"server{number} {what}"))
             self._loop.lose(peer.wire, what)
 

@@ -154,6 +154,10 @@ class TreeStrategy(Strategy):
         nodes = self.nodes or ceil(workers / max(1, self.workers_per_node))
         return replace(self, nodes=nodes, workers=workers)
 
+    def changed(self, settings: Mapping[str, object], workers: int) -> Self:
+        problem = "strategy 'tree' can change only its topology during a run"
+        raise UsageError(next(iter(settings), "topology"), f"{problem}; use session.reshape or --topology")
+
     # Nodes.
 
     def topology(self, job: Job, servers: Sequence[int]) -> TreeMap:
