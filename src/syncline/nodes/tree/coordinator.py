@@ -259,6 +259,8 @@ class TreeCoordinator(Membership):
         if incarnation <= self._incarnations.get(server, incarnation):
             return []
         self._incarnations[server] = incarnation
+        if server in self._origins:
+            self._changed = self._number + 1
         self._settled.discard(server)
         self._give_up((COPY, server), (UNSURE, server))  # what it had in memory only is lost
         for keepers in self._keepers.values():

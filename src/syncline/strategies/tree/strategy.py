@@ -19,8 +19,9 @@ from syncline.nodes.protocol import Keeper
 from syncline.nodes.server.meter import PullMeter
 from syncline.nodes.server.worker_parts import WorkerParts
 from syncline.nodes.tree.coordinator import TreeCoordinator, TreePlan, first_tree
-from syncline.nodes.tree.messages import MESSAGES, CopySum, OriginStates, SideSum, TakeOver, payload_type
+from syncline.nodes.tree.messages import MESSAGES, CopySum, OriginStates, RoundSum, SideSum, TakeOver, payload_type
 from syncline.nodes.tree.node import TreeNode
+from syncline.nodes.tree.round_bucket import RoundBucket
 from syncline.nodes.tree.shapes import SHAPES, edges_of, listed, read_edges
 from syncline.nodes.tree.tree_bucket import Checkpoint
 from syncline.nodes.tree.tree_terms import Consistency, TreeSettings
@@ -49,7 +50,7 @@ class TreeStrategy(Strategy):
     survives_servers: ClassVar[bool] = True
     saved_state: ClassVar[Any] = OriginStates
     settles: ClassVar[bool] = True
-    applied: ClassVar[frozenset[type[Message]]] = frozenset({SideSum})
+    applied: ClassVar[frozenset[type[Message]]] = frozenset({SideSum, RoundSum})
     rounding: ClassVar[float] = 1e-5
     defaults: ClassVar[Mapping[str, str]] = {
         "topology": "chain",
@@ -228,10 +229,14 @@ class TreeStrategy(Strategy):
         return PullMeter(spans)
 
     def model(self, keepers: Sequence[Keeper]) -> Mapping[Bucket, Values]:
-        """The oracle: the first parameters plus all updates of all workers."""
+        """The oracle: the first parameters plus all updates of all workers; with rounds, the newest replica."""
         nodes = [each for each in keepers if isinstance(each, TreeNode)]
         found = {}
         for name, bucket in nodes[0].buckets.items():
+            replicas = [each for each in (node.buckets[name] for node in nodes) if isinstance(each, RoundBucket)]
+            if replicas:
+                found[name] = max(replicas, key=lambda each: each.closed).shown()
+                continue
             total = bucket.first.copy()
             for node in nodes:
                 for updates in node.buckets[name].held.by_origin.values():
@@ -249,6 +254,8 @@ class TreeStrategy(Strategy):
             return bucket_codec(self.codec, layout, message.bucket).size(message.bucket.size)
         if isinstance(message, TakeOver | CopySum) and payload is not None:
             return 2 * VALUE_BYTES * message.bucket.size
+        if isinstance(message, RoundSum) and payload is not None:
+            return (2 if message.kind == "replica" else 1) * VALUE_BYTES * message.bucket.size
         return super().message_bytes(layout, message, payload)
 
 
