@@ -24,6 +24,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from math import inf
+from shutil import rmtree
 from time import monotonic
 
 from msgspec.structs import replace
@@ -188,6 +189,7 @@ class CoordinatorProcess:
                 self.abort("the launcher is gone")
                 self.over = True
                 self._launchers.kill_sessions()
+                rmtree(self._wiring.checkpoints, ignore_errors=True)
         elif peer is None:
             if reason and self._aborted is None:  # everybody is told why the run ended
                 self._refusals.sent_away(reason)

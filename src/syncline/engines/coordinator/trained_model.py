@@ -169,6 +169,7 @@ class TrainedModel:
 
     def lose_server(self, peer: Participant, returns: bool) -> None:
         """A server is dead that the model can be trained without; `returns`: its launcher may start it again."""
+        self._resting.stop()
         self.changes.lose(peer, returns)
         self.end_if_empty()
 

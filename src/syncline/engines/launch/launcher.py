@@ -135,7 +135,7 @@ class Launcher:
     def open(self) -> None:
         """Start all processes but the workers, or connect to the run that they join."""
         plan = self._plan
-        self._checkpoints = str(Path(plan.wiring.checkpoints or gettempdir()) / f"syncline-{secrets.token_hex(8)}")
+        self._checkpoints = str(Path(gettempdir()) / f"syncline-{secrets.token_hex(8)}")
         self.wiring = replace(
             plan.wiring,
             run="" if plan.joins else secrets.token_hex(16),
