@@ -118,6 +118,8 @@ class CoordinatorProcess:
         self._stopping = False
         self._aborted: str | None = None
         self._servers_told = False
+        self._said_survives = False
+        """What the launcher knows about the death of a server."""
         self._until = inf
         """When the coordinator stops waiting for the servers to exit."""
         self._all_gather = AllGather(self.out)
@@ -551,7 +553,10 @@ class CoordinatorProcess:
     def begun(self) -> None:
         """A model has begun: a launcher whose run survives the death of a server does not end it."""
         strategies = [each.strategy for each in self._models.all.values() if each.begun]
-        self._launchers.tell_launcher(SurvivesServers(all(each.survives_servers for each in strategies)))
+        survives = all(each.survives_servers for each in strategies)
+        if survives != self._said_survives:
+            self._said_survives = survives
+            self._launchers.tell_launcher(SurvivesServers(survives))
 
     def ended(self) -> None:
         """A model has ended. If it was the last, tell all launchers: a server that exits is then no failure."""
