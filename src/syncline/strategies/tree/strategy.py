@@ -54,7 +54,7 @@ class TreeStrategy(Strategy):
     rounding: ClassVar[float] = 1e-5
     defaults: ClassVar[Mapping[str, str]] = {
         "topology": "chain",
-        "period": "0.1",
+        "period": "0.01",
         "workers_per_node": "1",
         "consistency": "eventual",
         "durable": "false",
@@ -66,7 +66,7 @@ class TreeStrategy(Strategy):
 
     shape: str = "chain"
     """The setting `topology`: chain, star, twin, tree:D, a list of edges (0-1 1-2), or a file with an edge per line."""
-    period: float = 0.1
+    period: float = 0.01
     workers_per_node: int = 1
     consistency: Consistency = Consistency()
     durable: bool = False
