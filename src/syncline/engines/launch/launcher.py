@@ -196,7 +196,8 @@ class Launcher:
 
     def _wiring_of(self, role: str, number: int) -> Wiring:
         """The wiring of a process; those that join another run share this launcher's token, and get numbers there."""
-        return self.wiring if self._plan.joins else self.wiring.of(role, number)
+        wiring = self.wiring if self._plan.joins else self.wiring.of(role, number)
+        return wiring if role == "server" else replace(wiring, checkpoints="")
 
     def _spawn(
         self,
