@@ -157,7 +157,7 @@ def trained(directory: Path, *options: object) -> dict[str, object]:
         ("exchange", "--lane", "shm"),
         pytest.param(("exchange", "--lane", "tcp"), marks=pytest.mark.slow),
         pytest.param(("exchange:partitions=4,tau=2", "--lane", "shm"), marks=pytest.mark.slow),
-        ("exchange:partitions=3,codec=topk:0.1", "--lane", "tcp"),
+        pytest.param(("exchange:partitions=3,codec=topk:0.1", "--lane", "tcp"), marks=pytest.mark.slow),
         ("exchange", "--engine", "sim"),
     ],
     ids=" ".join,

@@ -17,6 +17,7 @@ from torch.optim import LBFGS, SGD, AdamW, Optimizer
 
 from engine import running
 from little_model import MODES, PATHS, assert_same, distributed, little, loss_of, train
+from samples import sampled
 from syncline import Session, UsageError
 
 ALL = [(mode, options) for mode, every in PATHS.items() for options in every]
@@ -401,7 +402,7 @@ say("closed", session.rank)
 )
 
 
-@pytest.mark.parametrize("sync", ["bsp", "ssp:2", "asp"])
+@pytest.mark.parametrize("sync", sampled(["bsp", "ssp:2", "asp"], "ssp:2"))
 def test_a_worker_loads_and_the_other_closes_its_session(sync: str, tmp_path: Path) -> None:
     """The worker that has loaded goes on alone, and says whom it lacks and what to do."""
     with running(tmp_path, LOADS_ALONE, "-n2", "--sync", sync) as run:

@@ -73,7 +73,7 @@ def summary(outcome: Outcome, figures: dict[str, Any]) -> None:
         console.print(f"note: {note}", style="yellow")
 
 
-_NOT_SHOWN = ("schema", "staleness_histogram")
+_NOT_SHOWN = ("schema", "staleness_histogram", "staleness_curve", "bytes_per_link", "lost_origins")
 
 
 def figures_table(figures: dict[str, Any], meaning: Mapping[str, str] | None = None) -> Table:

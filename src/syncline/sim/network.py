@@ -4,20 +4,21 @@
    receiver's link is free + bytes / bandwidth).
 2. Links count payload bytes only.
 3. Messages get a link in order of (start at the sender, worker number).
-4. Every node has its own link. With colocated nodes, worker k and server k are on one host and share its link;
-   messages between them do not use it.
+4. Every node has its own link. With colocated nodes, worker k and server k, or the node of a tree and its workers, are
+   on one host and share its link; messages between them do not use it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 import msgspec
 
-from syncline.messages import NodeId, server_id, worker_id
+from syncline.messages import NodeId
 from syncline.sim.agenda import Action, Agenda
 
 
@@ -53,13 +54,20 @@ class NetworkLink:
     queue: deque[Transfer] = field(default_factory=deque)
 
 
+HostOf = Callable[[NodeId], int]
+"""The number of the host that a worker or a server is on."""
+
+
 class HostLinks(defaultdict[NodeId, NetworkLink]):
-    """One link for the worker and the server that have the same number."""
+    """One link for all workers and servers on a host."""
+
+    def __init__(self, host_of: HostOf) -> None:
+        super().__init__()
+        self._host_of = host_of
+        self._hosts: defaultdict[int, NetworkLink] = defaultdict(NetworkLink)
 
     def __missing__(self, node: NodeId) -> NetworkLink:
-        beside = server_id(node.number) if node.role == "worker" else worker_id(node.number)
-        link = None if node.role == "coordinator" else self.get(beside)
-        self[node] = link = link or NetworkLink()
+        self[node] = link = NetworkLink() if node.role == "coordinator" else self._hosts[self._host_of(node)]
         return link
 
 
@@ -124,11 +132,11 @@ class Network:
 
 
 class Colocated(Network):
-    """Worker k and server k are on one host, which has one link. Messages between the two take no time."""
+    """Workers and servers share hosts, each of which has one link. Messages within a host take no time."""
 
-    def __init__(self, agenda: Agenda, links: Links) -> None:
+    def __init__(self, agenda: Agenda, links: Links, host_of: HostOf) -> None:
         super().__init__(agenda, links)
-        self._out, self._in = HostLinks(), HostLinks()
+        self._out, self._in = HostLinks(host_of), HostLinks(host_of)
 
     def send(self, transfer: Transfer) -> None:
         if self._out[transfer.sender] is self._out[transfer.receiver]:

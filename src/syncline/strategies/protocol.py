@@ -42,6 +42,8 @@ class Job:
     """Whether messages come from other processes: they may be lost, and their payloads are checked before use."""
     own_workers: int = 0
     """Workers with a lower number are the run's own, which check their updates themselves."""
+    servers_fail: bool = False
+    """Whether servers may crash or be lost, although messages come from the same process: in a simulation."""
     workers: tuple[int, ...] = ()
     """The numbers of the workers that start the run; empty: from 0 on."""
 

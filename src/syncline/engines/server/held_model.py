@@ -52,6 +52,8 @@ MOST_EARLY_WRITERS = 8
 MOST_EARLY = 1 << 10
 """How many requests for buckets that are not known here yet may wait, in addition to one per bucket."""
 
+_FROM_WORKERS = (Push, Pull, Seed)
+
 
 class HeldModel:
     """The buckets of one model that this server holds."""
@@ -353,7 +355,7 @@ class HeldModel:
 
     def frame(self, peer: WorkerPeer, message: Frame, carried: bool) -> None:
         """Handle a worker's frame; `carried`: it has a payload, and `sink` has checked it."""
-        if isinstance(message, Push | Pull | Seed):
+        if isinstance(message, _FROM_WORKERS):
             if not carried:
                 self._check(peer, message, False)
             if isinstance(message, Seed):

@@ -230,7 +230,7 @@ class WorkerLink:
         if self.strategy.free_running:
             assert self._peers is not None
             self._idle = IdleLinks(self._traffic, self._peers, self.handle)
-            self._traffic.after_turns(self._tell_idle)
+            self._traffic.after_turns(self._idle.tell)
         self.buckets = self.node.buckets
         for each in self._views:
             self._from_coordinator(each)
@@ -332,11 +332,8 @@ class WorkerLink:
         """Pass an event to the node, and perform its effects."""
         with self._traffic.turn:
             self._driver.tell(event, monotonic())
-            self._tell_idle()
-
-    def _tell_idle(self) -> None:
-        if self._idle is not None:
-            self._idle.tell()
+            if self._idle is not None:
+                self._idle.tell()
 
     def send(self, me: NodeId, send: Send) -> None:
         to, message, payload = send.to, send.message, send.payload
@@ -406,6 +403,14 @@ class WorkerLink:
         return self._aside[source].data
 
     def take(self, source: NodeId, message: Frame, payload: memoryview | None) -> None:
+        if type(message) is Params and self.node is not None and source.role != "coordinator":  # nearly all of them
+            self._tell_node(source, message, payload is not None)
+            if self._former:
+                self._let_go()
+        else:
+            self._take_other(source, message, payload)
+
+    def _take_other(self, source: NodeId, message: Frame, payload: memoryview | None) -> None:
         if isinstance(message, Refused):
             raise self._failed(UsageError("run", message.reason) if message.usage else RunError(message.reason))
         if isinstance(message, Abort):

@@ -311,7 +311,7 @@ class Replica:
         self._check_declared()
         if self._clocked:
             self.sync()
-        for bucket in self.link.ungiven():
+        for bucket in self.link.ungiven() if len(self._given) < len(self._tables) else ():
             missing = self._in[bucket] - self._given
             full = missing != self._in[bucket]
             if full:

@@ -18,9 +18,10 @@ from syncline.messages import Message, TreeMap, View
 from syncline.nodes.protocol import Keeper
 from syncline.nodes.server.meter import PullMeter
 from syncline.nodes.server.worker_parts import WorkerParts
-from syncline.nodes.tree.coordinator import TreeCoordinator, TreePlan, first_tree
+from syncline.nodes.tree.coordinator import TreeCoordinator, first_tree
 from syncline.nodes.tree.messages import MESSAGES, CopySum, OriginStates, RoundSum, SideSum, TakeOver, payload_type
 from syncline.nodes.tree.node import TreeNode
+from syncline.nodes.tree.plans import TreePlan
 from syncline.nodes.tree.round_bucket import RoundBucket
 from syncline.nodes.tree.shapes import SHAPES, edges_of, listed, read_edges
 from syncline.nodes.tree.tree_bucket import Checkpoint
@@ -168,8 +169,8 @@ class TreeStrategy(Strategy):
         return first_tree(edges_of(self.shape, len(servers)), len(servers), workers, self._has_copies(job))
 
     def _has_copies(self, job: Job) -> bool:
-        """Whether nodes keep copies for each other. In the simulator no node is lost."""
-        return job.remote and self.copies
+        """Whether nodes keep copies for each other; a simulation does without if no node fails."""
+        return (job.remote or job.servers_fail) and self.copies
 
     def held_by(self, server: int, view: View, buckets: tuple[Bucket, ...]) -> tuple[Bucket, ...]:
         return buckets
@@ -208,7 +209,7 @@ class TreeStrategy(Strategy):
             self.durable,
             self.codec,
             patience=PATIENCE if job.remote else None,
-            checkpoint=CHECKPOINT_SECONDS if job.remote and not self.durable else None,
+            checkpoint=CHECKPOINT_SECONDS if (job.remote or job.servers_fail) and not self.durable else None,
         )
 
     def payload_type(self, message: Message, size: int) -> str:
@@ -238,9 +239,10 @@ class TreeStrategy(Strategy):
                 found[name] = max(replicas, key=lambda each: each.closed).shown()
                 continue
             total = bucket.first.copy()
-            for node in nodes:
-                for updates in node.buckets[name].held.by_origin.values():
-                    total += updates.values
+            held = [node.buckets[name].held for node in nodes]
+            given = {origin: updates for each in held for origin, updates in each.gifts.items()}
+            for updates in {**given, **{key: one for each in held for key, one in each.by_origin.items()}}.values():
+                total += updates.values
             found[name] = total.astype(np.float32)
         return found
 
