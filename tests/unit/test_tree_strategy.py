@@ -103,6 +103,11 @@ def test_reshaping_names_the_live_nodes() -> None:
         strategy.reshaped("/etc/hostname", view)
 
 
+def test_a_run_without_servers_is_refused() -> None:
+    with pytest.raises(UsageError, match="needs servers"):
+        TreeStrategy().topology(Job(Layout.of([("w", (10,))]), Draw(0)), [])
+
+
 def test_nodes_keep_copies_in_real_processes_only() -> None:
     strategy = TreeStrategy().with_servers(2).fitted(3)
     for remote in (False, True):

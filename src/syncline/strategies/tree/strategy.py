@@ -163,6 +163,8 @@ class TreeStrategy(Strategy):
     # Nodes.
 
     def topology(self, job: Job, servers: Sequence[int]) -> TreeMap:
+        if not servers:
+            raise UsageError("strategy", "'tree' needs servers, and this run has none; add --servers")
         if list(servers) != list(range(len(servers))):
             raise UsageError("servers", f"a node has left before the run began; the nodes are {listed(servers)}")
         workers = job.workers or range(self.workers)
