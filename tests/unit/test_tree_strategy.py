@@ -9,8 +9,12 @@ import pytest
 
 from syncline.draw import Draw
 from syncline.errors import UsageError
+from syncline.layout import Layout
+from syncline.messages import TreeMap, View
+from syncline.nodes.tree.coordinator import TreePlan
 from syncline.nodes.tree.shapes import best_fan_out, edges_of
 from syncline.sim import Cluster, Links, Lognormal, MadeUp, Scenario, World
+from syncline.strategies.protocol import Job
 from syncline.strategies.server.strategy import ServerStrategy
 from syncline.strategies.settings import settle
 from syncline.strategies.table import read_strategy, strategy_class
@@ -87,9 +91,30 @@ def test_settings_as_text(tmp_path: Path) -> None:
     assert TreeStrategy.of(strategy.words()) == strategy
 
 
-def test_real_processes_are_refused() -> None:
-    with pytest.raises(UsageError, match="only in the simulator"):
-        TreeStrategy().check_real()
+def test_reshaping_names_the_live_nodes() -> None:
+    strategy = TreeStrategy().with_servers(4).fitted(4)
+    job = Job(Layout.of([("w", (10,))]), Draw(0))
+    tree = strategy.topology(job, range(4))
+    without_2 = TreeMap(tuple(each for each in tree.nodes if each.number != 2), (), tree.workers)
+    view = View(1, (), without_2)
+    assert strategy.reshaped("chain", view) == TreePlan(((0, 1), (1, 3)), frozenset({0, 1, 3}))
+    assert strategy.reshaped("0-3 1-3", view) == TreePlan(((0, 3), (1, 3)), frozenset({0, 1, 3}))
+    with pytest.raises(UsageError, match="is not a topology"):
+        strategy.reshaped("/etc/hostname", view)
+
+
+def test_a_run_without_servers_is_refused() -> None:
+    with pytest.raises(UsageError, match="needs servers"):
+        TreeStrategy().topology(Job(Layout.of([("w", (10,))]), Draw(0)), [])
+
+
+def test_nodes_keep_copies_in_real_processes_only() -> None:
+    strategy = TreeStrategy().with_servers(2).fitted(3)
+    for remote in (False, True):
+        job = Job(Layout.of([("w", (10,))]), Draw(0), remote=remote, workers=(0, 4, 7))
+        tree = strategy.topology(job, range(2))
+        assert [each.worker for each in tree.workers] == [0, 4, 7]
+        assert all(bool(each.copies) is remote for each in tree.nodes)
 
 
 def run(strategy: TreeStrategy, workers: int = 6, iterations: int = 10, links: Links | None = None) -> World:

@@ -182,7 +182,7 @@ def run(
             metavar="N",
             rich_help_panel=strategy.RUN,
             help="Start a worker again if it dies or fails, up to N times in all. It rejoins under the same number. "
-            "Default: 0.",
+            "With strategy tree, start a server again too. Default: 0.",
             show_default=False,
         ),
     ] = 0,

@@ -6,7 +6,7 @@ that holds parameters for workers is a `Keeper`. The coordinator's node is a `Vi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -171,6 +171,11 @@ class ViewMaker(Node, Protocol):
 
     @property
     def view(self) -> View: ...
+
+    @property
+    def lost_origins(self) -> Set[int]:
+        """The servers that are lost with the updates of their workers, because nobody had a copy of these."""
+        ...
 
     @property
     def moving(self) -> bool:

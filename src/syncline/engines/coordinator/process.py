@@ -24,6 +24,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from math import inf
+from shutil import rmtree
 from time import monotonic
 
 from msgspec.structs import replace
@@ -117,6 +118,8 @@ class CoordinatorProcess:
         self._stopping = False
         self._aborted: str | None = None
         self._servers_told = False
+        self._said_survives = False
+        """What the launcher knows about the death of a server."""
         self._until = inf
         """When the coordinator stops waiting for the servers to exit."""
         self._all_gather = AllGather(self.out)
@@ -188,6 +191,7 @@ class CoordinatorProcess:
                 self.abort("the launcher is gone")
                 self.over = True
                 self._launchers.kill_sessions()
+                rmtree(self._wiring.checkpoints, ignore_errors=True)
         elif peer is None:
             if reason and self._aborted is None:  # everybody is told why the run ended
                 self._refusals.sent_away(reason)
@@ -439,7 +443,11 @@ class CoordinatorProcess:
         if not self._models.survive_servers:
             self.abort(f"server{number} {what}")
             return
-        for peer in list(self._servers[number].peers):
+        entry = self._servers[number]
+        if self._liveness.is_here(entry, entry.hello.pid):
+            kill_session(entry.hello.pid)  # its connections end, and the launcher says whether it returns
+            return
+        for peer in list(entry.peers):
             self.out(peer.wire, Refused(f"server{number} {what}"))
             self._loop.lose(peer.wire, what)
 
@@ -545,7 +553,10 @@ class CoordinatorProcess:
     def begun(self) -> None:
         """A model has begun: a launcher whose run survives the death of a server does not end it."""
         strategies = [each.strategy for each in self._models.all.values() if each.begun]
-        self._launchers.tell_launcher(SurvivesServers(all(each.survives_servers for each in strategies)))
+        survives = all(each.survives_servers for each in strategies)
+        if survives != self._said_survives:
+            self._said_survives = survives
+            self._launchers.tell_launcher(SurvivesServers(survives))
 
     def ended(self) -> None:
         """A model has ended. If it was the last, tell all launchers: a server that exits is then no failure."""

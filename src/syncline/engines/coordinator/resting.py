@@ -35,6 +35,11 @@ class Resting:
         self._wanted, self._then = frozenset(servers), then
         self._begin()
 
+    def stop(self) -> None:
+        """A server is gone: the answers so far do not count."""
+        self._then = None
+        self._number += 1
+
     def _begin(self) -> None:
         self._number += 1
         self._answers = {}

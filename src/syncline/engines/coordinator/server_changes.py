@@ -22,6 +22,7 @@ from syncline.layout import VALUE_BYTES
 from syncline.messages import PAYLOAD, Holders, View
 from syncline.nodes.protocol import ViewMaker
 from syncline.strategies.protocol import Strategy
+from syncline.strategies.settings import strategy_in
 
 
 class ServerChanges:
@@ -33,6 +34,7 @@ class ServerChanges:
         self._servers = servers
         self._workers = workers
         self._node: ViewMaker | None = None
+        self._strategy = Strategy()
         self._leaving: set[int] = set()
         """The servers that are to be dismissed as soon as possible."""
         self._arriving: dict[int, set[Participant]] = {}
@@ -46,12 +48,13 @@ class ServerChanges:
     ) -> None:
         """The model begins, and `node` makes its views. `begun`: the message for servers, with their secret."""
         self._begun = begun
+        self._strategy = strategy_in(begun.settings)
         self._handle = handle
         self._may_move = may_move
         self._node = node
 
     def choose(self, strategy: Strategy) -> None:
-        """The strategy of the model is known."""
+        """The strategy of the model is known; `begin` follows."""
         self._strategy = strategy
 
     def places(self, view: View) -> tuple[NodeAddress, ...]:
@@ -195,6 +198,8 @@ class ServerChanges:
     def check_leaving(self, number: int) -> None:
         """Raise `UsageError` if the other servers cannot take over the part of this one."""
         if self._node is None or not self._node.view.members or not self.holds(number):
+            return
+        if self._strategy.survives_servers:
             return
         problem = self._cannot_move()
         if problem is not None:

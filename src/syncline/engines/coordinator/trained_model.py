@@ -151,7 +151,10 @@ class TrainedModel:
         elif isinstance(message, Reached):
             self.changes.reached(peer, message)
         else:
+            lost = frozenset() if self._node is None else frozenset(self._node.lost_origins)
             self._handle(Received(peer.id, message))
+            for number in () if self._node is None else self._node.lost_origins - lost:
+                self._run.tell(peer, f"there is no copy of what server {number} held: its updates are lost")
             if isinstance(message, Settled):
                 self._run.departures.settled()
 
@@ -166,6 +169,7 @@ class TrainedModel:
 
     def lose_server(self, peer: Participant, returns: bool) -> None:
         """A server is dead that the model can be trained without; `returns`: its launcher may start it again."""
+        self._resting.stop()
         self.changes.lose(peer, returns)
         self.end_if_empty()
 

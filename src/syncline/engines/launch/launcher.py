@@ -135,7 +135,7 @@ class Launcher:
     def open(self) -> None:
         """Start all processes but the workers, or connect to the run that they join."""
         plan = self._plan
-        self._checkpoints = str(Path(plan.wiring.checkpoints or gettempdir()) / f"syncline-{secrets.token_hex(8)}")
+        self._checkpoints = str(Path(gettempdir()) / f"syncline-{secrets.token_hex(8)}")
         self.wiring = replace(
             plan.wiring,
             run="" if plan.joins else secrets.token_hex(16),
@@ -196,7 +196,8 @@ class Launcher:
 
     def _wiring_of(self, role: str, number: int) -> Wiring:
         """The wiring of a process; those that join another run share this launcher's token, and get numbers there."""
-        return self.wiring if self._plan.joins else self.wiring.of(role, number)
+        wiring = self.wiring if self._plan.joins else self.wiring.of(role, number)
+        return wiring if role == "server" else replace(wiring, checkpoints="")
 
     def _spawn(
         self,

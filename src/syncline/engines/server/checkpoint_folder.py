@@ -32,7 +32,8 @@ class CheckpointFolder:
     """Writes and reads checkpoints; `kind`: the type of their states."""
 
     def __init__(self, folder: str, server: NodeId, model: str, kind: Any) -> None:
-        self._folder = Path(folder) / str(server) / quote(model, safe="")
+        self._top = Path(folder)
+        self._folder = self._top / str(server) / quote(model, safe="")
         self._kind = kind
 
     def write_first(self, pieces: Mapping[Bucket, Values]) -> None:
@@ -77,7 +78,8 @@ class CheckpointFolder:
     def _write(self, name: str, parts: Iterable[memoryview]) -> None:
         place, new = self._folder / name, self._folder / f"{name}.new"
         try:
-            self._folder.mkdir(0o700, parents=True, exist_ok=True)
+            self._top.mkdir(0o700, exist_ok=True)  # only its owner may read it
+            self._folder.mkdir(parents=True, exist_ok=True)
             with new.open("wb") as file:
                 for part in parts:
                     file.write(part)

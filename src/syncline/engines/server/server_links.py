@@ -25,7 +25,7 @@ from syncline.messages import PAYLOAD, Message, server_id
 from syncline.strategies.protocol import Strategy
 
 
-class _Waiting(NamedTuple):
+class _Unsent(NamedTuple):
     message: Message
     payload: Payload | None
 
@@ -49,7 +49,7 @@ class ServerLinks:
         self._call = call
         self._drop = drop
         self._named: frozenset[int] = frozenset()
-        self._waiting: dict[int, list[_Waiting]] = {}
+        self._waiting: dict[int, list[_Unsent]] = {}
         """Messages to servers that are being connected."""
         self.sent_bytes = 0
 
@@ -79,7 +79,7 @@ class ServerLinks:
             return
         calling = number in self._waiting
         kept = None if payload is None else payload.copy()
-        self._waiting.setdefault(number, []).append(_Waiting(message, kept))
+        self._waiting.setdefault(number, []).append(_Unsent(message, kept))
         if not calling:
             self._call(number, lambda problem: self._called(number, problem))
 

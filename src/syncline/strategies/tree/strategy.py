@@ -55,7 +55,7 @@ class TreeStrategy(Strategy):
     rounding: ClassVar[float] = 1e-5
     defaults: ClassVar[Mapping[str, str]] = {
         "topology": "chain",
-        "period": "0.1",
+        "period": "0.01",
         "workers_per_node": "1",
         "consistency": "eventual",
         "durable": "false",
@@ -67,7 +67,7 @@ class TreeStrategy(Strategy):
 
     shape: str = "chain"
     """The setting `topology`: chain, star, twin, tree:D, a list of edges (0-1 1-2), or a file with an edge per line."""
-    period: float = 0.1
+    period: float = 0.01
     workers_per_node: int = 1
     consistency: Consistency = Consistency()
     durable: bool = False
@@ -156,9 +156,15 @@ class TreeStrategy(Strategy):
         nodes = self.nodes or ceil(workers / max(1, self.workers_per_node))
         return replace(self, nodes=nodes, workers=workers)
 
+    def changed(self, settings: Mapping[str, object], workers: int) -> Self:
+        problem = "strategy 'tree' can change only its topology during a run"
+        raise UsageError(next(iter(settings), "topology"), f"{problem}; use session.reshape or --topology")
+
     # Nodes.
 
     def topology(self, job: Job, servers: Sequence[int]) -> TreeMap:
+        if not servers:
+            raise UsageError("strategy", "'tree' needs servers, and this run has none; add --servers")
         if list(servers) != list(range(len(servers))):
             raise UsageError("servers", f"a node has left before the run began; the nodes are {listed(servers)}")
         workers = job.workers or range(self.workers)
