@@ -9,8 +9,10 @@ import pytest
 
 from syncline.draw import Draw
 from syncline.errors import UsageError
-from syncline.nodes.tree.shapes import best_fan_out, edges_of
+from syncline.layout import Layout
+from syncline.nodes.tree.shapes import best_fan_out, edges_of, fan
 from syncline.sim import Cluster, Links, Lognormal, MadeUp, Scenario, World
+from syncline.strategies.protocol import Job
 from syncline.strategies.server.strategy import ServerStrategy
 from syncline.strategies.settings import settle
 from syncline.strategies.table import read_strategy, strategy_class
@@ -87,11 +89,6 @@ def test_settings_as_text(tmp_path: Path) -> None:
     assert TreeStrategy.of(strategy.words()) == strategy
 
 
-def test_real_processes_are_refused() -> None:
-    with pytest.raises(UsageError, match="only in the simulator"):
-        TreeStrategy().check_real()
-
-
 def run(strategy: TreeStrategy, workers: int = 6, iterations: int = 10, links: Links | None = None) -> World:
     cluster = Cluster(workers, Lognormal(0.1, 0.5), links=links)
     world = World(Scenario(cluster, strategy, iterations, seed=3), MadeUp(1000, Draw(3)))
@@ -133,3 +130,13 @@ def test_durable_runs_come_to_the_same_model() -> None:
 
 def test_the_delay_model_prefers_chains_for_costly_updates() -> None:
     assert best_fan_out(64, hop=1.0, update=1e-6) > best_fan_out(64, hop=1e-6, update=1.0)
+
+
+def test_auto_chooses_the_fan_out_of_the_delay_model() -> None:
+    strategy = TreeStrategy(shape="auto").fitted(16)
+    layout = Layout.of([("t", (10,))])
+    tree = strategy.topology(Job(layout, Draw(0), hop_seconds=1e-4, update_seconds=0.1), range(16))
+    edges = tuple((each.one, each.other) for each in tree.links)
+    assert edges == fan(16, best_fan_out(16, 1e-4, 0.1)) == fan(16, 4)
+    with pytest.raises(UsageError, match="not measured"):
+        strategy.topology(Job(layout, Draw(0)), range(16))

@@ -146,8 +146,9 @@ class World:
                 f"use at most {MOST_BUCKETS * strategy.bucket_values:,} parameters, or larger buckets (strategy.bucket)"
             )
             raise UsageError("model.parameters" if usual else "strategy.bucket", problem)
-        costs = _costs(self.scenario.cluster, VALUE_BYTES * layout.size)
-        topology = strategy.topology(Job(layout, self.draw, **costs), range(strategy.servers))
+        hop, update = _costs(self.scenario.cluster, VALUE_BYTES * layout.size)
+        first = Job(layout, self.draw, hop_seconds=hop, update_seconds=update)
+        topology = strategy.topology(first, range(strategy.servers))
         self.buckets = strategy.buckets(layout, topology)
         self._backwards = list(enumerate(self.buckets))[::-1]
         self._initial = self.problem.start(self.buckets)
@@ -167,7 +168,8 @@ class World:
             within=self._within,
             first=dict(zip(self.buckets, self._initial, strict=True)),
             weigh=self._weight if made_up else None,
-            **costs,
+            hop_seconds=hop,
+            update_seconds=update,
             servers_fail=any(isinstance(fault, NODE_FAULTS) for fault in self.scenario.faults),
         )
         check_placements(self.scenario, self.job, topology)
@@ -572,10 +574,10 @@ def simulate(
     return World(scenario, problem, every=every).run(progress)
 
 
-def _costs(cluster: Cluster, size: int) -> dict[str, float]:
+def _costs(cluster: Cluster, size: int) -> tuple[float, float]:
     """What a strategy could measure: the delay of a message, and what an update of `size` bytes costs a server."""
     links = cluster.links or Links()
-    return {"hop_seconds": links.latency, "update_seconds": size / links.bandwidth + size / (cluster.apply or inf)}
+    return links.latency, size / links.bandwidth + size / (cluster.apply or inf)
 
 
 def _ignore(_: Record) -> None:
