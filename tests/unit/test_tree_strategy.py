@@ -12,7 +12,7 @@ from syncline.errors import UsageError
 from syncline.layout import Layout
 from syncline.messages import TreeMap, View
 from syncline.nodes.tree.coordinator import TreePlan
-from syncline.nodes.tree.shapes import best_fan_out, edges_of
+from syncline.nodes.tree.shapes import best_fan_out, edges_of, fan
 from syncline.sim import Cluster, Links, Lognormal, MadeUp, Scenario, World
 from syncline.strategies.protocol import Job
 from syncline.strategies.server.strategy import ServerStrategy
@@ -158,3 +158,13 @@ def test_durable_runs_come_to_the_same_model() -> None:
 
 def test_the_delay_model_prefers_chains_for_costly_updates() -> None:
     assert best_fan_out(64, hop=1.0, update=1e-6) > best_fan_out(64, hop=1e-6, update=1.0)
+
+
+def test_auto_chooses_the_fan_out_of_the_delay_model() -> None:
+    strategy = TreeStrategy(shape="auto").fitted(16)
+    layout = Layout.of([("t", (10,))])
+    tree = strategy.topology(Job(layout, Draw(0), hop_seconds=1e-4, update_seconds=0.1), range(16))
+    edges = tuple((each.one, each.other) for each in tree.links)
+    assert edges == fan(16, best_fan_out(16, 1e-4, 0.1)) == fan(16, 4)
+    with pytest.raises(UsageError, match="not measured"):
+        strategy.topology(Job(layout, Draw(0)), range(16))

@@ -36,7 +36,7 @@ from syncline.effects import (
     Timer,
 )
 from syncline.errors import GoneError, PeerError, RunError, UsageError
-from syncline.layout import BUCKET_VALUES, Bucket
+from syncline.layout import BUCKET_VALUES, VALUE_BYTES, Bucket
 from syncline.messages import COORDINATOR, Member, NodeId, Params, Push, TreeMap, View, server_id, worker_id
 from syncline.nodes.driver import Driver, driver_of
 from syncline.nodes.phase import Phase
@@ -47,14 +47,14 @@ from syncline.sim.ending import end_run
 from syncline.sim.fault_script import FaultScript
 from syncline.sim.held_answers import server_driver
 from syncline.sim.link_turns import network_of
-from syncline.sim.network import Transfer
+from syncline.sim.network import Links, Transfer
 from syncline.sim.node_faults import NODE_FAULTS, NodeScript, check_node_faults
 from syncline.sim.outcome import Outcome, look
 from syncline.sim.pace import ITERATIONS, Pace, pace_of
 from syncline.sim.problem import Problem
 from syncline.sim.processes import PeerLink, SimulatedServer, SimulatedWorker
 from syncline.sim.replica_transfer import ReplicaTransfer
-from syncline.sim.scenario import Scenario
+from syncline.sim.scenario import Cluster, Scenario
 from syncline.sim.server_moves import check_placements, ruler
 from syncline.sim.trace import Record, TraceLog
 from syncline.sim.tree_watch import TreeWatch
@@ -146,7 +146,9 @@ class World:
                 f"use at most {MOST_BUCKETS * strategy.bucket_values:,} parameters, or larger buckets (strategy.bucket)"
             )
             raise UsageError("model.parameters" if usual else "strategy.bucket", problem)
-        topology = strategy.topology(Job(layout, self.draw), range(strategy.servers))
+        hop, update = _costs(self.scenario.cluster, VALUE_BYTES * layout.size)
+        first = Job(layout, self.draw, hop_seconds=hop, update_seconds=update)
+        topology = strategy.topology(first, range(strategy.servers))
         self.buckets = strategy.buckets(layout, topology)
         self._backwards = list(enumerate(self.buckets))[::-1]
         self._initial = self.problem.start(self.buckets)
@@ -166,6 +168,8 @@ class World:
             within=self._within,
             first=dict(zip(self.buckets, self._initial, strict=True)),
             weigh=self._weight if made_up else None,
+            hop_seconds=hop,
+            update_seconds=update,
             servers_fail=any(isinstance(fault, NODE_FAULTS) for fault in self.scenario.faults),
         )
         check_placements(self.scenario, self.job, topology)
@@ -569,6 +573,12 @@ def simulate(
 ) -> Outcome:
     """Run a scenario to its end; `every`: measure the model after every so many iterations of all workers (`curve`)."""
     return World(scenario, problem, every=every).run(progress)
+
+
+def _costs(cluster: Cluster, size: int) -> tuple[float, float]:
+    """What a strategy could measure: the delay of a message, and what an update of `size` bytes costs a server."""
+    links = cluster.links or Links()
+    return links.latency, size / links.bandwidth + size / (cluster.apply or inf)
 
 
 def _ignore(_: Record) -> None:

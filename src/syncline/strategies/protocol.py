@@ -42,6 +42,10 @@ class Job:
     """Whether messages come from other processes: they may be lost, and their payloads are checked before use."""
     own_workers: int = 0
     """Workers with a lower number are the run's own, which check their updates themselves."""
+    hop_seconds: float | None = None
+    """The delay of a small message between two servers; None: it was not measured."""
+    update_seconds: float = 0.0
+    """What an update of the whole model costs a server: the time on its link, and to add it."""
     servers_fail: bool = False
     """Whether servers may crash or be lost, although messages come from the same process: in a simulation."""
     workers: tuple[int, ...] = ()

@@ -23,7 +23,7 @@ from syncline.nodes.tree.messages import MESSAGES, CopySum, OriginStates, RoundS
 from syncline.nodes.tree.node import TreeNode
 from syncline.nodes.tree.plans import TreePlan
 from syncline.nodes.tree.round_bucket import RoundBucket
-from syncline.nodes.tree.shapes import SHAPES, edges_of, listed, read_edges
+from syncline.nodes.tree.shapes import AUTO, SHAPES, Edge, best_fan_out, edges_of, fan, listed, read_edges
 from syncline.nodes.tree.tree_bucket import Checkpoint
 from syncline.nodes.tree.tree_terms import Consistency, TreeSettings
 from syncline.nodes.tree.worker import TreeWorker
@@ -168,7 +168,15 @@ class TreeStrategy(Strategy):
         if list(servers) != list(range(len(servers))):
             raise UsageError("servers", f"a node has left before the run began; the nodes are {listed(servers)}")
         workers = job.workers or range(self.workers)
-        return first_tree(edges_of(self.shape, len(servers)), len(servers), workers, self._has_copies(job))
+        return first_tree(self._edges(job, len(servers)), len(servers), workers, self._has_copies(job))
+
+    def _edges(self, job: Job, nodes: int) -> tuple[Edge, ...]:
+        if self.shape != AUTO:
+            return edges_of(self.shape, nodes)
+        if job.hop_seconds is None:
+            problem = "auto needs the delay of a message and the cost of an update, which were not measured"
+            raise UsageError("topology", f"{problem}; name a topology, e.g. tree:2")
+        return fan(nodes, best_fan_out(nodes, job.hop_seconds, job.update_seconds))
 
     def _has_copies(self, job: Job) -> bool:
         """Whether nodes keep copies for each other; a simulation does without if no node fails."""
@@ -265,7 +273,7 @@ class TreeStrategy(Strategy):
 
 def _read_shape(text: str) -> str:
     """The text of a topology; the edges in a file are read now, so that other hosts do not need the file."""
-    if text in SHAPES or text.startswith("tree:"):
+    if text in SHAPES or text.startswith("tree:") or text == AUTO:
         return text
     path = Path(text)
     try:
