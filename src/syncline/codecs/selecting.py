@@ -19,7 +19,8 @@ from syncline.layout import Values
 Sizes = np.ndarray[Any, np.dtype[np.uint32]]
 
 _MAGNITUDE = np.uint32(0x7FFFFFFF)
-_AT_ONCE = 1 << 17
+_AT_ONCE = 1 << 15
+"""How many values are compared at once, so that their magnitudes stay in the cache."""
 _FEW = 1 << 15
 """Up to this many values are partitioned directly, without a sample."""
 _TURN = (sqrt(5) - 1) / 2
