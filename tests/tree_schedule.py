@@ -51,11 +51,11 @@ from syncline.messages import (
 )
 from syncline.nodes.phase import Phase
 from syncline.nodes.server.worker_parts import WorkerParts
+from syncline.nodes.topologies import Edge, neighbours_of, ordered
 from syncline.nodes.tree.coordinator import TreeCoordinator, first_tree
 from syncline.nodes.tree.node import TreeNode
 from syncline.nodes.tree.plans import TreePlan
 from syncline.nodes.tree.round_bucket import RoundBucket
-from syncline.nodes.tree.shapes import Edge, neighbours_of, ordered
 from syncline.nodes.tree.tree_bucket import Checkpoint
 from syncline.nodes.tree.tree_terms import Consistency, TreeSettings
 from syncline.nodes.tree.worker import TreeWorker

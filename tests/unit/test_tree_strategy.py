@@ -11,8 +11,8 @@ from syncline.draw import Draw
 from syncline.errors import UsageError
 from syncline.layout import Layout
 from syncline.messages import TreeMap, View
+from syncline.nodes.topologies import best_fan_out, edges_of, fan
 from syncline.nodes.tree.coordinator import TreePlan
-from syncline.nodes.tree.shapes import best_fan_out, edges_of, fan
 from syncline.sim import Cluster, Links, Lognormal, MadeUp, Scenario, World
 from syncline.strategies.protocol import Job
 from syncline.strategies.server.strategy import ServerStrategy

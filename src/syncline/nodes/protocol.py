@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from syncline.effects import Change, Node
 from syncline.errors import PeerError
@@ -164,6 +164,31 @@ class Keeper(Node, Protocol):
     def at_rest(self) -> bool:
         """Whether this node owes other servers nothing, and waits for nothing from them."""
         return True
+
+    @property
+    def sums(self) -> int:
+        """To how many arrays this node adds the values that it receives."""
+        return 1
+
+
+class ServerWatch(Protocol):
+    """Measures the servers of a simulated run."""
+
+    def sent(self, source: NodeId, to: NodeId, size: int) -> None:
+        """A node has sent a payload of so many bytes."""
+        ...
+
+    def before(self, now: float) -> None:
+        """A server is about to handle an event."""
+        ...
+
+    def after(self, now: float) -> None:
+        """A server has handled an event after the end of the run."""
+        ...
+
+    def figures(self, ended: float) -> dict[str, Any]:
+        """For the report of a run whose last iteration was done at `ended`."""
+        ...
 
 
 class ViewMaker(Node, Protocol):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from syncline.nodes.range_count import best_parts, load
-from syncline.nodes.tree.shapes import edges_of, neighbours_of
+from syncline.nodes.topologies import edges_of, neighbours_of
 from syncline.plan.machines import Machines
 from syncline.plan.model import PlannedModel
 from syncline.sim.overlap import Overlap

@@ -6,7 +6,7 @@ optimizer and the activations come on top: a plan does not know them.
 
 from __future__ import annotations
 
-from syncline.nodes.tree.shapes import edges_of, neighbours_of
+from syncline.nodes.topologies import edges_of, neighbours_of
 from syncline.plan.candidates import Candidate, Form
 
 TRAINING = 2

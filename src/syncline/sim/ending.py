@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def end_run(world: World) -> Outcome:
     """Finish a run whose iterations are all done, and return its outcome."""
     outcome = _end(world)
-    return outcome if world.watch is None else replace(outcome, tree=world.watch.figures())
+    return outcome if world.watch is None else replace(outcome, tree=world.watch.figures(world.ended or 0.0))
 
 
 def _end(world: World) -> Outcome:

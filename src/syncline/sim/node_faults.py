@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from syncline.effects import Reshape, Restarted, ServerLost
+from syncline.effects import Restarted, ServerLost
 from syncline.errors import UsageError
 from syncline.messages import Topology, TreeMap, View
-from syncline.nodes.tree.coordinator import TreeCoordinator
-from syncline.nodes.tree.plans import merged, with_leaf
-from syncline.nodes.tree.shapes import listed, ordered
+from syncline.nodes.protocol import ViewMaker
+from syncline.nodes.topologies import Edge, listed, ordered
+from syncline.strategies.node_changes import NewNode, NewTopology, NodeChange, NodeLeaves, NodesMerge
+from syncline.strategies.protocol import Job
 from syncline.units import MOST_SECONDS
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ NodeFault = CrashNode | LoseNode | AddNode | RemoveNode | MergeNodes | ReshapeTr
 NODE_FAULTS = (CrashNode, LoseNode, AddNode, RemoveNode, MergeNodes, ReshapeTree, BreakLink)
 
 
-def check_node_faults(scenario: Scenario, topology: Topology) -> None:
+def check_node_faults(scenario: Scenario, job: Job, topology: Topology) -> None:
     """Before the run, refuse a script that cannot be carried out: try it on a coordinator without nodes."""
     in_time = sorted(enumerate(scenario.faults), key=lambda each: each[1].at)
     script = [(f"faults[{number}]", fault) for number, fault in in_time if isinstance(fault, NODE_FAULTS)]
@@ -90,16 +91,16 @@ def check_node_faults(scenario: Scenario, topology: Topology) -> None:
         return
     if not isinstance(topology, TreeMap):
         raise UsageError(script[0][0], f"nodes are a part of strategy 'tree', not of {scenario.strategy.name()!r}")
-    coordinator = TreeCoordinator(View(0, (), topology))
+    coordinator = scenario.strategy.coordinator(job, View(0, (), topology))
     for option, fault in script:
         try:
             _check(fault)
-            event = change_of(scenario.strategy, coordinator, fault)
+            _check_named(coordinator, fault)
+            change = _change_of(fault)
             if isinstance(fault, LoseNode):
                 coordinator.handle(ServerLost(fault.node), fault.at)
-            elif event is not None:
-                coordinator.handle(event, fault.at)
-            _check_named(coordinator, fault)
+            elif change is not None:
+                coordinator.handle(scenario.strategy.reshaping(coordinator, change), fault.at)
         except UsageError as error:
             key = {"server": "node"}.get(error.option, error.option)
             raise UsageError(f"{option}.{key}", error.problem) from None
@@ -116,38 +117,36 @@ def _check(fault: NodeFault) -> None:
         raise UsageError("nodes", f"must name the two neighbours, not {list(fault.nodes)}")
 
 
-def _check_named(coordinator: TreeCoordinator, fault: NodeFault) -> None:
-    if isinstance(fault, CrashNode) and fault.node not in coordinator.servers:
-        raise UsageError("node", f"there is no node {fault.node}; the nodes are {listed(coordinator.servers)}")
+def _check_named(coordinator: ViewMaker, fault: NodeFault) -> None:
+    nodes = coordinator.servers
+    if isinstance(fault, CrashNode | LoseNode) and fault.node not in nodes:
+        raise UsageError("node", f"there is no node {fault.node}; the nodes are {listed(nodes)}")
+    if isinstance(fault, LoseNode) and len(nodes) == 1:
+        raise UsageError("node", f"{fault.node} is the only node left; add another one before you lose it")
     if isinstance(fault, BreakLink):
-        pair = ordered(*fault.nodes)
-        if pair not in coordinator.edges:
-            links = ", ".join(f"{one}-{other}" for one, other in coordinator.edges)
+        pair, edges = ordered(*fault.nodes), _edges(coordinator)
+        if pair not in edges:
+            links = ", ".join(f"{one}-{other}" for one, other in edges)
             raise UsageError("nodes", f"{pair[0]} and {pair[1]} are not neighbours; the links are {links}")
 
 
-def change_of(strategy: Any, coordinator: TreeCoordinator, fault: NodeFault) -> Reshape | None:
-    """What the coordinator is asked to do; None: nothing at this moment."""
-    edges, nodes = coordinator.edges, coordinator.servers
+def _edges(coordinator: ViewMaker) -> list[Edge]:
+    tree = coordinator.view.topology
+    assert isinstance(tree, TreeMap), "a script of nodes needs a tree"
+    return sorted(ordered(each.one, each.other) for each in tree.links)
+
+
+def _change_of(fault: NodeFault) -> NodeChange | None:
+    """The planned change that this fault asks for; None: it is not planned."""
     match fault:
         case AddNode(beside=beside):
-            new = coordinator.next_number
-            plan = with_leaf(edges, nodes, new, beside)
-            coordinator.ready(new)
-            return Reshape(plan)
-        case MergeNodes(nodes=gone):
-            new = coordinator.next_number
-            plan = merged(edges, nodes, gone, new)
-            coordinator.ready(new)
-            return Reshape(plan)
+            return NewNode(beside)
         case RemoveNode(node=node):
-            return Reshape(coordinator.without(node))
+            return NodeLeaves(node)
+        case MergeNodes(nodes=nodes):
+            return NodesMerge(nodes)
         case ReshapeTree(topology=topology):
-            plan = strategy.reshaped(topology, coordinator.view)
-            coordinator.check(plan)
-            return Reshape(plan)
-        case LoseNode(node=node):
-            coordinator.without(node)  # refuses an unknown node, and the last one
+            return NewTopology(topology)
     return None
 
 
@@ -161,9 +160,7 @@ class NodeScript:
 
     def apply(self, fault: NodeFault) -> None:
         world = self._world
-        coordinator = world.view_maker
-        assert isinstance(coordinator, TreeCoordinator)
-        now = world.agenda.now
+        coordinator, now = world.view_maker, world.agenda.now
         match fault:
             case CrashNode(node=node, duration=duration):
                 if node in coordinator.servers and world.servers[node].alive:
@@ -176,11 +173,12 @@ class NodeScript:
             case BreakLink(nodes=(one, other), duration=duration):
                 self.broken[frozenset((one, other))] = now + duration
             case _:
-                change = change_of(world.strategy, coordinator, fault)
-                assert change is not None
-                for number in sorted(change.plan.nodes - coordinator.servers):
+                change = _change_of(fault)
+                assert change is not None, "all other faults are above"
+                reshape = world.strategy.reshaping(coordinator, change)
+                for number in sorted(reshape.plan.nodes - coordinator.servers):
                     world.start_server(number, 0)
-                world.to_coordinator(None, change)
+                world.to_coordinator(None, reshape)
 
     def _restart(self, node: int, _: None) -> None:
         world = self._world

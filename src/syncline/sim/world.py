@@ -40,6 +40,7 @@ from syncline.layout import BUCKET_VALUES, VALUE_BYTES, Bucket
 from syncline.messages import COORDINATOR, Member, NodeId, Params, Push, TreeMap, View, server_id, worker_id
 from syncline.nodes.driver import Driver, driver_of
 from syncline.nodes.phase import Phase
+from syncline.nodes.protocol import ServerWatch
 from syncline.sim.agenda import NO_WORKER, Action, Agenda
 from syncline.sim.bucket_cargo import CargoTable
 from syncline.sim.curve import Curve
@@ -57,7 +58,6 @@ from syncline.sim.replica_transfer import ReplicaTransfer
 from syncline.sim.scenario import Cluster, Scenario
 from syncline.sim.server_moves import check_placements, ruler
 from syncline.sim.trace import Record, TraceLog
-from syncline.sim.tree_watch import TreeWatch
 from syncline.sim.two_pass_steps import Passes
 from syncline.sim.worker_model import Steps, WorkerModel
 from syncline.strategies.mode import Mode
@@ -116,7 +116,7 @@ class World:
         """Events held back from the coordinator while the leaving workers send their last updates; None: not now."""
         self.faults = FaultScript(self)
         self.nodes = NodeScript(self)
-        self.watch: TreeWatch | None = None
+        self.watch: ServerWatch | None = None
         self.transfer = ReplicaTransfer(self)
         self._steps = Steps()
         self._record: Callable[[Record], None] = self.trace.record
@@ -174,12 +174,11 @@ class World:
         )
         check_placements(self.scenario, self.job, topology)
         topology = strategy.topology(self.job, range(strategy.servers))
-        check_node_faults(self.scenario, topology)
-        if isinstance(topology, TreeMap):
-            self.watch = TreeWatch(self, self.strategy.period)  # type: ignore[attr-defined]
+        check_node_faults(self.scenario, self.job, topology)
         members = tuple(Member(worker, 0, 0) for worker in range(self.scenario.cluster.workers))
         view = View(0, members, topology)
         self.view_maker = self.strategy.coordinator(self.job, view)
+        self.watch = self.strategy.watch(self.view_maker, lambda: [each.node for each in self.servers if each.alive])
         self._coordinator = Driver(COORDINATOR, self.view_maker, self)
         self.servers: list[SimulatedServer] = []
         self.ended_servers: list[SimulatedServer] = []
@@ -476,8 +475,7 @@ class World:
         if type(message) is Push or type(message) in self._applied:
             if event.payload is not None:
                 pushed = getattr(message, "size", 0) or self._cargo[message.bucket].pushed  # type: ignore[attr-defined]
-                arrays = 1 if self.watch is None else server.node.neighbours + 1  # type: ignore[attr-defined]
-                seconds += arrays * pushed / (self.scenario.cluster.apply or inf)
+                seconds += server.node.sums * pushed / (self.scenario.cluster.apply or inf)
         elif not seconds:
             self.to_server(server, event)
             return

@@ -7,21 +7,22 @@ servers, `servers` and `keeper`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, get_type_hints
 
 from syncline.draw import Draw
-from syncline.effects import Save
+from syncline.effects import Reshape, Save
 from syncline.errors import PeerError, UsageError
 from syncline.layout import BUCKET_VALUES, VALUE_BYTES, Bucket, Layout, Payload, Values, Weigh, Within, buckets, within
 from syncline.messages import Holders, Mesh, Message, NodeId, Topology, TreeMap, View, server_id, worker_id
 from syncline.nodes.membership import Membership
 from syncline.nodes.meter import Meter, StepMeter
-from syncline.nodes.protocol import Keeper, Trainer, ViewMaker
+from syncline.nodes.protocol import Keeper, ServerWatch, Trainer, ViewMaker
 from syncline.parts import text, word_of
 from syncline.spec import value_of
 from syncline.strategies.mode import Mode
+from syncline.strategies.node_changes import NodeChange
 
 
 @dataclass(frozen=True)
@@ -281,6 +282,17 @@ class Strategy:
     def reshaped(self, topology: str, view: View) -> object:
         """The plan for the event `Reshape` that changes who talks to whom; `UsageError` if that is not possible."""
         raise UsageError("topology", f"strategy {self.name()!r} has no topology that can change during a run")
+
+    def reshaping(self, coordinator: ViewMaker, change: NodeChange) -> Reshape:
+        """The event that carries out a change of the servers; `UsageError` if that is not possible."""
+        raise UsageError("topology", f"strategy {self.name()!r} has no nodes that can change during a run")
+
+    def watch(self, coordinator: ViewMaker, keepers: Callable[[], Sequence[Keeper]]) -> ServerWatch | None:
+        """What a simulation measures of its servers beyond what it measures of all runs.
+
+        `keepers`: the nodes of all live servers.
+        """
+        return None
 
     def meter(self, spans: bool = False) -> Meter:
         """The meter that computes the figures of a run."""

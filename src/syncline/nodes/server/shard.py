@@ -128,6 +128,10 @@ class Shard:
     def at_rest(self) -> bool:
         return True
 
+    @property
+    def sums(self) -> int:
+        return 1
+
     def in_force(self) -> Change:
         return Change(self.terms.model, self.terms.release)
 

@@ -20,9 +20,9 @@ from syncline.effects import Admit, Dismiss, Effect, Event, Received, Reshape, R
 from syncline.errors import UsageError
 from syncline.messages import Attachment, NodeId, Settled, TreeLink, TreeMap, TreeMember, View, server_id
 from syncline.nodes.membership import Membership
+from syncline.nodes.topologies import OPTION, Edge, check_tree, listed, neighbours_of, ordered, side
 from syncline.nodes.tree.messages import CopyKept, OriginStored
 from syncline.nodes.tree.plans import TreePlan, with_leaf, without
-from syncline.nodes.tree.shapes import OPTION, Edge, check_tree, listed, neighbours_of, ordered, side
 
 HOLDER, COPY, UNSURE = "holder", "copy", "unsure"
 """How a node can give an origin: from its checkpoint, from a copy in memory, or perhaps, because it was to take it over

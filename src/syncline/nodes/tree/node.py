@@ -114,9 +114,9 @@ class TreeNode:
         return self._begun and self._is_quiet and all(bucket.at_rest for bucket in self.buckets.values())
 
     @property
-    def neighbours(self) -> int:
-        """To how many neighbours this node owes a change that it gets; an update of a worker goes to all."""
-        return sum(self.number in (each.one, each.other) for each in self.terms.tree.links)
+    def sums(self) -> int:
+        """Its replica, and what it owes each neighbour."""
+        return 1 + sum(self.number in (each.one, each.other) for each in self.terms.tree.links)
 
     # Events.
 

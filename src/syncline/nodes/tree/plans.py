@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from syncline.errors import UsageError
-from syncline.nodes.tree.shapes import Edge, listed, neighbours_of, ordered
+from syncline.nodes.topologies import Edge, listed, neighbours_of, ordered
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from syncline.nodes.tree.shapes import best_fan_out, fan_out_delay
+from syncline.nodes.topologies import best_fan_out, fan_out_delay
 from syncline.reproduce.figure import Figure, FigureRun, Results, Verdict, is_true
 from syncline.reproduce.figures.tree_load import VALUES, late, paper_load
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from syncline.codecs import Dense, every_codec
 from syncline.errors import UsageError
-from syncline.nodes.tree.shapes import AUTO, MOST_NODES, edges_of
+from syncline.nodes.topologies import AUTO, MOST_NODES, edges_of
 from syncline.nodes.tree.tree_terms import BSP
 from syncline.spec import write
 from syncline.units import MOST_SECONDS, whole

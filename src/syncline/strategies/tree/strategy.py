@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import ceil
 from pathlib import Path
@@ -11,25 +11,27 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from syncline.codecs import Codec, Dense
-from syncline.effects import Save
+from syncline.effects import Reshape, Save
 from syncline.errors import UsageError
 from syncline.layout import VALUE_BYTES, Bucket, Layout, Payload, Values
 from syncline.messages import Message, TreeMap, View
-from syncline.nodes.protocol import Keeper
+from syncline.nodes.protocol import Keeper, ViewMaker
 from syncline.nodes.server.meter import PullMeter
 from syncline.nodes.server.worker_parts import WorkerParts
+from syncline.nodes.topologies import AUTO, SHAPES, Edge, best_fan_out, edges_of, fan, listed, read_edges
 from syncline.nodes.tree.coordinator import TreeCoordinator, first_tree
 from syncline.nodes.tree.messages import MESSAGES, CopySum, OriginStates, RoundSum, SideSum, TakeOver, payload_type
 from syncline.nodes.tree.node import TreeNode
-from syncline.nodes.tree.plans import TreePlan
+from syncline.nodes.tree.plans import TreePlan, merged, with_leaf
 from syncline.nodes.tree.round_bucket import RoundBucket
-from syncline.nodes.tree.shapes import AUTO, SHAPES, Edge, best_fan_out, edges_of, fan, listed, read_edges
 from syncline.nodes.tree.tree_bucket import Checkpoint
 from syncline.nodes.tree.tree_terms import Consistency, TreeSettings
+from syncline.nodes.tree.watch import TreeWatch
 from syncline.nodes.tree.worker import TreeWorker
 from syncline.nodes.update_writer import bucket_codec
 from syncline.parts import word_of
 from syncline.spec import value_of
+from syncline.strategies.node_changes import NewNode, NewTopology, NodeChange, NodeLeaves
 from syncline.strategies.protocol import Job, Strategy
 from syncline.strategies.tree.checks import REFUSED, check
 from syncline.units import seconds
@@ -235,6 +237,26 @@ class TreeStrategy(Strategy):
             edges = read_edges(topology)
         named = {node for edge in edges for node in edge}
         return TreePlan(edges, frozenset(named or nodes))
+
+    def reshaping(self, coordinator: ViewMaker, change: NodeChange) -> Reshape:
+        assert isinstance(coordinator, TreeCoordinator), "the tree strategy has made the coordinator's node"
+        edges, nodes, new = coordinator.edges, coordinator.servers, coordinator.next_number
+        if isinstance(change, NodeLeaves):
+            return Reshape(coordinator.without(change.node))
+        if isinstance(change, NewTopology):
+            plan = self.reshaped(change.topology, coordinator.view)
+            coordinator.check(plan)
+            return Reshape(plan)
+        if isinstance(change, NewNode):
+            plan = with_leaf(edges, nodes, new, change.beside)
+        else:
+            plan = merged(edges, nodes, change.nodes, new)
+        coordinator.ready(new)
+        return Reshape(plan)
+
+    def watch(self, coordinator: ViewMaker, keepers: Callable[[], Sequence[Keeper]]) -> TreeWatch:
+        assert isinstance(coordinator, TreeCoordinator), "the tree strategy has made the coordinator's node"
+        return TreeWatch(coordinator, keepers, self.period)
 
     def meter(self, spans: bool = False) -> PullMeter:
         return PullMeter(spans)

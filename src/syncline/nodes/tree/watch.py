@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from syncline.messages import NodeId, TreeMap
+from syncline.nodes.protocol import Keeper
+from syncline.nodes.topologies import ordered, path
+from syncline.nodes.tree.coordinator import TreeCoordinator
 from syncline.nodes.tree.node import TreeNode
 from syncline.nodes.tree.round_bucket import RoundBucket
-from syncline.nodes.tree.shapes import ordered, path
-
-if TYPE_CHECKING:
-    from syncline.sim.world import World
 
 MOST_SAMPLES = 1000
 """With more samples, every other one is dropped."""
@@ -20,8 +20,10 @@ MOST_SAMPLES = 1000
 class TreeWatch:
     """Watches the nodes of a tree; between two events nothing changes, so it looks only when something happens."""
 
-    def __init__(self, world: World, period: float) -> None:
-        self._world = world
+    def __init__(self, coordinator: TreeCoordinator, keepers: Callable[[], Sequence[Keeper]], period: float) -> None:
+        """`keepers`: the nodes of all live servers; `period`: seconds between two samples."""
+        self._coordinator = coordinator
+        self._keepers = keepers
         self._every = period
         self._next = 0.0
         self.staleness: list[tuple[float, float]] = []
@@ -55,9 +57,8 @@ class TreeWatch:
             self._every *= 2
 
     def _nodes(self) -> list[TreeNode]:
-        named = self._world.view_maker.servers
-        living = [each.node for each in self._world.servers if each.alive]
-        return [each for each in living if isinstance(each, TreeNode) and each.number in named]
+        named = self._coordinator.servers
+        return [each for each in self._keepers() if isinstance(each, TreeNode) and each.number in named]
 
     def _lacking(self) -> float:
         """The mean number of updates that a replica lacks, over nodes and buckets."""
@@ -74,16 +75,15 @@ class TreeWatch:
         return sum(found) / max(1, len(found))
 
     def _agree(self) -> bool:
-        return not self._world.view_maker.moving and self._lacking() == 0
+        return not self._coordinator.moving and self._lacking() == 0
 
-    def figures(self) -> dict[str, Any]:
-        """For the report."""
-        tree = self._world.view_maker.view.topology
+    def figures(self, ended: float) -> dict[str, Any]:
+        """For the report of a run whose last iteration was done at `ended`."""
+        tree = self._coordinator.view.topology
         assert isinstance(tree, TreeMap)
         edges = [(each.one, each.other) for each in tree.links]
         numbers = [each.number for each in tree.nodes]
         ways = [len(path(edges, one, other)) - 1 for one in numbers for other in numbers if one < other]
-        ended = self._world.ended or 0.0
         return {
             "hops_mean": sum(ways) / max(1, len(ways)),
             "hops_max": max(ways, default=0),
@@ -91,7 +91,7 @@ class TreeWatch:
             "seconds_to_agree": None if self.agreed is None else max(0.0, self.agreed - ended),
             "replica_gap_after_rest": self.gap(),
             "staleness_curve": [[round(time, 6), round(value, 6)] for time, value in self.staleness],
-            "lost_origins": sorted(getattr(self._world.view_maker, "lost_origins", ())),
+            "lost_origins": sorted(self._coordinator.lost_origins),
         }
 
     def gap(self) -> float:
