@@ -11,8 +11,8 @@ from syncline.reproduce.figures.tree_load import VALUES, late, paper_load
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-NODES, QUICK_NODES = 64, 16
-DEGREES = (1, 2, 3, 4, 6, 8, 16, 32, 63)
+NODES, QUICK_NODES = 32, 16
+DEGREES = (1, 2, 3, 4, 6, 8, 16, 31)
 SPEEDS = {"fast": 4.0, "slow": 0.25}
 """GB of updates that a node adds up per second."""
 HOP = 1e-4

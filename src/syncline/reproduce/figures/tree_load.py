@@ -2,8 +2,9 @@
 
 A machine has a node and its three workers, so pushes and pulls use no link. The paper does not say how fast its nodes
 add up updates. Adding a change to one sum reads two arrays and writes one. We assume 1 GB of updates per second, which
-is 3 GB/s of memory traffic, about what one core of such a machine does. A node adds what it gets to its replica, and to
-what it owes each other neighbour.
+is 3 GB/s of memory traffic. That is plausible for one core of such a machine, but not measured: of the plausible values
+we took one with which a star saturates between 8 and 10 machines, as in the paper. A node adds what it gets to its
+replica, and to what it owes each other neighbour.
 """
 
 from __future__ import annotations

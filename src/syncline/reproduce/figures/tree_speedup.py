@@ -18,7 +18,7 @@ STEP = 0.1
 PERIOD = 0.25
 """Seconds between two changes over the link: 2.5 steps."""
 LEARNING_RATE = 0.05
-"""Of one replica. A node divides by the number of workers, and the paper divides its learning rate by it too."""
+"""Of every worker. A node divides updates by the number of workers, as the paper divides its learning rate."""
 
 
 def _name(replicas: int, seed: int) -> str:
@@ -31,7 +31,7 @@ def _run(replicas: int, seed: int) -> FigureRun:
         "iterations": STEPS,
         "cluster": {"workers": replicas, "compute": {"mean": STEP, "sigma": 0.1}},
         "network": {"bandwidth": "1Gbit", "latency": "0.1ms"},
-        "model": {"recipe": "digits-mlp", "batch": 16, "optimizer": f"sgd:{LEARNING_RATE * replicas}"},
+        "model": {"recipe": "digits-mlp", "batch": 16, "optimizer": f"sgd:{LEARNING_RATE}"},
         "strategy": {"kind": "tree", "topology": "chain", "period": PERIOD},
     }
     return FigureRun(_name(replicas, seed), experiment, points=POINTS)
