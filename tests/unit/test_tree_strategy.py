@@ -103,6 +103,13 @@ def test_reshaping_names_the_live_nodes() -> None:
         strategy.reshaped("/etc/hostname", view)
 
 
+def test_real_runs_refuse_a_topology_that_needs_measurements() -> None:
+    TreeStrategy(shape="tree:2").check_real()
+    with pytest.raises(UsageError, match="only in the simulator") as refused:
+        TreeStrategy(shape="auto").check_real()
+    assert refused.value.option == "topology"
+
+
 def test_a_run_without_servers_is_refused() -> None:
     with pytest.raises(UsageError, match="needs servers"):
         TreeStrategy().topology(Job(Layout.of([("w", (10,))]), Draw(0)), [])

@@ -67,11 +67,6 @@ def _not_startable(plan: ClusterPlan) -> list[str]:
     for row in (each for each in _clearly_faster(plan) if not plan.usable(each)):
         if row.candidate.form is Form.RING:
             found.append(f"PyTorch's DistributedDataParallel with gloo would do {_rate(plan, row)}, which is more.")
-        elif row.candidate.form is Form.TREE:
-            found.append(
-                f"{_begin(row.candidate.label)} would do {_rate(plan, row)}, but a tree begins with all its nodes; "
-                "other machines cannot join it one after another."
-            )
         else:
             found.append(
                 f"{_begin(row.candidate.label)} would do {_rate(plan, row)}, but in mode gradients a run accepts no "

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from syncline.nodes.range_count import best_parts, load
-from syncline.nodes.topologies import edges_of, neighbours_of
 from syncline.plan.machines import Machines
 from syncline.plan.model import PlannedModel
 from syncline.sim.overlap import Overlap
@@ -16,8 +15,6 @@ SSP = "ssp:3"
 CACHED = {"sync": "ssp:5", "gate": "cached:5"}
 TOP = "topk:0.01"
 HALF = "fp16"
-LEAST_PERIOD = 0.01
-"""The shortest period of a tree, in seconds."""
 
 
 class Form(StrEnum):
@@ -28,8 +25,6 @@ class Form(StrEnum):
     """Some machines are servers, and the others train."""
     COLOCATED = "co-located"
     """Every machine trains and holds a part of the model."""
-    TREE = "tree"
-    """Every machine trains and is a node of a tree, which holds the whole model."""
     RING = "ring"
 
 
@@ -55,8 +50,6 @@ class Candidate:
             codec = f", {self.words['codec']}" if "codec" in self.words else ""
             tau = f", tau = {self.words['tau']}" if "tau" in self.words else ""
             return f"exchange, p = {self.parts}{tau}{codec}{' (all-to-all)' * (self.parts == 1)}"
-        if self.form is Form.TREE:
-            return f"tree, {self.words['topology']}, {self.words['consistency']}"
         where = "co-located servers"
         if self.form is Form.SPLIT:
             where = f"{self.servers} server{'s' * (self.servers > 1)}"
@@ -79,9 +72,7 @@ class Candidate:
 
     @property
     def joinable(self) -> bool:
-        """Can machines join this run one after another? In mode `gradients` they cannot, and a tree begins whole."""
-        if self.form is Form.TREE:
-            return False
+        """Can machines join this run one after another? In mode `gradients` they cannot."""
         gradients = self.words.get("sync", "bsp") == "bsp" and "mode" not in self.words
         return self.form is Form.EXCHANGE or (self.form is not Form.RING and not gradients)
 
@@ -96,7 +87,7 @@ class Candidate:
         """By how many iterations a worker may be ahead of the updates of another that it has."""
         if self.form is Form.EXCHANGE:
             return self.parts - 1 + int(self.words.get("tau", 0))
-        _, _, bound = self.words.get("consistency", self.words.get("sync", "bsp")).partition(":")
+        _, _, bound = self.words.get("sync", "bsp").partition(":")
         _, _, age = self.words.get("gate", "").partition(":")
         return int(bound or 0) + int(age or 0)
 
@@ -113,16 +104,6 @@ def partitions(machines: Machines, model_bytes: int, step: float, values: int) -
 def exchange(parts: int, **words: str) -> Candidate:
     """An exchange with this many ranges; `words`: its other settings."""
     return Candidate(Form.EXCHANGE, {"strategy": "exchange", "partitions": str(parts), **words}, parts=parts)
-
-
-def tree(topology: str, machines: Machines, model: PlannedModel) -> Candidate:
-    """A tree of this shape. Its period leaves the links half of their time, so that clocks need not wait."""
-    assert model.step is not None
-    most = max(map(len, neighbours_of(edges_of(topology, machines.workers)).values()), default=0)
-    period = max(model.step, 2 * most * model.size / machines.payload_rate, LEAST_PERIOD)
-    return Candidate(
-        Form.TREE, {"strategy": "tree", "topology": topology, "consistency": SSP, "period": f"{period:.2g}"}
-    )
 
 
 def split(servers: int, model: PlannedModel, overlap: Overlap | None, sync: str = "") -> Candidate:

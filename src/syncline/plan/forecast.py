@@ -148,7 +148,7 @@ class _Simulation:
     def _scenario(self, iterations: int) -> Scenario:
         scale, machines, candidate = self._scale, self._machines, self._candidate
         words, coarser = dict(candidate.words), 1.0
-        if scale.servers and candidate.form is not Form.TREE:
+        if scale.servers:
             fitted, coarser = server_words(words, self._model.layout.size, machines.latency, scale)
             words = {**fitted, **words}
         servers = scale.servers or None
@@ -166,7 +166,7 @@ class _Simulation:
             Lognormal(self._step),
             links,
             _apply_rate(machines, self._candidate, self._work) if scale.servers else None,
-            self._candidate.form in (Form.COLOCATED, Form.TREE),
+            self._candidate.form is Form.COLOCATED,
             machines.handling * scale.handling * coarser,
         )
 

@@ -154,6 +154,12 @@ class TreeStrategy(Strategy):
     def with_servers(self, count: int | None) -> Self:
         return self if count is None else replace(self, nodes=count)
 
+    def check_real(self) -> None:
+        super().check_real()
+        if self.shape == AUTO:
+            problem = "auto works only in the simulator so far: real runs do not measure the delay of a message"
+            raise UsageError("topology", f"{problem}; name a topology, for example tree:2")
+
     def fitted(self, workers: int) -> Self:
         nodes = self.nodes or ceil(workers / max(1, self.workers_per_node))
         return replace(self, nodes=nodes, workers=workers)
