@@ -175,7 +175,7 @@ class ServerWatch(Protocol):
     """Measures the servers of a simulated run."""
 
     def sent(self, source: NodeId, to: NodeId, size: int) -> None:
-        """A node has sent a payload of so many bytes."""
+        """A server has sent another one a payload of so many bytes."""
         ...
 
     def before(self, now: float) -> None:

@@ -40,7 +40,6 @@ from syncline.layout import BUCKET_VALUES, VALUE_BYTES, Bucket
 from syncline.messages import COORDINATOR, Member, NodeId, Params, Push, TreeMap, View, server_id, worker_id
 from syncline.nodes.driver import Driver, driver_of
 from syncline.nodes.phase import Phase
-from syncline.nodes.protocol import ServerWatch
 from syncline.sim.agenda import NO_WORKER, Action, Agenda
 from syncline.sim.bucket_cargo import CargoTable
 from syncline.sim.curve import Curve
@@ -116,14 +115,12 @@ class World:
         """Events held back from the coordinator while the leaving workers send their last updates; None: not now."""
         self.faults = FaultScript(self)
         self.nodes = NodeScript(self)
-        self.watch: ServerWatch | None = None
         self.transfer = ReplicaTransfer(self)
         self._steps = Steps()
         self._record: Callable[[Record], None] = self.trace.record
         self._handling = handling = scenario.cluster.handling
         busy = handling or scenario.cluster.apply or scenario.cluster.delay_cost
         self._to_worker: Action = self._queue_at_worker if handling else self.to_worker
-        self._to_server: Action = self._queue_at_server if busy else self.to_server
         self._applied = scenario.strategy.applied
         self._free_running = scenario.strategy.free_running
         self._under_way: Counter[PeerLink] = Counter()
@@ -132,6 +129,7 @@ class World:
         """The members at the end of the run, once they leave; None: the run has not ended."""
         self._server_driver = server_driver(self)
         self._build()
+        self._to_server: Action = self._queue_at_server if busy else self.to_server
         self.pace: Pace = pace_of(self)
         self._fresh = self.pace.fresh if isinstance(self.pace, Passes) and self.pace.early else None
         """Called for every answer; None: a worker computes only after all answers have arrived."""
@@ -179,6 +177,7 @@ class World:
         view = View(0, members, topology)
         self.view_maker = self.strategy.coordinator(self.job, view)
         self.watch = self.strategy.watch(self.view_maker, lambda: [each.node for each in self.servers if each.alive])
+        self.to_server: Action = self._tell_server if self.watch is None else self._tell_watched_server
         self._coordinator = Driver(COORDINATOR, self.view_maker, self)
         self.servers: list[SimulatedServer] = []
         self.ended_servers: list[SimulatedServer] = []
@@ -369,12 +368,12 @@ class World:
                 link = PeerLink(self.workers[source.number], self.workers[to.number])
                 self._under_way[link] += 1
                 arrive, whom = self._to_peer, link
-        if self.watch is not None:
-            until = self.nodes.broken.get(frozenset((source.number, to.number)), 0.0)
-            if until > agenda.now and source.role == to.role == "server":
-                agenda.at(until, NO_WORKER, self._send_later, source, send)
-                return
-            self.watch.sent(source, to, size)
+            if self.watch is not None and to.role == source.role == "server":
+                until = self.nodes.broken.get(frozenset((source.number, to.number)), 0.0)
+                if until > agenda.now:
+                    agenda.at(until, NO_WORKER, self._send_later, source, send)
+                    return
+                self.watch.sent(source, to, size)
         record = self._record
         record((agenda.now, source, to, message, size))
         if self.network is None:
@@ -499,10 +498,12 @@ class World:
         done = self.workers[number].processor.take(self.agenda.now, self._handling)
         self.agenda.at(done, number, self.to_worker, number, event)
 
-    def to_server(self, server: SimulatedServer, event: Event) -> None:
-        if self.watch is None:
-            server.driver.tell(event, self.agenda.now)
-        elif server.alive:
+    def _tell_server(self, server: SimulatedServer, event: Event) -> None:
+        server.driver.tell(event, self.agenda.now)
+
+    def _tell_watched_server(self, server: SimulatedServer, event: Event) -> None:
+        assert self.watch is not None, "somebody measures the servers"
+        if server.alive:
             self.watch.before(self.agenda.now)
             server.driver.tell(event, self.agenda.now)
             if self.ended is not None:

@@ -34,8 +34,7 @@ class TreeWatch:
         """When, after the end, all replicas contained all updates."""
 
     def sent(self, source: NodeId, to: NodeId, size: int) -> None:
-        if source.role == to.role == "server":
-            self.bytes[ordered(source.number, to.number)] += size
+        self.bytes[ordered(source.number, to.number)] += size
 
     def before(self, now: float) -> None:
         """Something is about to happen: record how it was until now."""
