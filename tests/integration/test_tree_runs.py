@@ -85,7 +85,7 @@ CASES = [(lane, topology, kind) for lane in LANES for topology in ("chain", "sta
 
 @pytest.mark.parametrize(
     ("lane", "topology", "consistency"),
-    sampled(CASES, ("shm", "chain", "ssp:3"), ("tcp", "star", "bsp"), ("shm", "twin", "eventual")),
+    sampled(CASES, ("shm", "chain", "ssp:3"), ("tcp", "star", "bsp")),
 )
 def test_all_replicas_end_with_every_update_once(lane: str, topology: str, consistency: str, tmp_path: Path) -> None:
     with ledger(tmp_path, options(lane, topology, consistency, durable=consistency == "bsp")) as run:
@@ -98,7 +98,7 @@ def test_all_replicas_end_with_every_update_once(lane: str, topology: str, consi
 DEATHS = [(lane, kind, victim) for lane in LANES for kind in EVERY for victim in (0, 1, 3)]
 
 
-@pytest.mark.parametrize(("lane", "consistency", "victim"), sampled(DEATHS, ("shm", "bsp", 1), ("tcp", "eventual", 3)))
+@pytest.mark.parametrize(("lane", "consistency", "victim"), sampled(DEATHS, ("shm", "bsp", 1)))
 def test_a_node_that_is_killed_starts_again_and_nothing_is_lost(
     lane: str, consistency: str, victim: int, tmp_path: Path
 ) -> None:
@@ -110,7 +110,7 @@ def test_a_node_that_is_killed_starts_again_and_nothing_is_lost(
     check_whole(tmp_path)
 
 
-@pytest.mark.parametrize(("lane", "consistency", "victim"), sampled(DEATHS, ("tcp", "bsp", 1), ("shm", "ssp:3", 3)))
+@pytest.mark.parametrize(("lane", "consistency", "victim"), sampled(DEATHS, ("tcp", "bsp", 1)))
 def test_a_node_is_lost_for_good_and_the_others_go_on_with_the_copy_of_what_it_held(
     lane: str, consistency: str, victim: int, tmp_path: Path
 ) -> None:
@@ -137,7 +137,7 @@ def test_without_durable_and_copies_the_loss_is_reported_and_the_replicas_agree(
 SECOND = [(lane, restarts) for lane in LANES for restarts in (0, 2)]
 
 
-@pytest.mark.parametrize(("lane", "restarts"), sampled(SECOND, ("shm", 2)))
+@pytest.mark.parametrize(("lane", "restarts"), sampled(SECOND))
 def test_two_nodes_die_at_once(lane: str, restarts: int, tmp_path: Path) -> None:
     with ledger(tmp_path, options(lane, "chain", "ssp:3", "--restarts", str(restarts))) as run:
         victims = (0, 3)  # with no restart, neither of them keeps the copy of the other
@@ -269,7 +269,7 @@ REFUSALS = (
 SHAPED = [(lane, kind) for lane in LANES for kind in EVERY]
 
 
-@pytest.mark.parametrize(("lane", "consistency"), sampled(SHAPED, ("shm", "eventual"), ("tcp", "bsp")))
+@pytest.mark.parametrize(("lane", "consistency"), sampled(SHAPED, ("shm", "eventual")))
 def test_the_topology_changes_in_mid_run_and_nothing_is_lost(lane: str, consistency: str, tmp_path: Path) -> None:
     given = options(lane, "chain", consistency, durable=consistency == "bsp")
     with ledger(tmp_path, given, RESHAPE.strip()) as run:

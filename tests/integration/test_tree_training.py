@@ -25,7 +25,7 @@ LANES = ("shm", "tcp")
 RUNS = [(topology, lane) for topology in ("chain", "star", "twin", "tree:2") for lane in LANES]
 
 
-@pytest.mark.parametrize(("topology", "lane"), sampled(RUNS, ("chain", "shm"), ("star", "tcp")))
+@pytest.mark.parametrize(("topology", "lane"), sampled(RUNS, ("chain", "shm")))
 def test_digits_are_learnt(topology: str, lane: str, tmp_path: Path) -> None:
     report, _ = train(tmp_path, "-q", "-n", "4", "--strategy", f"tree:topology={topology}", "--lane", lane)
     check_learnt(report)
@@ -54,7 +54,7 @@ def check_learnt(report: dict[str, float]) -> None:
     assert report["updates"] == report["iterations_done"] == 4 * report["iterations"]
 
 
-@pytest.mark.parametrize(("victim", "lane"), sampled([(0, "tcp"), (1, "shm"), (3, "tcp")], (1, "shm")))
+@pytest.mark.parametrize(("victim", "lane"), sampled([(0, "tcp"), (1, "shm"), (3, "tcp")]))
 def test_digits_are_learnt_although_a_node_is_killed(victim: int, lane: str, tmp_path: Path) -> None:
     """It is killed when it has written a checkpoint of an update."""
     options = ["-q", "-n", "4", "--lane", lane, "--strategy", "tree:durable=true", "--report", "report.json"]
@@ -103,7 +103,7 @@ say("worst", max(worst, float(abs(tables["w"] - expected).max())))
 """
 
 
-@pytest.mark.parametrize(("topology", "lane"), sampled(RUNS, ("star", "shm"), ("chain", "tcp")))
+@pytest.mark.parametrize(("topology", "lane"), sampled(RUNS, ("chain", "tcp")))
 def test_bsp_over_a_tree_is_synchronous_sgd_in_every_round(topology: str, lane: str, tmp_path: Path) -> None:
     strategy = f"tree:topology={topology},consistency=bsp,durable=true"
     with running(tmp_path, ROUNDS, "-n4", "--lane", lane, "--strategy", strategy) as run:
