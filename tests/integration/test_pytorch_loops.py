@@ -377,7 +377,8 @@ train(model, optimizer, 2)
 
 def test_two_workers_load(tmp_path: Path) -> None:
     """All continue with the leader's values where servers hold them; otherwise all must have loaded the same."""
-    with running(tmp_path, LOADS, "-n2") as run:
+    # A lazy pull of worker 1's fourth step could wait for worker 0, which makes three and then waits for worker 1.
+    with running(tmp_path, LOADS, "-n2", "--release", "soft") as run:
         assert run.ends() == 2, run.story()
         assert run.out.count("the same") == 2, run.story()
         assert len(re.findall(r"\[w\d\] .*loaded different values on the workers", run.out)) == 1, run.story()
