@@ -14,12 +14,12 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from random import Random
 
-import msgspec
 import numpy as np
 
 from syncline.codecs import Codec, Dense
 from syncline.draw import Draw
 from syncline.effects import (
+    Collect,
     Deliver,
     Depart,
     Effect,
@@ -30,7 +30,6 @@ from syncline.effects import (
     How,
     Idle,
     Lost,
-    Pause,
     Ready,
     Received,
     Send,
@@ -41,9 +40,9 @@ from syncline.messages import COORDINATOR, Member, Mesh, NodeId, View, worker_id
 from syncline.nodes.exchange.membership import PeerMembership
 from syncline.nodes.exchange.messages import Farewell, Grant, Partitioning, RangeSum
 from syncline.nodes.exchange.peer import ExchangeWorker
-from syncline.nodes.exchange.saved_state import SavedPeer, saved
 from syncline.nodes.exchange.terms import ExchangeTerms
 from syncline.nodes.phase import Phase
+from syncline.nodes.protocol import Collected
 
 WHOLE = 60 * 7 * 8 * 3
 """Can be divided by every number of workers up to 10."""
@@ -71,7 +70,7 @@ class Case:
     changes: int = 0
     """How often all workers are told to use another number of ranges."""
     saves: int = 0
-    """How often all workers are paused and saved; every second time they go on as new nodes from what was saved."""
+    """How often a worker collects all updates for a checkpoint; every second time a new run goes on with it."""
     whole: bool = True
     """Whether updates are whole numbers; else they are any float32."""
     codec: Codec = field(default_factory=Dense)
@@ -90,6 +89,8 @@ class Process:
         self.alive = True
         self.told = False
         """Whether the coordinator knows that it is dead."""
+        self.collecting: tuple[set[Who], set[Who]] | None = None
+        """While its program saves its state: itself with the workers that it asks, and those that were gone before."""
         self.computing = False
         self.todo: list[Bucket] = []
         self.ending = False
@@ -101,6 +102,11 @@ class Process:
         """The turn in which it left."""
         self.complete: set[Who] = set()
         """The workers of which it has everything, by their own word."""
+
+    @property
+    def is_between_steps(self) -> bool:
+        """Whether its program could save its state now."""
+        return self.computing and self.collecting is None and len(self.todo) == len(self.node.buckets)
 
     @property
     def who(self) -> Who:
@@ -143,7 +149,8 @@ class ExchangeSchedule:
             "save": case.saves,
         }
         self.next_number = case.workers
-        self.pausing = False
+        self.base = np.zeros(case.size, np.float32)
+        """The values with which the run began."""
         for member in members:
             self._start(member.worker, 0, self.coordinator.view)
         self.turns = 0
@@ -152,7 +159,7 @@ class ExchangeSchedule:
 
     def _start(self, number: int, incarnation: int, view: View) -> Process:
         node = ExchangeWorker(number, incarnation, self.terms, self.buckets, view)
-        process = Process(node, np.zeros(self.case.size, np.float32))
+        process = Process(node, self.base.copy())
         self.all[number, incarnation] = process
         return process
 
@@ -171,15 +178,15 @@ class ExchangeSchedule:
         while actions := self._actions():
             self.random.choice(actions)()
             self.turns += 1
-            if self.pausing:
-                self._go_on_if_saved()
+            for process in [each for each in self.live if each.collecting is not None]:
+                self._go_on_if_saved(process)
             assert self.turns < 200_000, "no end in sight"
         self._check_end()
 
     def _actions(self) -> list[object]:
         found: list[object] = []
         for process in self.live:
-            if process.computing:
+            if process.computing and process.collecting is None:
                 found.append(lambda process=process: self._step(process))
         slow = self.random.random() < self.case.busy
         links = [key for key, queue in self.links.items() if queue]
@@ -201,40 +208,74 @@ class ExchangeSchedule:
         if self.left["join"] and seated:
             found.append(self._join)
         if self.left["leave"] and len(seated) > 1:
-            found += [lambda process=process: self._leave(process) for process in seated if not process.ending]
+            found += [
+                lambda process=process: self._leave(process)
+                for process in seated
+                if process.collecting is None and not process.ending
+            ]
         if self.left["change"] and seated:
             found.append(self._change)
-        if self.left["save"] and not self.pausing and all(each.node.phase is Phase.RUNNING for each in self.live):
-            found.append(self._pause)
+        if self.left["save"]:
+            ready = [each for each in seated if each.is_between_steps]
+            found += [lambda process=process: self._collect(process) for process in ready]
         return found
 
-    def _pause(self) -> None:
+    def _collect(self, process: Process) -> None:
+        """The program of this worker saves its state; it makes no step meanwhile."""
         self.left["save"] -= 1
-        self.pausing = True
-        for process in self.live:
-            self._tell(process, Pause())
+        asked = {(number, peer.incarnation) for number, peer in process.node.receiver.peers.items()}
+        known = {*process.before, *_losses(process), *process.complete}
+        process.collecting = {process.who} | asked, known
+        self._tell(process, Collect())
 
-    def _go_on_if_saved(self) -> None:
-        """When all are settled, save them; if one has come to its end meanwhile, there is nothing to save."""
-        ended = any(each.ending for each in self.live)
-        unknown = any(not each.alive and not each.told for each in self.all.values())
-        settled = not unknown and not any(self.links.values()) and all(each.node.is_settled for each in self.live)
-        if not ended and not settled:
+    def _saved(self, process: Process, found: Collected) -> Values:
+        """What the program saves, which is all updates up to the clocks, and nothing else."""
+        values = process.replica if found.waiting is None else process.replica + found.waiting
+        assert process.collecting is not None
+        asked, known = process.collecting
+        most = None if found.waiting is not None else process.node.progress
+        total, lost = self.base.astype(np.float64), {**process.before, **_losses(process)}
+        for who, other in self.all.items():
+            if who in asked and who[0] in found.clocks:
+                total += _sum(other.updates[: found.clocks[who[0]] - other.first], self.case.size)
+            elif who not in asked | known:
+                pass  # it joined later
+            elif who in lost:
+                marks = lost[who] if most is None else tuple(min(mark, most) for mark in lost[who])
+                total += _reached(other, marks, self.case.size)
+            elif who in process.complete:
+                total += _sum(other.updates, self.case.size)
+        expected = total.astype(np.float32)
+        if self.case.whole:
+            assert np.array_equal(values, expected), (process.who, found.clocks, values, expected)
+        else:
+            np.testing.assert_allclose(values, expected, rtol=0, atol=1e-4)
+        return values
+
+    def _go_on_if_saved(self, process: Process) -> None:
+        found = process.node.collected
+        if found is None:
             return
-        self.pausing = False
-        if not ended:
-            assert all(np.array_equal(each.replica, self.expected(each)) for each in self.live), "they lack something"
-            if self.left["save"] % 2:
-                self._restore([msgspec.msgpack.encode(saved(each.node)) for each in self.live])
-        for process in self.live:
-            self._tell(process, Pause(over=True))
+        values = self._saved(process, found)
+        process.collecting = None
+        if self.left["save"] % 2:
+            self._restore(values, found.clocks)
 
-    def _restore(self, states: list[bytes]) -> None:
+    def _restore(self, values: Values, clocks: dict[int, int]) -> None:
+        """Begin a new run with what was saved."""
+        going = [each.node.number for each in self.live if each.node.number in clocks and not each.ending]
+        members = tuple(Member(number, 0, 0) for number in sorted(going))
+        self.base, self.all = values.copy(), {}
+        self.coordinator = PeerMembership(View(0, members, Mesh()))
+        self.links.clear()
         self.idle.clear()
-        for process, packed in zip(self.live, states, strict=True):
-            process.before |= _losses(process)
-            state = msgspec.msgpack.decode(packed, type=SavedPeer)
-            process.node = ExchangeWorker(*process.who, self.terms, self.buckets, self.coordinator.view, state)
+        for member in members:
+            process = self._start(member.worker, 0, self.coordinator.view)
+            process.replica, process.first = values.copy(), clocks[member.worker]
+            process.node.resume(clocks)
+        for process in list(self.all.values()):
+            if process.node.may_start:
+                self._begin(process)
 
     def _begin(self, process: Process) -> None:
         node = process.node
@@ -281,7 +322,8 @@ class ExchangeSchedule:
 
     def _note_grant(self, process: Process, source: NodeId, grant: Grant) -> None:
         donor = self.all[source.number, grant.incarnation]
-        if process.node.phase is Phase.JOINING:
+        mine = grant.joiner_incarnation == process.node.incarnation  # else it is for one that has died
+        if mine and process.node.phase is Phase.JOINING:
             process.before, complete = self.granted[process.who, donor.who]
             process.complete |= complete
             process.first = grant.clock
@@ -412,16 +454,20 @@ class ExchangeSchedule:
     def expected(self, process: Process) -> Values:
         """All updates of all workers, except what of the dead has not reached this one."""
         lost = {**process.before, **_losses(process)}
-        total = np.zeros(self.case.size, np.float64)
+        total = self.base.astype(np.float64)
         for who, other in self.all.items():
             marks = lost.get(who)
             if process.gone is not None and other.entered > process.gone:
                 continue
             if who == process.who or (marks is None and (other.alive or who in process.complete)):
-                total += sum(other.updates, np.zeros(self.case.size))
+                total += _sum(other.updates, self.case.size)
             elif marks is not None:
                 total += _reached(other, marks, self.case.size)
         return total.astype(np.float32)
+
+
+def _sum(updates: list[Values], size: int) -> Values:
+    return sum(updates, np.zeros(size, np.float64))  # type: ignore[no-any-return]
 
 
 def _losses(process: Process) -> dict[Who, tuple[int, ...]]:

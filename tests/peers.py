@@ -105,6 +105,9 @@ class NotedRun:
     def count_out(self, number: int) -> None:
         self.counted_out.append(number)
 
+    def begun(self) -> None:
+        """Do nothing: there is no launcher."""
+
     def ended(self) -> None:
         self.models_ended += 1
 

@@ -80,11 +80,8 @@ class LinkUse(msgspec.Struct, frozen=True):
     """How long anything was under way."""
 
 
-class Pause(msgspec.Struct, frozen=True):
-    """Begin no further step, and send all that is owed, so that the node can be saved."""
-
-    over: bool = False
-    """The pause is over: go on. A node that was restored begins with this."""
+class Collect(msgspec.Struct, frozen=True):
+    """The application saves its values between two steps: get all updates that the other workers have made."""
 
 
 class Idle(msgspec.Struct, frozen=True):
@@ -162,7 +159,7 @@ Event = (
     | Fetch
     | Depart
     | Finish
-    | Pause
+    | Collect
     | Idle
     | Lost
     | Admit

@@ -228,7 +228,12 @@ class TreeMap(msgspec.Struct, frozen=True, tag="tree"):
     orphans: tuple[tuple[WorkerNumber, WorkerNumber], ...] = ()
     """(origin, node): nobody is left who could give this origin to this node; unless it has it, it begins empty."""
     since: Count = 0
-    """The view in which nodes or links last changed."""
+    """The view in which nodes or links last changed, or a node last restarted."""
+
+    def node_of(self, worker: int) -> int:
+        """The node that serves this worker, or the one to ask if none does, because the worker has left."""
+        other = self.nodes[worker % len(self.nodes)].number
+        return next((each.node for each in self.workers if each.worker == worker), other)
 
 
 Topology = Holders | Mesh | TreeMap

@@ -265,7 +265,7 @@ def value_of(word: str, field: Field[Any], option: str) -> Any:
     if kind in ("bool", "<class 'bool'>"):
         if word.lower() in ("true", "false"):
             return word.lower() == "true"
-        raise UsageError(option, f"{field.name} must be true or false, not {word!r}")
+        raise UsageError(option, f"{_named(field, option)}must be true or false, not {word!r}")
     if kind == "Size":
         return int(word) if word.isdecimal() and len(word) < 20 else units.size(word, option)
     for python_type in (int, float):
@@ -279,7 +279,12 @@ def value_of(word: str, field: Field[Any], option: str) -> Any:
         return word
     numbers = ["a whole number"] if "int" in kind else ["a number"] if "float" in kind else []
     wanted = " or ".join([*numbers, *map(repr, literals)])
-    raise UsageError(option, f"{field.name} must be {wanted}, not {word!r}")
+    raise UsageError(option, f"{_named(field, option)}must be {wanted}, not {word!r}")
+
+
+def _named(field: Field[Any], option: str) -> str:
+    """The name of a field for a message, unless the option that the message is about has that name."""
+    return "" if option.rpartition(".")[2] == field.name else f"{field.name} "
 
 
 def _pair(key: str | None, word: str, kind: str, field: Field[Any], option: str) -> tuple[str, Any]:

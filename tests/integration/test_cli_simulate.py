@@ -401,12 +401,27 @@ def test_help(tmp_path: Path) -> None:
 # Examples and recipes.
 
 
+FURTHER = {
+    "exchange": {"deaths", "partitions"},
+    "tree": {
+        "bytes_per_link",
+        "hops_max",
+        "hops_mean",
+        "lost_origins",
+        "replica_gap_after_rest",
+        "seconds_to_agree",
+        "staleness_curve",
+    },
+}
+"""What a report says about a strategy, in addition."""
+
+
 @pytest.mark.parametrize("example", sorted(path.name for path in EXAMPLES.glob("*.toml")))
 def test_an_example_runs(example: str, simulate: Simulate) -> None:
     text = (EXAMPLES / example).read_text()
     traced = "trace" in tomllib.loads(text)["cluster"].get("compute", {})
     report = simulate(EXAMPLES / example, *(() if traced else ("--iterations", "5")))
-    keys = KEYS | {"deaths"} if 'kind = "exchange"' in text else KEYS
+    keys = KEYS | FURTHER.get(tomllib.loads(text)["strategy"].get("kind", "server"), set())
     assert set(report) in (keys, keys | RECIPE_KEYS)
 
 

@@ -145,7 +145,7 @@ HOW: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize(("how", "lane"), sampled(product(HOW, LANES), ("fasgd", "tcp"), ("replies of topk", "shm")))
+@pytest.mark.parametrize(("how", "lane"), sampled(product(HOW, LANES), ("fasgd", "tcp")))
 def test_under_bsp_servers_that_join_and_leave_do_not_change_the_result(tmp_path: Path, lane: str, how: str) -> None:
     options = ("--bucket", "4KiB", "--lane", lane, *HOW[how])
     outputs = ("--report", "report.json", "--trace", ".")

@@ -138,6 +138,7 @@ def test_a_program_may_ask_for_the_strategy_itself(lane: str, tmp_path: Path) ->
     found = json.loads(report.read_text())
     assert (found["updates"], found["servers"], found["train_progress"]) == (40, [], 20)
     assert found["bytes_pushed"] > 0
+    assert found["partitions"] == 2
     assert sum(row[2] for row in found["staleness_histogram"]) == 40 * 2  # every update in two ranges
 
 
@@ -157,7 +158,7 @@ def trained(directory: Path, *options: object) -> dict[str, object]:
         ("exchange", "--lane", "shm"),
         pytest.param(("exchange", "--lane", "tcp"), marks=pytest.mark.slow),
         pytest.param(("exchange:partitions=4,tau=2", "--lane", "shm"), marks=pytest.mark.slow),
-        ("exchange:partitions=3,codec=topk:0.1", "--lane", "tcp"),
+        pytest.param(("exchange:partitions=3,codec=topk:0.1", "--lane", "tcp"), marks=pytest.mark.slow),
         ("exchange", "--engine", "sim"),
     ],
     ids=" ".join,
@@ -170,6 +171,8 @@ def test_digits_are_learnt(options: tuple[str, ...], tmp_path: Path) -> None:
     assert report["updates"] == report["iterations_done"] == 4 * report["iterations"]  # type: ignore[operator]
     assert report["bytes_pushed"] > 0  # type: ignore[operator]
     assert report["deaths"] == []
+    asked = re.search(r"partitions=(\d)", options[0])
+    assert report["partitions"] == int(asked[1]) if asked else report["partitions"] >= 1  # type: ignore[operator]
     rows = report["staleness_histogram"]
     assert sum(row[2] for row in rows) >= 3 * report["updates"]  # type: ignore[attr-defined, operator]
     assert report["staleness_max"] == rows[-1][0]  # type: ignore[index]

@@ -41,7 +41,7 @@ def address_of(run: Run) -> str:
     return run.hears(r"--join (\S+) -n 1 PROGRAM")[1]
 
 
-@pytest.mark.parametrize("body", [NUMPY, PYTORCH], ids=["numpy", "pytorch"])
+@pytest.mark.parametrize("body", [NUMPY, pytest.param(PYTORCH, marks=pytest.mark.slow)], ids=["numpy", "pytorch"])
 def test_a_joiner_in_mode_gradients_is_told_what_to_do(body: str, tmp_path: Path) -> None:
     with running(tmp_path, body, "-n1", *LISTENING) as run:
         run.hears("under way")

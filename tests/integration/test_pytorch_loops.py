@@ -17,6 +17,7 @@ from torch.optim import LBFGS, SGD, AdamW, Optimizer
 
 from engine import running
 from little_model import MODES, PATHS, assert_same, distributed, little, loss_of, train
+from samples import sampled
 from syncline import Session, UsageError
 
 ALL = [(mode, options) for mode, every in PATHS.items() for options in every]
@@ -376,7 +377,8 @@ train(model, optimizer, 2)
 
 def test_two_workers_load(tmp_path: Path) -> None:
     """All continue with the leader's values where servers hold them; otherwise all must have loaded the same."""
-    with running(tmp_path, LOADS, "-n2") as run:
+    # A lazy pull of worker 1's fourth step could wait for worker 0, which makes three and then waits for worker 1.
+    with running(tmp_path, LOADS, "-n2", "--release", "soft") as run:
         assert run.ends() == 2, run.story()
         assert run.out.count("the same") == 2, run.story()
         assert len(re.findall(r"\[w\d\] .*loaded different values on the workers", run.out)) == 1, run.story()
@@ -401,7 +403,7 @@ say("closed", session.rank)
 )
 
 
-@pytest.mark.parametrize("sync", ["bsp", "ssp:2", "asp"])
+@pytest.mark.parametrize("sync", sampled(["bsp", "ssp:2", "asp"], "ssp:2"))
 def test_a_worker_loads_and_the_other_closes_its_session(sync: str, tmp_path: Path) -> None:
     """The worker that has loaded goes on alone, and says whom it lacks and what to do."""
     with running(tmp_path, LOADS_ALONE, "-n2", "--sync", sync) as run:

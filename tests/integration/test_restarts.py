@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from engine import running
-from samples import sampled
 
 LANES = ("shm", "tcp")
 STEPS = 40
@@ -203,8 +202,9 @@ say("final", [each.tolist() for each in model.parameters()])
 """
 
 
-@pytest.mark.parametrize("words", ["sync='ssp:2'", pytest.param("mode='changes'", marks=slow)])
-@pytest.mark.parametrize("lane", sampled(LANES, "shm"))
+@slow
+@pytest.mark.parametrize("words", ["sync='ssp:2'", "mode='changes'"])
+@pytest.mark.parametrize("lane", LANES)
 def test_a_model_of_pytorch_goes_on_with_a_worker_that_came_back(lane: str, words: str, tmp_path: Path) -> None:
     with running(tmp_path, MODEL.replace("WORDS", words), "-n2", "--lane", lane, "--restarts", "1") as run:
         assert run.ends() == 0, run.story()

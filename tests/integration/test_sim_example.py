@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
@@ -49,6 +51,7 @@ def test_the_torch_model_on_the_page_learns(tmp_path: Path) -> None:
     assert float(loss) < 0.5  # at the start it is about 8
 
 
+@pytest.mark.slow
 def test_the_sweep_on_the_page_has_four_rows(tmp_path: Path) -> None:
     rows = printed(tmp_path, 2)
     assert [row[:2] for row in rows] == [[rule, seed] for rule in ("sasgd:0.04", "fasgd:0.005") for seed in "01"]

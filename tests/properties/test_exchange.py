@@ -63,13 +63,13 @@ SAVES = st.integers(1, 4)
 
 
 @settings(max_examples=150)
-@given(case=st.builds(Case, **COMMON, saves=SAVES, crashes=FEW, leaves=FEW, changes=FEW))
-def test_workers_that_are_saved_and_restored_end_as_if_nothing_had_happened(case: Case) -> None:
+@given(case=st.builds(Case, **COMMON, saves=SAVES, crashes=FEW, joins=FEW, leaves=FEW, changes=FEW))
+def test_a_checkpoint_contains_whole_updates_and_a_new_run_goes_on_with_it(case: Case) -> None:
     ExchangeSchedule(case).play()
 
 
 @settings(max_examples=50)
-@given(case=st.builds(Case, **COMMON, saves=SAVES, codec=st.just(TopK(0.3)), changes=FEW))
+@given(case=st.builds(Case, **COMMON, saves=SAVES, codec=st.just(TopK(0.3)), joins=FEW, leaves=FEW, changes=FEW))
 def test_what_a_codec_has_left_is_part_of_what_is_saved(case: Case) -> None:
     ExchangeSchedule(case).play()
 

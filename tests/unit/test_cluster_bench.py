@@ -508,6 +508,7 @@ def test_nonsense_in_the_learning_mode_names_its_option(own: Any, words: list[st
     assert caught.value.option == option
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_two_hosts_learn_with_exchange_and_with_ddp(own: Any, tmp_path: Path) -> None:
     file = tmp_path / "learned.json"

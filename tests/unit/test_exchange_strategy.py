@@ -55,10 +55,10 @@ def test_only_one_range_without_slack_is_synchronous() -> None:
     [
         ("exchange:0", 4, {}, "partitions: must be at least 1"),
         ("exchange:-1", 4, {}, "partitions: must be at least 1"),
-        ("exchange:partitions=many", 4, {}, "partitions must be a whole number or 'auto', not 'many'"),
-        ("exchange:partitions=2.5", 4, {}, "partitions must be a whole number or 'auto'"),
+        ("exchange:partitions=many", 4, {}, "partitions: must be a whole number or 'auto', not 'many'"),
+        ("exchange:partitions=2.5", 4, {}, "partitions: must be a whole number or 'auto'"),
         ("exchange:tau=-1", 4, {}, "tau: must be at least 0"),
-        ("exchange:accumulate=maybe", 4, {}, "accumulate must be true or false"),
+        ("exchange:accumulate=maybe", 4, {}, "accumulate: must be true or false"),
         ("exchange", 1, {}, "workers: strategy 'exchange' needs at least 2 workers"),
         (
             "exchange",

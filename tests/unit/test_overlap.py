@@ -223,7 +223,9 @@ class Hosts:
 
     def __init__(self, turn: int | None = None, colocated: bool = True) -> None:
         self.agenda = Agenda()
-        self.network: Any = network_of(self.agenda, Links(1.0, 0.5, turn), colocated)
+        self.network: Any = network_of(
+            self.agenda, Links(1.0, 0.5, turn), (lambda node: node.number) if colocated else None
+        )
         self.arrived: dict[str, float] = {}
 
     def send(self, name: str, sender: Any, receiver: Any, size: int = 1) -> None:

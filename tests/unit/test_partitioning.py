@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import ceil, inf
 
 import pytest
 
@@ -109,6 +109,19 @@ def test_workers_choose_by_what_they_measure(bandwidth: float, parts: int) -> No
     world = World(scenario, MadeUp(3000, Draw(3)))
     world.run()
     assert {worker.node.parts for worker in world.workers.values()} == {parts}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("turn", [None, 1000])
+@pytest.mark.parametrize("workers", [4, 8])
+@pytest.mark.parametrize("load_of_a_link", [0.6, 1.5, 2.9, 7.5])
+def test_simulated_workers_choose_what_equation_3_says(load_of_a_link: float, workers: int, turn: int | None) -> None:
+    """A link that takes whole messages counts what it carries; with turns, workers see only when sums arrive."""
+    links = Links(10 * 4000 * (workers - 1) / load_of_a_link, 1e-4, turn)
+    scenario = Scenario(Cluster(workers, Lognormal(0.1, 0.1), links), ExchangeStrategy("auto"), 60, 3)
+    found = World(scenario, MadeUp(1000, Draw(3))).run().partitions
+    assert (
+        found == ceil(load_of_a_link) if turn is None else found in (ceil(load_of_a_link), ceil(1.15 * load_of_a_link))
+    )
 
 
 def test_marks_before_the_start_are_as_if_ranges_had_been_sent_in_turn() -> None:

@@ -122,7 +122,7 @@ def test_what_does_not_fit_into_memory_is_not_recommended() -> None:
 
 
 def test_a_model_that_does_not_fit_at_all() -> None:
-    with pytest.raises(UsageError, match=r"toy has 250,000 values and needs at least 0.0 GB") as refused:
+    with pytest.raises(UsageError, match=r"toy has 250,000 values and needs at least 4 MB") as refused:
         make_plan(model_of(MB, 0.1), Machines(4, SLOW, memory=1_000_000), work=free)
     assert refused.value.option == "--memory"
 

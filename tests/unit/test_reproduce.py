@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from rich.console import Console
 
 from syncline.cli.output_checks import PICTURE, REPORT
+from syncline.cli.reproduce_view import FigureProgress
 from syncline.errors import RunError, UsageError
 from syncline.reproduce.catalogue import FIGURES, chosen
 from syncline.reproduce.figure import Compared, Figure, FigureRun, Result, Results, Verdict, is_true
@@ -76,6 +79,14 @@ def test_a_figure_is_judged_drawn_and_written_down(tmp_path: Path) -> None:
     assert found["verdict"] == "holds"
     assert found["compared"] == [{"what": "asp is no slower", "paper": True, "ours": True}]
     assert found["numbers"] == {run["name"]: run["report"]["virtual_seconds"] for run in found["runs"]}
+
+
+def test_a_run_may_be_complete_before_its_result_is_there(tmp_path: Path) -> None:
+    with FigureProgress(Console(file=StringIO())) as view:
+        view.begin(TINY, FigureFolder(tmp_path))
+        view.tell("asp", 4, 4)
+        view.done("bsp")
+        view.done("asp")
 
 
 def test_a_full_disk_costs_files_and_not_the_figure(tmp_path: Path) -> None:

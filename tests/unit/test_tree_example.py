@@ -13,9 +13,10 @@ from syncline.effects import Effect, Received, Reshape, Save, Saved, Send, SetTi
 from syncline.errors import UsageError
 from syncline.layout import Bucket
 from syncline.messages import COORDINATOR, Member, NodeId, Params, Push, View, server_id, worker_id
-from syncline.nodes.tree.coordinator import TreeCoordinator, TreePlan, first_tree
+from syncline.nodes.topologies import Edge, check_tree, ordered
+from syncline.nodes.tree.coordinator import TreeCoordinator, first_tree
 from syncline.nodes.tree.node import TreeNode
-from syncline.nodes.tree.shapes import Edge, check_tree, ordered
+from syncline.nodes.tree.plans import TreePlan
 from syncline.nodes.tree.tree_terms import TreeSettings
 
 ALL = Bucket(0, 1)

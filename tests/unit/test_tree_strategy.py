@@ -9,8 +9,12 @@ import pytest
 
 from syncline.draw import Draw
 from syncline.errors import UsageError
-from syncline.nodes.tree.shapes import best_fan_out, edges_of
+from syncline.layout import Layout
+from syncline.messages import TreeMap, View
+from syncline.nodes.topologies import best_fan_out, edges_of, fan
+from syncline.nodes.tree.coordinator import TreePlan
 from syncline.sim import Cluster, Links, Lognormal, MadeUp, Scenario, World
+from syncline.strategies.protocol import Job
 from syncline.strategies.server.strategy import ServerStrategy
 from syncline.strategies.settings import settle
 from syncline.strategies.table import read_strategy, strategy_class
@@ -87,9 +91,37 @@ def test_settings_as_text(tmp_path: Path) -> None:
     assert TreeStrategy.of(strategy.words()) == strategy
 
 
-def test_real_processes_are_refused() -> None:
-    with pytest.raises(UsageError, match="only in the simulator"):
-        TreeStrategy().check_real()
+def test_reshaping_names_the_live_nodes() -> None:
+    strategy = TreeStrategy().with_servers(4).fitted(4)
+    job = Job(Layout.of([("w", (10,))]), Draw(0))
+    tree = strategy.topology(job, range(4))
+    without_2 = TreeMap(tuple(each for each in tree.nodes if each.number != 2), (), tree.workers)
+    view = View(1, (), without_2)
+    assert strategy.reshaped("chain", view) == TreePlan(((0, 1), (1, 3)), frozenset({0, 1, 3}))
+    assert strategy.reshaped("0-3 1-3", view) == TreePlan(((0, 3), (1, 3)), frozenset({0, 1, 3}))
+    with pytest.raises(UsageError, match="is not a topology"):
+        strategy.reshaped("/etc/hostname", view)
+
+
+def test_real_runs_refuse_a_topology_that_needs_measurements() -> None:
+    TreeStrategy(shape="tree:2").check_real()
+    with pytest.raises(UsageError, match="only in the simulator") as refused:
+        TreeStrategy(shape="auto").check_real()
+    assert refused.value.option == "topology"
+
+
+def test_a_run_without_servers_is_refused() -> None:
+    with pytest.raises(UsageError, match="needs servers"):
+        TreeStrategy().topology(Job(Layout.of([("w", (10,))]), Draw(0)), [])
+
+
+def test_nodes_keep_copies_in_real_processes_only() -> None:
+    strategy = TreeStrategy().with_servers(2).fitted(3)
+    for remote in (False, True):
+        job = Job(Layout.of([("w", (10,))]), Draw(0), remote=remote, workers=(0, 4, 7))
+        tree = strategy.topology(job, range(2))
+        assert [each.worker for each in tree.workers] == [0, 4, 7]
+        assert all(bool(each.copies) is remote for each in tree.nodes)
 
 
 def run(strategy: TreeStrategy, workers: int = 6, iterations: int = 10, links: Links | None = None) -> World:
@@ -133,3 +165,13 @@ def test_durable_runs_come_to_the_same_model() -> None:
 
 def test_the_delay_model_prefers_chains_for_costly_updates() -> None:
     assert best_fan_out(64, hop=1.0, update=1e-6) > best_fan_out(64, hop=1e-6, update=1.0)
+
+
+def test_auto_chooses_the_fan_out_of_the_delay_model() -> None:
+    strategy = TreeStrategy(shape="auto").fitted(16)
+    layout = Layout.of([("t", (10,))])
+    tree = strategy.topology(Job(layout, Draw(0), hop_seconds=1e-4, update_seconds=0.1), range(16))
+    edges = tuple((each.one, each.other) for each in tree.links)
+    assert edges == fan(16, best_fan_out(16, 1e-4, 0.1)) == fan(16, 4)
+    with pytest.raises(UsageError, match="not measured"):
+        strategy.topology(Job(layout, Draw(0)), range(16))

@@ -31,7 +31,7 @@ def produce(figures: Sequence[Figure], place: FigureFolder, left_out: Sequence[F
     """Make these figures one after another, and print for each how far the paper's claim holds here."""
     console, outputs = Console(stderr=True, highlight=False), SideOutputs()
     lose = partial(outputs.lose, "--out")
-    with InterruptHandler(again=lambda: None), _View(console) as view:
+    with InterruptHandler(again=lambda: None), FigureProgress(console) as view:
         for figure in figures:
             view.begin(figure, place)
             _say(Console(highlight=False, soft_wrap=True), make(figure, place, view.tell, view.done, lose))
@@ -51,7 +51,7 @@ def _say(console: Console, made: Made) -> None:
         console.print(f"  {escape(', '.join(map(str, made.files)))}", style="dim")
 
 
-class _View:
+class FigureProgress:
     """On a terminal, a progress bar; otherwise one line per finished run."""
 
     def __init__(self, console: Console) -> None:
@@ -62,9 +62,11 @@ class _View:
         self._lock = Lock()
         self._shares: dict[str, float] = {}
         """For each run of the current figure: the share that is done."""
+        self._finished: set[str] = set()
+        """The runs that are over; of another one, all may be done before its result is there."""
         self._name = ""
 
-    def __enter__(self) -> _View:
+    def __enter__(self) -> FigureProgress:
         self._bar.start()
         return self
 
@@ -73,7 +75,7 @@ class _View:
 
     def begin(self, figure: Figure, place: FigureFolder) -> None:
         self._name = figure.name
-        self._shares = dict.fromkeys(orders(figure, place), 0.0)
+        self._shares, self._finished = dict.fromkeys(orders(figure, place), 0.0), set()
         self._task = self._bar.add_task(figure.name, total=len(self._shares))
 
     def tell(self, name: str, done: int, total: int) -> None:
@@ -83,7 +85,8 @@ class _View:
 
     def done(self, name: str) -> None:
         self.tell(name, 1, 1)
-        finished = sum(share >= 1 for share in self._shares.values())
+        self._finished.add(name)
+        finished = len(self._finished)
         if not self._console.is_terminal:
             self._console.print(f"{self._name}: {finished} of {len(self._shares)} runs: {name}", markup=False)
         if finished == len(self._shares):

@@ -182,7 +182,7 @@ def run(
             metavar="N",
             rich_help_panel=strategy.RUN,
             help="Start a worker again if it dies or fails, up to N times in all. It rejoins under the same number. "
-            "Default: 0.",
+            "With strategy tree, start a server again too. Default: 0.",
             show_default=False,
         ),
     ] = 0,
@@ -382,13 +382,15 @@ def _say_reachable(launcher: Launcher, speaker: Speaker, invitation: list[str] |
 def _report(launcher: Launcher, settings: dict[str, str]) -> dict[str, Any]:
     servers = [msgspec.structs.asdict(each) for each in sorted(launcher.figures, key=lambda each: each.server)]
     for each in servers:
-        del each["trace_lost"], each["of_worker"]
+        del each["trace_lost"], each["of_worker"], each["partitions"]
     counting = servers or [msgspec.structs.asdict(each) for each in launcher.worker_figures]
     counted = ("updates", "dropped_updates", "delayed_pulls")
     sums = (*counted, "bytes_pushed", "bytes_pulled", "pushes_skipped", "fetches_skipped")
+    partitions = max((each.partitions for each in launcher.worker_figures), default=0)
     return {
         "schema": 1,
         "settings": settings,
+        **({"partitions": partitions} if partitions else {}),
         **{key: sum(each[key] for each in counting) for key in sums},
         **staleness_figures(merged(each.pop("staleness") for each in counting)),
         "train_progress": min((each["train_progress"] for each in counting if not each["left"]), default=0),

@@ -73,7 +73,7 @@ def summary(outcome: Outcome, figures: dict[str, Any]) -> None:
         console.print(f"note: {note}", style="yellow")
 
 
-_NOT_SHOWN = ("schema", "staleness_histogram")
+_NOT_SHOWN = ("schema", "staleness_histogram", "staleness_curve", "bytes_per_link", "lost_origins")
 
 
 def figures_table(figures: dict[str, Any], meaning: Mapping[str, str] | None = None) -> Table:
@@ -119,8 +119,13 @@ _MEANING = {
     "bytes_wire": "payload and headers of all messages",
     "staleness_mean": "versions between an update's parameters and its application",
     "staleness_max": "the largest staleness of an update",
+    "hops_mean": "links between two nodes of the tree, on average",
+    "hops_max": "links between the two nodes that are farthest apart",
+    "seconds_to_agree": "from the end of training until all replicas contain all updates",
+    "replica_gap_after_rest": "largest difference between two replicas after that",
     "replica_gap": "largest difference between a replica and the final model",
     "bottleneck": "where most of the time went",
+    "partitions": "ranges into which workers cut the model, at the end",
     "deaths": "what has reached whom of each dead worker's updates",
     "accuracy": "on the test data",
     "loss": "on the test data",

@@ -24,8 +24,8 @@ Strategy = Annotated[
         rich_help_panel=RUN,
         help="Who talks to whom. server: workers push to servers that hold the model. exchange: there are no servers, "
         "and workers send each other parts of their updates, for example exchange:partitions=4,tau=1. tree: nodes "
-        "without a master, in the simulator only, for example tree:topology=star. Or the path of a class of your own "
-        "and its settings, for example mypackage.Ring:every=4. Default: server.",
+        "without a master, for example tree:topology=star. Or the path of a class of your own and its settings, for "
+        "example mypackage.Ring:every=4. Default: server.",
     ),
 ]
 Patience = Annotated[

@@ -23,6 +23,16 @@ def tell(
     ] = None,
     sync: strategy.Sync = None,
     release: strategy.Release = None,
+    topology: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHAPE",
+            rich_help_panel=strategy.SYNC,
+            help="For strategy tree: who talks to whom from now on. chain, star, twin, tree:D, a list of edges "
+            "(0-1 1-2), or a file with one edge per line.",
+            show_default=False,
+        ),
+    ] = None,
     model: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Which model, if the run trains several. Repeat it for more. Default: all."),
@@ -30,7 +40,7 @@ def tell(
     key_file: Annotated[Path | None, typer.Option(help="The key of a run on another host.")] = None,
     insecure: Annotated[bool, typer.Option(help="Connect to another host without a key.")] = False,
 ) -> None:
-    """Change the sync model of a run while it trains. Workers do not stop, and no update is lost.
+    """Change the sync model or the topology of a run while it trains. Workers do not stop, and no update is lost.
 
     Returns when all servers have changed. If the change is not possible, prints why; the run continues unchanged.
 
@@ -39,15 +49,23 @@ def tell(
     from syncline.engines.net.control import ChangeRequest
     from syncline.engines.net.wiring import Wiring
     from syncline.engines.operator import change, find
-    from syncline.strategies.sync_change import words_of
+    from syncline.strategies.sync_change import topology_words, words_of
 
+    models: tuple[str, ...] = ()
+    word = shape = ""
     try:
-        models, word = words_of(sync, release)
+        if topology is not None:
+            shape = topology_words(topology)
+        if topology is None or sync is not None or release is not None:
+            models, word = words_of(sync, release)
     except UsageError as error:
         raise UsageError(f"--{error.option}", _as_options(error.problem)) from None
     key = "" if key_file is None else str(key_file.resolve())
-    request = ChangeRequest(1, models, word, tuple(model or ()))
+    request = ChangeRequest(1, models, word, tuple(model or ()), shape)
     change(find(run), Wiring(key_file=key, insecure="1" if insecure else ""), request)
+    if shape:
+        typer.echo(f"topology {shape}: the nodes change over")
+        return
     said = [f"sync {' '.join(models)}"] * bool(models) + [f"release {word}"] * bool(word)
     typer.echo(f"{', '.join(said)}: all servers have changed")
 

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Set
 
 from syncline.effects import Effect, Event, Lost, Received, Send
 from syncline.errors import PeerError
@@ -30,6 +30,8 @@ from syncline.messages import (
 
 class Membership:
     """The node that keeps the list of live members. Without servers the members themselves report."""
+
+    lost_origins: Set[int] = frozenset()
 
     def __init__(self, view: View) -> None:
         self._number = view.view

@@ -6,9 +6,9 @@ that holds parameters for workers is a `Keeper`. The coordinator's node is a `Vi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from syncline.effects import Change, Node
 from syncline.errors import PeerError
@@ -34,6 +34,17 @@ class Counts(NamedTuple):
     """Fetches that a gate skipped, counted per bucket."""
     staleness: Histogram = MappingProxyType({})
     """How many applied updates had each staleness, counted per bucket."""
+    partitions: int = 0
+    """Into how many ranges this worker cuts the model, if workers send each other parts of it; else 0."""
+
+
+class Collected(NamedTuple):
+    """All updates of all workers, for a checkpoint, in strategies without servers."""
+
+    clocks: dict[int, int]
+    """For each live worker: how many of its updates are contained."""
+    waiting: Values | None
+    """What has arrived and is not yet part of the application's values, as a flat array; None: nothing."""
 
 
 class Trainer(Node, Protocol):
@@ -100,6 +111,28 @@ class Trainer(Node, Protocol):
         return Counts(self.progress, progress=self.progress)
 
 
+@runtime_checkable
+class Collector(Trainer, Protocol):
+    """A worker that can be saved although there are no servers: it accepts `Collect`."""
+
+    @property
+    def collected(self) -> Collected | None:
+        """What the last `Collect` has found; None: not everything has arrived."""
+        ...
+
+    def resume(self, clocks: Mapping[int, int]) -> None:
+        """Before the first step: go on after so many updates of each worker, which the first values contain.
+
+        If the run has a worker that is not named, all begin to count anew.
+        """
+        ...
+
+    @property
+    def may_start(self) -> bool:
+        """Whether the application begins its first step without asking; else it is told when (`Deliver`)."""
+        ...
+
+
 class Keeper(Node, Protocol):
     """A node that holds parameters for workers."""
 
@@ -127,12 +160,47 @@ class Keeper(Node, Protocol):
         """The event that gives another server the same sync model and release."""
         ...
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether this node owes other servers nothing, and waits for nothing from them."""
+        return True
+
+    @property
+    def sums(self) -> int:
+        """To how many arrays this node adds the values that it receives."""
+        return 1
+
+
+class ServerWatch(Protocol):
+    """Measures the servers of a simulated run."""
+
+    def sent(self, source: NodeId, to: NodeId, size: int) -> None:
+        """A server has sent another one a payload of so many bytes."""
+        ...
+
+    def before(self, now: float) -> None:
+        """A server is about to handle an event."""
+        ...
+
+    def after(self, now: float) -> None:
+        """A server has handled an event after the end of the run."""
+        ...
+
+    def figures(self, ended: float) -> dict[str, Any]:
+        """For the report of a run whose last iteration was done at `ended`."""
+        ...
+
 
 class ViewMaker(Node, Protocol):
     """The coordinator's node: the only one that makes views."""
 
     @property
     def view(self) -> View: ...
+
+    @property
+    def lost_origins(self) -> Set[int]:
+        """The servers that are lost with the updates of their workers, because nobody had a copy of these."""
+        ...
 
     @property
     def moving(self) -> bool:

@@ -55,7 +55,7 @@ def checked_layout(tables: Iterable[tuple[str, Sequence[int]]], option: str = OP
     if len(layout.tables) > MOST_TABLES:
         raise UsageError(option, f"has {len(layout.tables):,} layers; use at most {MOST_TABLES:,}")
     if layout.size > MOST_VALUES:
-        raise UsageError(option, f"has {layout.size:.3g} values; a plan takes at most {MOST_VALUES:,}")
+        raise UsageError(option, f"has {layout.size:,} values; a plan takes at most {MOST_VALUES:,}")
     names = [table.name for table in layout.tables]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)

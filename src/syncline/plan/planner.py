@@ -127,10 +127,10 @@ def check_memory(model: PlannedModel, machines: Machines) -> None:
         for each in (exchange(1), *servers_worth_trying(model, None), Candidate(Form.SPLIT, {}, machines.workers - 1))
     )
     if least > machines.memory:
-        gb = f"needs at least {least / 1e9:,.1f} GB of memory on each machine"
-        problem = f"{model.name} has {model.size / VALUE_BYTES:,.0f} values and {gb}, but there are"
+        needs = f"needs at least {_megabytes(least)} of memory on each machine"
+        problem = f"{model.name} has {model.size / VALUE_BYTES:,.0f} values and {needs}, but there are"
         raise UsageError(
-            "--memory", f"{problem} {machines.memory / 1e9:,.1f} GB; use machines with more, or a smaller model"
+            "--memory", f"{problem} {_megabytes(machines.memory)}; use machines with more, or a smaller model"
         )
 
 
@@ -163,3 +163,7 @@ def best_split(model: PlannedModel, machines: Machines, overlap: Overlap | None,
         best = Splits(rows).best.candidate.servers
         wanted = {each for each in (best - stride, best + stride) if 1 <= each <= most} - Splits(rows).rates.keys()
     return Splits(rows)
+
+
+def _megabytes(size: float) -> str:
+    return f"{size / 1e6:,.0f} MB" if size >= 1e7 else f"{size / 1e6:,.3g} MB"

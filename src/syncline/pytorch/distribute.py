@@ -12,7 +12,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 
 from syncline.engines.process import say
-from syncline.engines.worker.replica import Replica
+from syncline.engines.worker.replica import Clocks, Replica
 from syncline.errors import UsageError
 from syncline.layout import Values
 from syncline.pytorch.buffers import copy_from_leader
@@ -113,15 +113,17 @@ def distribute(
     return made
 
 
-def redistribute(session: Session, each: Distributed, memory: dict[str, Values]) -> None:
+def redistribute(
+    session: Session, each: Distributed, memory: dict[str, Values], clocks: dict[int, Clocks] | None = None
+) -> None:
     """Declare the model again with its current parameters, then drop the old replica.
 
-    `memory`: the memory of the servers' rule to continue with.
+    `memory`: the memory of the servers' rule to continue with. `clocks`: what the parameters of each worker contain.
     """
     old = each.replica
     each.generation += 1
     replica = session.replica(f"{each.name}#{each.generation}")
-    values = replica.declare(_tables(each.model, each.options), each.wishes, memory)
+    values = replica.declare(_tables(each.model, each.options), each.wishes, memory, clocks)
     each.hooks.move_to(replica, values)
     each.hooks.buffers = SharedBuffers(each.model, each.options.buffers, replica, values)
     each.hooks.loads.forget()

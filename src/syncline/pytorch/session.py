@@ -188,15 +188,22 @@ class Session(NumpySession):
 
     def state_dict(self) -> dict[str, Any]:
         """Copies of parameters, buffers, optimizer states and sampler positions, as plain tensors and values."""
+        if not self._models:
+            return super().state_dict()
         from syncline.pytorch.state import state_of
 
         return state_of(self, self._models, self._samplers)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a saved state. Every worker must call this with the same state, after `distribute`."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> Any:
+        """Continue from a saved state. Every worker must call this, after `distribute`.
+
+        With tables instead of models it returns the tables, which replace those that `tables` returned.
+        """
+        if not self._models:
+            return super().load_state_dict(state)
         from syncline.pytorch.state import load_state
 
-        load_state(self, self._models, self._samplers, state)
+        return load_state(self, self._models, self._samplers, state)
 
     # The end.
 

@@ -41,6 +41,11 @@ class _Shared:
     value: Tensor
 
 
+def table_of(buffer: str) -> str:
+    """The name of the table of a buffer that is exchanged."""
+    return _MARK + buffer
+
+
 def first_buffers(model: nn.Module, kind: str) -> dict[str, Values]:
     """The tables for the buffers of this model; none if they stay local."""
     if kind == LOCAL:

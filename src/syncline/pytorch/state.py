@@ -12,19 +12,19 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from syncline.engines.process import say
+from syncline.engines.worker.replica import Clocks
+from syncline.engines.worker.saved_tables import SCHEMA, all_clocks, check_schema, remembered, say_if_workers_differ
 from syncline.errors import RunError, UsageError
 from syncline.layout import Values
 from syncline.pytorch import buffers
 from syncline.pytorch.distribute import Distributed, redistribute
 from syncline.pytorch.sampler import SharedSampler
+from syncline.pytorch.shared_buffers import table_of
 from syncline.pytorch.slots import named
 from syncline.strategies.mode import Mode
 
 if TYPE_CHECKING:
     from syncline.pytorch.session import Session
-
-SCHEMA = 1
 
 
 def state_of(session: Session, models: Mapping[str, Distributed], samplers: list[SharedSampler]) -> dict[str, Any]:
@@ -37,15 +37,18 @@ def state_of(session: Session, models: Mapping[str, Distributed], samplers: list
 
 
 def _model_state(each: Distributed) -> dict[str, Any]:
-    rule = _rule_state(each)
+    rule, arrived, clocks = _settled(each)
     return {
-        "parameters": {name: parameter.detach().cpu().clone() for name, _, _, parameter in named(each.model)},
-        "buffers": {name: buffer.detach().cpu().clone() for name, buffer in buffers.named(each.model).items()},
+        "parameters": {name: _with(parameter, arrived.get(name)) for name, _, _, parameter in named(each.model)},
+        "buffers": {
+            name: _with(buffer, arrived.get(table_of(name))) for name, buffer in buffers.named(each.model).items()
+        },
         "optimizer": _optimizer_states(each.optimizers),
         "rule": {name: torch.from_numpy(values) for name, values in rule.items()},
         "codec": {name: torch.from_numpy(values) for name, values in each.replica.residuals().items()},
         "steps": each.hooks.steps,
         "iteration": each.replica.earlier + each.replica.iteration,
+        "clocks": dict(clocks),
         "settings": dict(each.replica.settings),
     }
 
@@ -56,19 +59,30 @@ def _optimizer_states(optimizers: Sequence[Optimizer]) -> Any:
     return states[0] if len(states) == 1 else states
 
 
-def _rule_state(each: Distributed) -> dict[str, Values]:
-    """Wait for what is in flight, and read what the servers' rule remembers.
+def _with(tensor: Tensor, arrived: Values | None) -> Tensor:
+    """A copy of a parameter or buffer, together with what has arrived from other workers and is not in it yet."""
+    found = tensor.detach().cpu().clone()
+    if arrived is None:
+        return found
+    both = found.float() + torch.from_numpy(arrived)
+    return both.to(found.dtype) if found.is_floating_point() else both.round().to(found.dtype)
+
+
+def _settled(each: Distributed) -> tuple[dict[str, Values], dict[str, Values], Clocks]:
+    """Wait for what is in flight; read what the servers' rule remembers and, without servers, what others have done.
+
+    Values that the program has loaded, for example the mean of earlier ones, are saved as they are.
 
     In mode `gradients` the workers hold everything. So if the run has failed, the state of the last complete step can
     still be saved.
     """
     try:
         each.hooks.wait()
-        return each.replica.recall()
+        return each.replica.recall(), *(({}, {}) if each.hooks.loads.pending else each.replica.collect())
     except RunError:
         if each.replica.mode is not Mode.GRADIENTS:
             raise
-        return {}
+        return {}, {}, {}
 
 
 def _copied(value: Any) -> Any:
@@ -88,8 +102,9 @@ def load_state(
     samplers: list[SharedSampler],
     state: Mapping[str, Any],
 ) -> None:
-    if state.get("schema") != SCHEMA:
-        raise UsageError("state", f"has schema {state.get('schema')!r}; this version of Syncline reads schema {SCHEMA}")
+    check_schema(state)
+    if "models" not in state:
+        raise UsageError("state", "has no models; it was saved by a program that trains tables")
     for name, each in models.items():
         if name not in state["models"]:
             raise UsageError("state", f"has no model {name!r}; its models are {', '.join(state['models'])}")
@@ -97,19 +112,13 @@ def load_state(
     for name, each in models.items():
         saved = state["models"][name]
         _load(each, saved)
-        redistribute(session, each, _remembered(each, saved, "rule"))
-        each.replica.go_on_with(_remembered(each, saved, "codec"), int(saved["iteration"]))
+        clocks = all_clocks(session, each.replica, saved)
+        redistribute(session, each, remembered(each.replica, saved, "rule"), clocks)
+        each.replica.go_on_with(remembered(each.replica, saved, "codec"), int(saved["iteration"]))
         each.hooks.steps = int(saved["steps"])
     for sampler, saved in zip(samplers, state["samplers"], strict=False):
         sampler.load_state_dict(saved)
-    if state["workers"] != session.size and session.is_leader:
-        say(f"syncline: {state['workers']} workers saved this state; {session.size} workers continue from it")
-
-
-def _remembered(each: Distributed, saved: Mapping[str, Any], part: str) -> dict[str, Values]:
-    """The saved memory of the servers' rule or of this worker's codec; empty if the setting has changed since."""
-    same = saved["settings"].get(part) == each.replica.settings.get(part)
-    return {name: values.numpy() for name, values in saved[part].items()} if same else {}
+    say_if_workers_differ(session, state)
 
 
 def _check_parameters(each: Distributed, saved: Mapping[str, Any]) -> None:

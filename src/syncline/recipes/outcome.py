@@ -17,6 +17,9 @@ from syncline.nodes.staleness import merged, staleness_figures
 from syncline.recipes.job import RecipeJob
 from syncline.sim.problem import Quality
 from syncline.sim.report import SCHEMA, vector_sha256
+from syncline.strategies.mode import Mode
+from syncline.strategies.protocol import Strategy
+from syncline.strategies.settings import strategy_in
 
 _TRAFFIC = ("bytes_pushed", "bytes_pulled", "pushes_skipped", "fetches_skipped")
 
@@ -43,6 +46,8 @@ class WorkerFigures(msgspec.Struct, frozen=True):
     """The workers that died, if workers send each other updates."""
     staleness: dict[int, int] = {}
     """How many updates of other workers had each staleness, if workers send each other updates."""
+    partitions: int = 0
+    """Into how many ranges this worker cut the model at the end, if workers send each other parts of it."""
 
 
 def leave_figures(directory: Path, figures: WorkerFigures) -> None:
@@ -65,7 +70,8 @@ def outcome(job: RecipeJob, lane: str, servers: Sequence[Figures]) -> dict[str, 
     workers = read_figures(Path(job.directory))
     if not any(worker.quality for worker in workers):
         raise RunError("the worker that measures the final model ended early, so its loss and accuracy are unknown")
-    final, gap = _vectors(Path(job.directory), [worker.worker for worker in workers], workers[0].settings["mode"][0])
+    strategy = strategy_in({key: word for key, (word, _) in workers[0].settings.items()})
+    final, gap = _vectors(Path(job.directory), [worker.worker for worker in workers], strategy)
     if not np.isfinite(final).all():
         raise RunError("the final model contains NaN or infinity; try a smaller learning rate")
     quality = next(worker.quality for worker in workers if worker.quality)
@@ -108,7 +114,11 @@ def _between_workers(workers: Sequence[WorkerFigures]) -> dict[str, Any]:
     found = {each.worker: each.losses for each in workers if each.losses is not None}
     if not found:
         return {}
-    return {"bytes_pushed": sum(each.bytes_sent for each in workers), "deaths": loss_figures(found)}
+    return {
+        "bytes_pushed": sum(each.bytes_sent for each in workers),
+        "partitions": max(each.partitions for each in workers),
+        "deaths": loss_figures(found),
+    }
 
 
 def _row(figures: WorkerFigures) -> dict[str, Any]:
@@ -122,14 +132,17 @@ def _row(figures: WorkerFigures) -> dict[str, Any]:
     }
 
 
-def _vectors(directory: Path, workers: Sequence[int], mode: str) -> tuple[Values, float]:
-    """The final model, and the largest difference between it and a replica; in mode `gradients`, between replicas."""
+def _vectors(directory: Path, workers: Sequence[int], strategy: Strategy) -> tuple[Values, float]:
+    """The final model, and the largest difference between it and a replica; in mode `gradients`, between replicas.
+
+    If the servers come to rest after the run, it is the largest difference between the final replicas.
+    """
     found = []
     for worker in workers:
         with np.load(directory / f"w{worker}.npz") as file:
             found.append((file["own"], file["final"]))
     final: Values = found[0][1]
-    own = np.stack([each for each, _ in found])
-    lives_in_workers = mode == "gradients" or any(not np.array_equal(each, final) for _, each in found)
+    own = np.stack([last if strategy.settles else each for each, last in found])
+    lives_in_workers = strategy.mode is Mode.GRADIENTS or any(not np.array_equal(each, final) for _, each in found)
     spread = own.max(0) - own.min(0) if lives_in_workers else np.abs(own - final)
     return final, float(spread.max(initial=0))

@@ -60,6 +60,7 @@ def train(job: RecipeJob) -> int:
             exchange.link.sent_bytes,
             list(exchange.losses) if exchange.strategy.free_running else None,
             condensed(exchange.counts().staleness),
+            exchange.counts().partitions,
         )
         leave_vectors(Path(job.directory), session.rank, own, final)
         leave_figures(Path(job.directory), figures)

@@ -20,6 +20,10 @@ from syncline.reproduce.figures import (
     mps_accuracy,
     mps_combination,
     mps_placement,
+    tree_convergence,
+    tree_fanout,
+    tree_speedup,
+    tree_staleness,
 )
 
 FIGURES: Mapping[str, Figure] = {
@@ -38,6 +42,10 @@ FIGURES: Mapping[str, Figure] = {
         ako_accumulation.FIGURE,
         ako_allocation.FIGURE,
         ako_usage.FIGURE,
+        tree_convergence.FIGURE,
+        tree_staleness.FIGURE,
+        tree_speedup.FIGURE,
+        tree_fanout.FIGURE,
     )
 }
 

@@ -8,6 +8,7 @@ from syncline.sim.curve import Point
 from syncline.sim.dispatch import InTurn, UniformDispatch, Weighted
 from syncline.sim.faults import AddServer, Crash, Freeze, Join, Leave, RemoveServer, Restart, Slow, Switch
 from syncline.sim.network import Links
+from syncline.sim.node_faults import AddNode, BreakLink, CrashNode, LoseNode, MergeNodes, RemoveNode, ReshapeTree
 from syncline.sim.outcome import Outcome
 from syncline.sim.problem import MadeUp, Problem, Quality
 from syncline.sim.scenario import Cluster, Scenario
@@ -17,22 +18,29 @@ from syncline.sim.world import World, simulate
 from syncline.strategies.mode import Mode
 
 __all__ = [
+    "AddNode",
     "AddServer",
+    "BreakLink",
     "Cluster",
     "Crash",
+    "CrashNode",
     "Freeze",
     "InTurn",
     "Join",
     "Leave",
     "Links",
     "Lognormal",
+    "LoseNode",
     "MadeUp",
+    "MergeNodes",
     "Mode",
     "Outcome",
     "Point",
     "Problem",
     "Quality",
+    "RemoveNode",
     "RemoveServer",
+    "ReshapeTree",
     "Restart",
     "Scenario",
     "Slow",

@@ -50,5 +50,10 @@ class CargoTable:
             self.of[bucket] = self._cargo(bucket, -1)
         return self.of[bucket]
 
+    def forget_snapshots(self) -> None:
+        """A server has started again: its versions begin anew."""
+        for each in self.of.values():
+            each.holder = each.snapshot = None
+
     def _cargo(self, bucket: Bucket, place: int) -> Cargo:
         return Cargo(place, *self._strategy.wire_bytes(self._layout, bucket))

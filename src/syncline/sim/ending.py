@@ -5,6 +5,7 @@ Workers send what their gates held back, the figures are read, and every member 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 def end_run(world: World) -> Outcome:
     """Finish a run whose iterations are all done, and return its outcome."""
+    outcome = _end(world)
+    return outcome if world.watch is None else replace(outcome, tree=world.watch.figures(world.ended or 0.0))
+
+
+def _end(world: World) -> Outcome:
     if world.strategy.free_running and world.stopped_by == ITERATIONS:
         world.agenda.settle()  # what takes no time has arrived
     keeps, pieces = world.strategy.keeps, final_pieces(world)

@@ -18,6 +18,7 @@ from syncline.sim.faults import (
     Slow,
     Switch,
 )
+from syncline.sim.node_faults import NODE_FAULTS
 from syncline.sim.processes import SimulatedWorker
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class FaultScript:
 
     def schedule(self) -> None:
         for fault in self._world.scenario.faults:
-            worker = NO_WORKER if isinstance(fault, Switch | AddServer | RemoveServer) else fault.worker
+            worker = getattr(fault, "worker", NO_WORKER)
             self._world.agenda.at(fault.at, worker, self._apply, worker, fault)
 
     def _apply(self, worker: int, fault: Fault) -> None:
@@ -46,6 +47,8 @@ class FaultScript:
                 world.add_server()
             case RemoveServer(server=number):
                 world.remove_server(number)
+            case _ if isinstance(fault, NODE_FAULTS):
+                world.nodes.apply(fault)
             case Join():
                 self._enter(world.add_worker(worker, 0, world.view_maker.view))
             case _:

@@ -7,9 +7,22 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from syncline.errors import UsageError
+from syncline.sim.node_faults import (
+    AddNode,
+    BreakLink,
+    CrashNode,
+    LoseNode,
+    MergeNodes,
+    NodeFault,
+    RemoveNode,
+    ReshapeTree,
+    read_nodes,
+)
 from syncline.spec import one_of, parse, part_of
 from syncline.sync import Release, SyncModel
 from syncline.units import MOST_SECONDS
+
+MOST_GROWTH = 10_000
 
 
 @dataclass(frozen=True)
@@ -96,7 +109,7 @@ class RemoveServer:
     server: int
 
 
-Fault = Crash | Restart | Freeze | Slow | Leave | Join | Switch | AddServer | RemoveServer
+Fault = Crash | Restart | Freeze | Slow | Leave | Join | Switch | AddServer | RemoveServer | NodeFault
 
 KINDS: Mapping[str, type[Fault]] = {
     "crash": Crash,
@@ -108,7 +121,17 @@ KINDS: Mapping[str, type[Fault]] = {
     "switch": Switch,
     "add_server": AddServer,
     "remove_server": RemoveServer,
+    "crash_node": CrashNode,
+    "lose_node": LoseNode,
+    "add_node": AddNode,
+    "remove_node": RemoveNode,
+    "merge_nodes": MergeNodes,
+    "reshape": ReshapeTree,
+    "break_link": BreakLink,
 }
+
+GROW = "grow"
+"""A kind that stands for several others: nodes that start, each with workers that join."""
 
 
 def read_faults(tables: Sequence[Mapping[str, Any]], workers: int) -> tuple[Fault, ...]:
@@ -118,13 +141,31 @@ def read_faults(tables: Sequence[Mapping[str, Any]], workers: int) -> tuple[Faul
         option = f"faults[{number}]"
         values = dict(table)
         kind = values.pop("kind", None)
-        if not isinstance(kind, str) or kind not in KINDS:
+        if not isinstance(kind, str) or kind not in (*KINDS, GROW):
             fault = "is missing" if kind is None else f"{kind!r} is unknown"
-            raise UsageError(f"{option}.kind", f"{fault}; choose one of: {', '.join(KINDS)}")
+            raise UsageError(f"{option}.kind", f"{fault}; choose one of: {', '.join((*KINDS, GROW))}")
+        if kind == GROW:
+            found += _growth(values, option, _next_worker(workers, found))
+            continue
         if kind == "join" and "worker" not in values:
-            values["worker"] = max([workers, *(fault.worker + 1 for fault in found if isinstance(fault, Join))])
+            values["worker"] = _next_worker(workers, found)
         found.append(_fault(kind, values, option))
     return tuple(found)
+
+
+def _next_worker(workers: int, found: Sequence[Fault]) -> int:
+    return max([workers, *(fault.worker + 1 for fault in found if isinstance(fault, Join))])
+
+
+def _growth(values: dict[str, Any], option: str, worker: int) -> list[Fault]:
+    """The nodes that start, and the workers that join; they go to the nodes with the fewest workers."""
+    counts = {key: values.pop(key, 1) for key in ("nodes", "workers")}
+    for key, count in counts.items():
+        if type(count) is not int or not 1 <= count <= MOST_GROWTH:
+            raise UsageError(f"{option}.{key}", f"must be a whole number from 1 to {MOST_GROWTH:,}, not {count!r}")
+    first = _fault("add_node", values, option)
+    joins = [Join(first.at, worker + each) for each in range(counts["nodes"] * counts["workers"])]
+    return [*[first] * counts["nodes"], *joins]
 
 
 def _fault(kind: str, values: dict[str, Any], option: str) -> Fault:
@@ -147,7 +188,13 @@ def _value(key: str, value: Any, option: str) -> Any:
         if value not in tuple(Release):
             raise UsageError(option, f"must be one of: {', '.join(Release)}; not {value!r}")
         return Release(value)
-    if key in ("worker", "server"):
+    if key == "topology":
+        if not isinstance(value, str):
+            raise UsageError(option, f"must be a text such as 'star' or 'tree:3', not {value!r}")
+        return value
+    if key == "nodes":
+        return read_nodes(value, option)
+    if key in ("worker", "server", "node", "beside"):
         if type(value) is not int:
             raise UsageError(option, f"must be a whole number, not {value!r}")
         return value

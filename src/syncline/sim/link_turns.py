@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from syncline.messages import NodeId
 from syncline.sim.agenda import Agenda
-from syncline.sim.network import Colocated, HostLinks, Links, Network, NetworkLink, Transfer
+from syncline.sim.network import Colocated, HostLinks, HostOf, Links, Network, NetworkLink, Transfer
 
 Pair = tuple[NodeId, NodeId]
 
@@ -27,13 +27,13 @@ class Going:
 
 
 class Turns(Network):
-    """Every node (with `colocated`, every host) has one full-duplex link to a switch that never blocks."""
+    """Every node (with `host_of`, every host) has one full-duplex link to a switch that never blocks."""
 
-    def __init__(self, agenda: Agenda, links: Links, turn: int, colocated: bool) -> None:
+    def __init__(self, agenda: Agenda, links: Links, turn: int, host_of: HostOf | None) -> None:
         super().__init__(agenda, links)
         self._turn = turn
-        if colocated:
-            self._out, self._in = HostLinks(), HostLinks()
+        if host_of is not None:
+            self._out, self._in = HostLinks(host_of), HostLinks(host_of)
         self._lines: defaultdict[NetworkLink, OrderedDict[Pair, deque[Going]]] = defaultdict(OrderedDict)
         """For each link: the connections that have something to send, in the order of their turns."""
         self._served: dict[NetworkLink, Pair] = {}
@@ -44,6 +44,10 @@ class Turns(Network):
             self._agenda.at_once((transfer.worker, transfer.arrive, transfer.whom, transfer.what))
         else:
             super().send(transfer)
+
+    def use(self, node: NodeId) -> None:
+        """Between real hosts a program sees only when its messages arrive."""
+        return
 
     def forget(self, node: NodeId) -> None:
         line = self._lines[self._out[node]]
@@ -106,10 +110,10 @@ class Turns(Network):
         return entry.free_at
 
 
-def network_of(agenda: Agenda, links: Links | None, colocated: bool) -> Network | None:
-    """Make the network with these links; None: messages take no time."""
+def network_of(agenda: Agenda, links: Links | None, host_of: HostOf | None) -> Network | None:
+    """Make the network with these links; None: messages take no time. `host_of`: if nodes share hosts."""
     if links is None:
         return None
     if links.turn is not None:
-        return Turns(agenda, links, links.turn, colocated)
-    return Colocated(agenda, links) if colocated else Network(agenda, links)
+        return Turns(agenda, links, links.turn, host_of)
+    return Network(agenda, links) if host_of is None else Colocated(agenda, links, host_of)

@@ -4,20 +4,22 @@
    receiver's link is free + bytes / bandwidth).
 2. Links count payload bytes only.
 3. Messages get a link in order of (start at the sender, worker number).
-4. Every node has its own link. With colocated nodes, worker k and server k are on one host and share its link;
-   messages between them do not use it.
+4. Every node has its own link. With colocated nodes, worker k and server k, or the node of a tree and its workers, are
+   on one host and share its link; messages between them do not use it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 import msgspec
 
-from syncline.messages import NodeId, server_id, worker_id
+from syncline.effects import LinkUse
+from syncline.messages import NodeId
 from syncline.sim.agenda import Action, Agenda
 
 
@@ -50,16 +52,24 @@ class NetworkLink:
 
     free_at: float = 0.0
     busy: float = 0.0
+    sent: int = 0
     queue: deque[Transfer] = field(default_factory=deque)
 
 
+HostOf = Callable[[NodeId], int]
+"""The number of the host that a worker or a server is on."""
+
+
 class HostLinks(defaultdict[NodeId, NetworkLink]):
-    """One link for the worker and the server that have the same number."""
+    """One link for all workers and servers on a host."""
+
+    def __init__(self, host_of: HostOf) -> None:
+        super().__init__()
+        self._host_of = host_of
+        self._hosts: defaultdict[int, NetworkLink] = defaultdict(NetworkLink)
 
     def __missing__(self, node: NodeId) -> NetworkLink:
-        beside = server_id(node.number) if node.role == "worker" else worker_id(node.number)
-        link = None if node.role == "coordinator" else self.get(beside)
-        self[node] = link = link or NetworkLink()
+        self[node] = link = NetworkLink() if node.role == "coordinator" else self._hosts[self._host_of(node)]
         return link
 
 
@@ -92,6 +102,11 @@ class Network:
         used = [(link.busy, node) for links in (self._in, self._out) for node, link in links.items()]
         return max(used, default=(0.0, None), key=lambda each: (each[0], each[1].role == "server", -each[1].number))
 
+    def use(self, node: NodeId) -> LinkUse | None:
+        """What this node has sent so far, and for how long its link was in use; None: as a program would see it."""
+        link = self._out[node]
+        return LinkUse(link.sent, link.busy)
+
     def _request(self, link: NetworkLink, transfer: Transfer) -> None:
         if link.queue:
             link.queue.append(transfer)
@@ -119,16 +134,17 @@ class Network:
             arrival = soonest
         entry.free_at = arrival
         link.busy += seconds
+        link.sent += transfer.size
         entry.busy += seconds
         agenda.at(arrival, transfer.worker, transfer.arrive, transfer.whom, transfer.what)
 
 
 class Colocated(Network):
-    """Worker k and server k are on one host, which has one link. Messages between the two take no time."""
+    """Workers and servers share hosts, each of which has one link. Messages within a host take no time."""
 
-    def __init__(self, agenda: Agenda, links: Links) -> None:
+    def __init__(self, agenda: Agenda, links: Links, host_of: HostOf) -> None:
         super().__init__(agenda, links)
-        self._out, self._in = HostLinks(), HostLinks()
+        self._out, self._in = HostLinks(host_of), HostLinks(host_of)
 
     def send(self, transfer: Transfer) -> None:
         if self._out[transfer.sender] is self._out[transfer.receiver]:

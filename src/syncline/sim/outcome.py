@@ -67,8 +67,12 @@ class Outcome:
     """The learning curve; empty unless `every` was given."""
     notes: tuple[str, ...] = ()
     events: int = 0
+    tree: dict[str, Any] | None = field(default=None, repr=False)
+    """The figures of a tree: hops, bytes per link, staleness over time; None with other strategies."""
     deaths: list[dict[str, Any]] | None = None
     """What has reached whom of each dead worker's updates; None unless workers send each other updates."""
+    partitions: int = 0
+    """Into how many ranges the workers cut the model at the end; 0 unless workers send each other parts of it."""
 
     @property
     def report(self) -> dict[str, Any]:
@@ -120,6 +124,7 @@ def judge(world: World, pieces: list[Values], found_gap: float) -> Outcome:
         notes=_notes(world),
         events=world.agenda.happened,
         deaths=_deaths(world) if world.strategy.free_running else None,
+        partitions=max((each.partitions for each in counts), default=0),
     )
 
 
@@ -143,7 +148,7 @@ def gap(some: Sequence[Values], others: Sequence[Values]) -> float:
 
 def server_pieces(world: World) -> list[Values]:
     """A copy of the servers' parameters, in the order of the buckets."""
-    held = world.strategy.model([server.node for server in world.servers])
+    held = world.strategy.model([server.node for server in world.servers if server.alive or not world.watch])
     order = sorted(held)
     starts = [bucket.start for bucket in order]
     rows = ((bisect_left(starts, whole.start), bisect_left(starts, whole.stop)) for whole in world.buckets)
@@ -152,7 +157,7 @@ def server_pieces(world: World) -> list[Values]:
 
 def _train_progress(world: World) -> int:
     """The lowest V. Rounds after the last iteration, which close because no member is left, do not count."""
-    holding = [server.node for server in world.servers if server.node.params()]
+    holding = [server.node for server in world.servers if server.alive and server.node.params()]
     nodes: Sequence[Keeper | Trainer] = holding or [worker.node for worker in world.members()]
     least = min((node.counts().progress for node in nodes), default=0)
     return int(min(least, world.pace.last))
@@ -161,7 +166,7 @@ def _train_progress(world: World) -> int:
 def counting(world: World) -> Sequence[Keeper | Trainer]:
     """The nodes that count the run's updates: the servers, or the workers if there are no servers."""
     if world.servers:
-        return [server.node for server in world.servers]
+        return [server.node for server in (*world.servers, *world.ended_servers)]
     return [worker.node for worker in world.workers.values()]
 
 

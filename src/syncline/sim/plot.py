@@ -44,9 +44,12 @@ def plot(outcome: Outcome, path: Path, form: str = "png") -> None:
     workers = sorted({span.worker for span in spans})
     shown = workers[:MOST_WORKERS]
     height = 1.6 + 0.28 * len(shown)
-    figure = Figure(figsize=(11, height + _BELOW * bool(bins)), layout="constrained")
+    curve = outcome.report.get("staleness_curve")
+    below = [_draw_staleness] * bool(bins) + [_draw_curve] * bool(curve)
+    figure = Figure(figsize=(11, height + _BELOW * len(below)), layout="constrained")
     FigureCanvasAgg(figure)
-    parts: Any = figure.subplots(2, 1, height_ratios=(height, _BELOW)) if bins else (figure.add_subplot(),)
+    ratios = (height, *[_BELOW] * len(below))
+    parts: Any = figure.subplots(len(ratios), 1, height_ratios=ratios) if below else (figure.add_subplot(),)
     axes = parts[0]
     bars: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
     for span in spans:
@@ -65,8 +68,8 @@ def plot(outcome: Outcome, path: Path, form: str = "png") -> None:
     axes.set_title(_title(outcome, len(workers)), loc="left", fontsize=10)
     legend = [Patch(color=COLOURS[what], label=LABELS[what]) for what in COLOURS]
     figure.legend(handles=legend, loc="outside lower center", ncols=len(legend), frameon=False)
-    if bins:
-        _draw_staleness(parts[1], outcome.report)
+    for draw, part in zip(below, parts[1:], strict=True):
+        draw(part, outcome.report)
     figure.savefig(path, dpi=120, format=form, metadata=MADE_BY[form])
 
 
@@ -81,6 +84,17 @@ def _draw_staleness(axes: Any, report: Mapping[str, Any]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     words = f"staleness: mean {report['staleness_mean']:.3g}, largest {report['staleness_max']:,}"
     axes.set_title(words, loc="left", fontsize=10)
+
+
+def _draw_curve(axes: Any, report: Mapping[str, Any]) -> None:
+    """Over time: how many updates a replica of a tree lacks, on average."""
+    times, lacking = zip(*report["staleness_curve"], strict=True)
+    axes.plot(times, lacking, color=COLOURS["compute"])
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("virtual seconds, until all replicas agree")
+    axes.set_ylabel("updates lacking")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title("staleness of the nodes: updates that a replica lacks, on average", loc="left", fontsize=10)
 
 
 def _title(outcome: Outcome, workers: int) -> str:

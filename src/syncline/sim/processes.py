@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
+from syncline.effects import Save
+from syncline.layout import Bucket
 from syncline.messages import NodeId
 from syncline.nodes.driver import Driver
 from syncline.nodes.protocol import Keeper, Trainer
@@ -81,6 +83,10 @@ class SimulatedServer:
     driver: Driver
     busy: float = 0.0
     processor: Processor = field(default_factory=Processor)
+    alive: bool = True
+    incarnation: int = 0
+    saved: dict[Bucket, Save] = field(default_factory=dict)
+    """Its last checkpoints."""
 
     @property
     def id(self) -> NodeId:

@@ -43,6 +43,10 @@ def report(outcome: Outcome) -> dict[str, Any]:
         "bottleneck": outcome.bottleneck,
         "trace_sha256": outcome.trace_sha256,
     }
+    if outcome.partitions:
+        found["partitions"] = outcome.partitions
+    if outcome.tree is not None:
+        found |= outcome.tree
     if outcome.deaths is not None:
         found["deaths"] = outcome.deaths
     if outcome.quality is not None:

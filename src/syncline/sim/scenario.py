@@ -9,6 +9,7 @@ from syncline.sim.compute import FACTORS, Compute, Lognormal, Trace
 from syncline.sim.dispatch import Dispatch
 from syncline.sim.faults import AddServer, Crash, Fault, Freeze, Join, RemoveServer, Restart, Slow, Switch
 from syncline.sim.network import Links
+from syncline.sim.node_faults import NODE_FAULTS
 from syncline.sim.overlap import Overlap
 from syncline.sim.server_moves import numbers_to, placements
 from syncline.sim.stop import StopAt
@@ -165,6 +166,8 @@ class Scenario:
                 return
             case AddServer() | RemoveServer():
                 return
+            case _ if isinstance(fault, NODE_FAULTS):
+                return  # the world checks them, when it knows the tree
             case Join(worker=worker):
                 if worker < self.cluster.workers:
                     raise UsageError(f"{option}.worker", f"worker {worker} takes part from the start; use restart")
@@ -178,9 +181,8 @@ class Scenario:
         if isinstance(fault, Join | Restart) and not self.strategy.takes_joiners:
             problem = f"with strategy {self.strategy.name()!r}, workers cannot join a run that has started"
             raise UsageError(option, problem)
-        if not 0 <= fault.worker < self.worker_numbers:
-            raise UsageError(
-                f"{option}.worker", f"there is no worker {fault.worker}; {numbers_to(self.worker_numbers)}"
-            )
+        worker = getattr(fault, "worker", 0)
+        if not 0 <= worker < self.worker_numbers:
+            raise UsageError(f"{option}.worker", f"there is no worker {worker}; {numbers_to(self.worker_numbers)}")
         if isinstance(fault, Crash | Freeze) and fault.detect is not None:
             seconds(fault.detect, f"{option}.detect")

@@ -29,7 +29,7 @@ OF_THE_FILE = "syncline.recipes.experiments.problem_of"
 """The function that makes the problem which `model` names in an experiment file."""
 
 _COMMAND = (sys.executable, "-m", "syncline.sim.sweep_worker")
-_NOT_FLAT = ("schema", "staleness_histogram")
+_NOT_FLAT = ("schema", "staleness_histogram", "staleness_curve", "bytes_per_link", "lost_origins")
 
 Row = dict[str, Any]
 

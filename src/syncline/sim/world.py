@@ -36,8 +36,8 @@ from syncline.effects import (
     Timer,
 )
 from syncline.errors import GoneError, PeerError, RunError, UsageError
-from syncline.layout import BUCKET_VALUES, Bucket
-from syncline.messages import COORDINATOR, Member, NodeId, Params, Push, View, server_id, worker_id
+from syncline.layout import BUCKET_VALUES, VALUE_BYTES, Bucket
+from syncline.messages import COORDINATOR, Member, NodeId, Params, Push, TreeMap, View, server_id, worker_id
 from syncline.nodes.driver import Driver, driver_of
 from syncline.nodes.phase import Phase
 from syncline.sim.agenda import NO_WORKER, Action, Agenda
@@ -47,13 +47,14 @@ from syncline.sim.ending import end_run
 from syncline.sim.fault_script import FaultScript
 from syncline.sim.held_answers import server_driver
 from syncline.sim.link_turns import network_of
-from syncline.sim.network import Transfer
+from syncline.sim.network import Links, Transfer
+from syncline.sim.node_faults import NODE_FAULTS, NodeScript, check_node_faults
 from syncline.sim.outcome import Outcome, look
 from syncline.sim.pace import ITERATIONS, Pace, pace_of
 from syncline.sim.problem import Problem
 from syncline.sim.processes import PeerLink, SimulatedServer, SimulatedWorker
 from syncline.sim.replica_transfer import ReplicaTransfer
-from syncline.sim.scenario import Scenario
+from syncline.sim.scenario import Cluster, Scenario
 from syncline.sim.server_moves import check_placements, ruler
 from syncline.sim.trace import Record, TraceLog
 from syncline.sim.two_pass_steps import Passes
@@ -106,18 +107,20 @@ class World:
         self.awaited = 0
         """How many workers the run still waits for."""
         self.finished = 0
-        self.network = network_of(self.agenda, scenario.cluster.links, scenario.cluster.colocated)
+        self.network = network_of(
+            self.agenda, scenario.cluster.links, self._host_of if scenario.cluster.colocated else None
+        )
         """None: messages take no time."""
         self.held_events: list[Event] | None = None
         """Events held back from the coordinator while the leaving workers send their last updates; None: not now."""
         self.faults = FaultScript(self)
+        self.nodes = NodeScript(self)
         self.transfer = ReplicaTransfer(self)
         self._steps = Steps()
         self._record: Callable[[Record], None] = self.trace.record
         self._handling = handling = scenario.cluster.handling
         busy = handling or scenario.cluster.apply or scenario.cluster.delay_cost
         self._to_worker: Action = self._queue_at_worker if handling else self.to_worker
-        self._to_server: Action = self._queue_at_server if busy else self.to_server
         self._applied = scenario.strategy.applied
         self._free_running = scenario.strategy.free_running
         self._under_way: Counter[PeerLink] = Counter()
@@ -126,6 +129,7 @@ class World:
         """The members at the end of the run, once they leave; None: the run has not ended."""
         self._server_driver = server_driver(self)
         self._build()
+        self._to_server: Action = self._queue_at_server if busy else self.to_server
         self.pace: Pace = pace_of(self)
         self._fresh = self.pace.fresh if isinstance(self.pace, Passes) and self.pace.early else None
         """Called for every answer; None: a worker computes only after all answers have arrived."""
@@ -140,7 +144,9 @@ class World:
                 f"use at most {MOST_BUCKETS * strategy.bucket_values:,} parameters, or larger buckets (strategy.bucket)"
             )
             raise UsageError("model.parameters" if usual else "strategy.bucket", problem)
-        topology = strategy.topology(Job(layout, self.draw), range(strategy.servers))
+        hop, update = _costs(self.scenario.cluster, VALUE_BYTES * layout.size)
+        first = Job(layout, self.draw, hop_seconds=hop, update_seconds=update)
+        topology = strategy.topology(first, range(strategy.servers))
         self.buckets = strategy.buckets(layout, topology)
         self._backwards = list(enumerate(self.buckets))[::-1]
         self._initial = self.problem.start(self.buckets)
@@ -160,18 +166,32 @@ class World:
             within=self._within,
             first=dict(zip(self.buckets, self._initial, strict=True)),
             weigh=self._weight if made_up else None,
+            hop_seconds=hop,
+            update_seconds=update,
+            servers_fail=any(isinstance(fault, NODE_FAULTS) for fault in self.scenario.faults),
         )
         check_placements(self.scenario, self.job, topology)
+        topology = strategy.topology(self.job, range(strategy.servers))
+        check_node_faults(self.scenario, self.job, topology)
         members = tuple(Member(worker, 0, 0) for worker in range(self.scenario.cluster.workers))
         view = View(0, members, topology)
         self.view_maker = self.strategy.coordinator(self.job, view)
+        self.watch = self.strategy.watch(self.view_maker, lambda: [each.node for each in self.servers if each.alive])
+        self.to_server: Action = self._tell_server if self.watch is None else self._tell_watched_server
         self._coordinator = Driver(COORDINATOR, self.view_maker, self)
         self.servers: list[SimulatedServer] = []
+        self.ended_servers: list[SimulatedServer] = []
+        """Processes of servers that have been started again since."""
         for _ in range(strategy.servers):
             self._start_server(view)
         self.workers: dict[int, SimulatedWorker] = {}
         for member in members:
             self.add_worker(member.worker, 0, view)
+
+    def _host_of(self, node: NodeId) -> int:
+        """The host of a worker or server: that of the server with the same number, or of the worker's tree node."""
+        tree = self.view_maker.view.topology
+        return tree.node_of(node.number) if node.role == "worker" and isinstance(tree, TreeMap) else node.number
 
     def _weight(self, bucket: Bucket) -> tuple[int, int]:
         """The largest number of bytes that a bucket's update and its parameters take on the wire."""
@@ -188,6 +208,28 @@ class World:
         server = SimulatedServer(node, self._server_driver(server_id(number), node))
         self.servers.append(server)
         return server
+
+    def start_server(self, number: int, incarnation: int) -> None:
+        """Start a server process in a run that is under way, from the checkpoints of the one before it."""
+        pieces = {bucket: self._initial[self._cargo[bucket].place].copy() for bucket in self.buckets}
+        before = self.servers[number] if number < len(self.servers) else None
+        saved = {} if before is None else before.saved
+        node = self.strategy.restored(number, self.job, self.view_maker.view, pieces, saved)
+        server = SimulatedServer(node, self._server_driver(server_id(number), node))
+        server.incarnation, server.saved = incarnation, dict(saved)
+        if before is None:
+            self.servers.append(server)
+        else:
+            server.processor = before.processor
+            self.ended_servers.append(before)
+            self.servers[number] = server
+            self._cargo_table.forget_snapshots()
+
+    def end_server(self, number: int) -> None:
+        """A server process ends, and what it has not begun to send is lost."""
+        self.servers[number].alive = False
+        if self.network is not None:
+            self.network.forget(server_id(number))
 
     def add_server(self) -> None:
         """Start a server process with the sync model of the others, and admit it to the run."""
@@ -214,8 +256,9 @@ class World:
         driver = driver_of(worker_id(number), node, self, observers)
         model = WorkerModel(self.problem, self._initial, steps=self._steps)
         worker = SimulatedWorker(node, driver, model, joining=node.phase is Phase.JOINING)
-        if self.scenario.cluster.colocated and number < len(self.servers):
-            worker.processor = self.servers[number].processor
+        host = self._host_of(driver.me)
+        if self.scenario.cluster.colocated and host < len(self.servers):
+            worker.processor = self.servers[host].processor
         self.workers[number] = worker
         self.awaited += 1
         return worker
@@ -325,6 +368,12 @@ class World:
                 link = PeerLink(self.workers[source.number], self.workers[to.number])
                 self._under_way[link] += 1
                 arrive, whom = self._to_peer, link
+            if self.watch is not None and to.role == source.role == "server":
+                until = self.nodes.broken.get(frozenset((source.number, to.number)), 0.0)
+                if until > agenda.now:
+                    agenda.at(until, NO_WORKER, self._send_later, source, send)
+                    return
+                self.watch.sent(source, to, size)
         record = self._record
         record((agenda.now, source, to, message, size))
         if self.network is None:
@@ -333,6 +382,11 @@ class World:
         else:
             event = Received(source, message, payload)
             self.network.send(Transfer(source, to, worker, size, arrive, whom, event))
+
+    def _send_later(self, source: NodeId, send: Send) -> None:
+        """The link between two servers works again."""
+        if self.servers[source.number].alive:
+            self.send(source, send)
 
     def _arrival(self, source: NodeId, to: NodeId) -> tuple[int, Action, int | SimulatedServer | None]:
         """For other messages: the number of the worker at either end, the action on arrival, and its target."""
@@ -397,8 +451,10 @@ class World:
         raise PeerError(f"{reject.peer} broke the protocol: {reject.reason}")
 
     def save(self, me: NodeId, save: Save) -> None:
-        """A checkpoint takes no time. No process of a simulated server ends, so nothing reads it."""
+        """A checkpoint takes no time."""
         server = self.servers[me.number]
+        if self.job.servers_fail:
+            server.saved[save.bucket] = save
         self.agenda.at(self.agenda.now, NO_WORKER, self.to_server, server, Saved(save.bucket, save.serial))
 
     def set_timer(self, me: NodeId, timer: SetTimer) -> None:
@@ -417,8 +473,8 @@ class World:
         message, seconds = event.message, self._handling
         if type(message) is Push or type(message) in self._applied:
             if event.payload is not None:
-                pushed = message.size or self._cargo[message.bucket].pushed  # type: ignore[attr-defined]
-                seconds += pushed / (self.scenario.cluster.apply or inf)
+                pushed = getattr(message, "size", 0) or self._cargo[message.bucket].pushed  # type: ignore[attr-defined]
+                seconds += server.node.sums * pushed / (self.scenario.cluster.apply or inf)
         elif not seconds:
             self.to_server(server, event)
             return
@@ -434,15 +490,24 @@ class World:
             self._to_worker(to, event)
         self._under_way[link] -= 1
         if not self._under_way[link] and self.workers[source] is link.source:
-            self.agenda.at_once((source, self.to_worker, source, Idle(link.to.id)))
+            use = None if self.network is None else self.network.use(link.source.id)
+            self.agenda.at_once((source, self.to_worker, source, Idle(link.to.id, use=use)))
 
     def _queue_at_worker(self, number: int, event: Received) -> None:
         """Deliver a message after the worker has spent its time on the earlier messages and on this one."""
         done = self.workers[number].processor.take(self.agenda.now, self._handling)
         self.agenda.at(done, number, self.to_worker, number, event)
 
-    def to_server(self, server: SimulatedServer, event: Event) -> None:
+    def _tell_server(self, server: SimulatedServer, event: Event) -> None:
         server.driver.tell(event, self.agenda.now)
+
+    def _tell_watched_server(self, server: SimulatedServer, event: Event) -> None:
+        assert self.watch is not None, "somebody measures the servers"
+        if server.alive:
+            self.watch.before(self.agenda.now)
+            server.driver.tell(event, self.agenda.now)
+            if self.ended is not None:
+                self.watch.after(self.agenda.now)
 
     def to_worker(self, number: int, event: Event) -> None:
         worker, now = self.workers[number], self.agenda.now
@@ -460,8 +525,17 @@ class World:
             self.held_events.append(event)
             return
         self._coordinator.tell(event, self.agenda.now)
+        if self.watch is not None:
+            self._end_left_servers()
         if not self.awaited or self.ended is not None:
             self._end_if_all_done()
+
+    def _end_left_servers(self) -> None:
+        """The processes of nodes that have left the tree end."""
+        named = self.view_maker.servers | self.view_maker.movers
+        for number, server in enumerate(self.servers):
+            if number not in named:
+                server.alive = False
 
     # The end.
 
@@ -498,6 +572,12 @@ def simulate(
 ) -> Outcome:
     """Run a scenario to its end; `every`: measure the model after every so many iterations of all workers (`curve`)."""
     return World(scenario, problem, every=every).run(progress)
+
+
+def _costs(cluster: Cluster, size: int) -> tuple[float, float]:
+    """What a strategy could measure: the delay of a message, and what an update of `size` bytes costs a server."""
+    links = cluster.links or Links()
+    return links.latency, size / links.bandwidth + size / (cluster.apply or inf)
 
 
 def _ignore(_: Record) -> None:

@@ -7,20 +7,22 @@ servers, `servers` and `keeper`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, get_type_hints
 
 from syncline.draw import Draw
-from syncline.errors import UsageError
+from syncline.effects import Reshape, Save
+from syncline.errors import PeerError, UsageError
 from syncline.layout import BUCKET_VALUES, VALUE_BYTES, Bucket, Layout, Payload, Values, Weigh, Within, buckets, within
 from syncline.messages import Holders, Mesh, Message, NodeId, Topology, TreeMap, View, server_id, worker_id
 from syncline.nodes.membership import Membership
 from syncline.nodes.meter import Meter, StepMeter
-from syncline.nodes.protocol import Keeper, Trainer, ViewMaker
+from syncline.nodes.protocol import Keeper, ServerWatch, Trainer, ViewMaker
 from syncline.parts import text, word_of
 from syncline.spec import value_of
 from syncline.strategies.mode import Mode
+from syncline.strategies.node_changes import NodeChange
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,14 @@ class Job:
     """Whether messages come from other processes: they may be lost, and their payloads are checked before use."""
     own_workers: int = 0
     """Workers with a lower number are the run's own, which check their updates themselves."""
+    hop_seconds: float | None = None
+    """The delay of a small message between two servers; None: it was not measured."""
+    update_seconds: float = 0.0
+    """What an update of the whole model costs a server: the time on its link, and to add it."""
+    servers_fail: bool = False
+    """Whether servers may crash or be lost, although messages come from the same process: in a simulation."""
+    workers: tuple[int, ...] = ()
+    """The numbers of the workers that start the run; empty: from 0 on."""
 
 
 class Strategy:
@@ -69,6 +79,13 @@ class Strategy:
     """The messages, besides pushes, that cost a server time to apply."""
     rounding: ClassVar[float] = 0.0
     """How much the final replicas may differ, relative to the largest value of the model."""
+    survives_servers: ClassVar[bool] = False
+    """Whether a run goes on without a server that has died. The coordinator's node is told `Restarted` or `ServerLost`,
+    and workers send again what that server has not answered."""
+    saved_state: ClassVar[Any] = None
+    """The type of the state in the checkpoints that the nodes of servers write (`Save`); None: they write none."""
+    settles: ClassVar[bool] = False
+    """Whether servers still exchange updates after the last worker has left. The run ends when all are at rest."""
     moves_servers: ClassVar[bool] = False
     """Whether servers can be added or removed in a run. If so, it has `sync` (one model per server) and `release`."""
 
@@ -213,6 +230,21 @@ class Strategy:
         """The buckets that a server holds; `buckets`: those of the whole model."""
         return view.holders[server] if server < len(view.holders) else ()
 
+    def servers_of(self, view: View) -> frozenset[int]:
+        """The servers that have a part in a view."""
+        topology = view.topology
+        if isinstance(topology, TreeMap):
+            return frozenset(each.number for each in (*topology.nodes, *topology.leaving))
+        return frozenset(number for number, held in enumerate(view.holders) if held)
+
+    def holders_for(self, me: NodeId, view: View, buckets: tuple[Bucket, ...]) -> Holders:
+        """Which server holds which buckets, as this node sees it; `buckets`: those of the whole model."""
+        topology = view.topology
+        if isinstance(topology, TreeMap):
+            one = me.number if me.role == "server" else topology.node_of(me.number)
+            return (*((),) * one, buckets)
+        return view.holders
+
     def model(self, keepers: Sequence[Keeper]) -> Mapping[Bucket, Values]:
         """The parameters of the whole model, from the nodes of all servers."""
         return {name: params for keeper in keepers for name, params in keeper.params().items()}
@@ -236,6 +268,31 @@ class Strategy:
     def keeper(self, server: int, job: Job, view: View, pieces: Mapping[Bucket, Values]) -> Keeper:
         """The node of a server; `pieces`: its first parameters, which the node updates in place."""
         raise NotImplementedError(f"strategy {self.name()!r} does not implement keeper(), the node of a server")
+
+    def restored(
+        self, server: int, job: Job, view: View, pieces: Mapping[Bucket, Values], saved: Mapping[Bucket, Save]
+    ) -> Keeper:
+        """The node of a server that starts again: from its last checkpoints. It waits for its next view."""
+        raise NotImplementedError(f"strategy {self.name()!r} does not implement restored(), a server that starts again")
+
+    def payload_type(self, message: Message, size: int) -> str:
+        """The type of the values in a payload of `size` bytes from server to server; `PeerError` if it is not valid."""
+        raise PeerError(f"it sent {type(message).__name__} with a payload")
+
+    def reshaped(self, topology: str, view: View) -> object:
+        """The plan for the event `Reshape` that changes who talks to whom; `UsageError` if that is not possible."""
+        raise UsageError("topology", f"strategy {self.name()!r} has no topology that can change during a run")
+
+    def reshaping(self, coordinator: ViewMaker, change: NodeChange) -> Reshape:
+        """The event that carries out a change of the servers; `UsageError` if that is not possible."""
+        raise UsageError("topology", f"strategy {self.name()!r} has no nodes that can change during a run")
+
+    def watch(self, coordinator: ViewMaker, keepers: Callable[[], Sequence[Keeper]]) -> ServerWatch | None:
+        """What a simulation measures of its servers beyond what it measures of all runs.
+
+        `keepers`: the nodes of all live servers.
+        """
+        return None
 
     def meter(self, spans: bool = False) -> Meter:
         """The meter that computes the figures of a run."""
@@ -274,7 +331,7 @@ def neighbours_in(view: View, me: NodeId) -> frozenset[NodeId]:
 
 def _neighbours_in_tree(tree: TreeMap, me: NodeId) -> Iterator[NodeId]:
     if me.role == "worker":
-        yield from (server_id(each.node) for each in tree.workers if each.worker == me.number)
+        yield server_id(tree.node_of(me.number))
         return
     yield from (worker_id(each.worker) for each in tree.workers if each.node == me.number)
     for link in tree.links:

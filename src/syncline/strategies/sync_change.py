@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from syncline.errors import UsageError
 from syncline.spec import one_of, parse, sendable, write
@@ -25,6 +26,24 @@ def words_of(sync: object, release: object, others: Iterable[str] = ()) -> tuple
     if sync is not None and not models:
         raise UsageError("sync", "the list is empty; give one model for all servers, or one for each")
     return tuple(map(_word, models)), "" if release is None else one_of(Release, str(release), "release").value
+
+
+def topology_words(topology: str) -> str:
+    """The text of a topology; the edges in a file are read now, because other hosts do not have the file."""
+    if not topology.strip():
+        raise UsageError("topology", "is empty; use chain, star, twin, tree:D, or a list of edges (0-1 1-2)")
+    path = Path(topology)
+    try:
+        found = path.read_text() if path.is_file() else topology
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError("topology", f"cannot read {topology}: {error}") from None
+    lines = (line.partition("#")[0].split() for line in found.splitlines())
+    return " ".join(f"{line[0]}-{line[1]}" if _is_pair(line) else " ".join(line) for line in lines).strip()
+
+
+def _is_pair(words: Sequence[str]) -> bool:
+    """Is this line of a file an edge, written as two numbers?"""
+    return len(words) == 2 and all(word.isdecimal() for word in words)
 
 
 def _word(model: object) -> str:

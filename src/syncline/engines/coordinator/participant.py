@@ -91,6 +91,10 @@ class RunContext(Protocol):
         """Do not wait for this worker before a model begins."""
         ...
 
+    def begun(self) -> None:
+        """The training of a model has begun."""
+        ...
+
     def ended(self) -> None:
         """The training of a model has ended."""
         ...

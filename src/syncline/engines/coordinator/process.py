@@ -7,9 +7,9 @@
    process dies), when its launcher reports that its process has ended, when its host no longer acknowledges data, or
    when it has been stopped (SIGSTOP) for longer than the patience. A worker that computes for a long time does not. A
    worker that the launcher restarts keeps its number (returning_workers.py).
-3. The death or stop of a server ends the run, unless the run no longer needs that server. So does the death of the
-   launcher; the coordinator then kills everything that the launcher has started. A launcher that stays stopped is
-   killed, by its guard or by the coordinator.
+3. The death or stop of a server ends the run, unless the run no longer needs that server, or the strategy survives it
+   (server_changes.py). So does the death of the launcher; the coordinator then kills everything that the launcher has
+   started. A launcher that stays stopped is killed, by its guard or by the coordinator.
 4. When the coordinator is told to stop, it waits for the workers that have joined and for those that still read the
    final parameters. Then it stops the servers.
 5. A server that joins gets a number, and a part of every model (trained_model.py). A server that is asked to leave may
@@ -24,6 +24,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from math import inf
+from shutil import rmtree
 from time import monotonic
 
 from msgspec.structs import replace
@@ -58,11 +59,13 @@ from syncline.engines.net.control import (
     Pulse,
     Reached,
     Refused,
+    Rest,
     Seated,
     Seen,
     Share,
     Started,
     Stop,
+    SurvivesServers,
     TermsTaken,
     Waiting,
     Welcome,
@@ -115,6 +118,8 @@ class CoordinatorProcess:
         self._stopping = False
         self._aborted: str | None = None
         self._servers_told = False
+        self._said_survives = False
+        """What the launcher knows about the death of a server."""
         self._until = inf
         """When the coordinator stops waiting for the servers to exit."""
         self._all_gather = AllGather(self.out)
@@ -126,6 +131,7 @@ class CoordinatorProcess:
         self._deadlocks = DeadlockWatch(self._waiting, LIMIT * limit)
         self._agents = AgentWatch(host(), self._launchers.all, limit, self.out, self._launchers.notice)
         self.returning = ReturningWorkers(int(os.environ.get("SYNCLINE_RESTARTS", "0")) > 0, workers)
+        self._returning_servers = ReturningWorkers(self.returning.allowed, servers)
         self._never: set[int] = set()
         """The workers that will not take part when a model begins."""
 
@@ -185,6 +191,7 @@ class CoordinatorProcess:
                 self.abort("the launcher is gone")
                 self.over = True
                 self._launchers.kill_sessions()
+                rmtree(self._wiring.checkpoints, ignore_errors=True)
         elif peer is None:
             if reason and self._aborted is None:  # everybody is told why the run ended
                 self._refusals.sent_away(reason)
@@ -226,8 +233,11 @@ class CoordinatorProcess:
         self._sync_changes.ask(wire, message)
 
     def _from_server(self, peer: Participant, message: Frame) -> None:
-        if isinstance(message, Report | Seated | Settled | Reached) and peer.trained is not None:
-            peer.trained.from_server(peer, message)
+        trained = peer.trained
+        if trained is not None and (
+            isinstance(message, Report | Seated | Settled | Reached | Rest) or trained.understands(message)
+        ):
+            trained.from_server(peer, message)  # type: ignore[arg-type]
         elif isinstance(message, TermsTaken):
             self._sync_changes.applied(peer, message)
         elif isinstance(message, Withdraw):
@@ -306,6 +316,7 @@ class CoordinatorProcess:
         if role == "server":
             peer = self._roster.admit_server(wire, hello)
             number = peer.id.number
+            self._returning_servers.back(number)
         elif role == "worker":
             peer = self._roster.admit_worker(wire, hello)
             number, incarnation = peer.id.number, peer.incarnation
@@ -362,6 +373,8 @@ class CoordinatorProcess:
             self._loop.lose(wire, "its host no longer acknowledges data")
         for number in self.returning.overdue(now):
             self._will_not_return(number)
+        for number in self._returning_servers.overdue(now):
+            self._give_up_server(number)
         for pid in self._liveness.stopped_of(self._launchers.unconnected, now):
             kill_session(pid)  # the launcher sees its end, and says what that means for the run
         self._launchers.end_stopped(lambda hello: self._liveness.stopped_seconds(hello, now), self._liveness.patience)
@@ -407,7 +420,7 @@ class CoordinatorProcess:
         """If the workers wait for each other for ever, end the programs of all that take part (deadlock.py)."""
         stopped = any(self._liveness.is_stopped(entry.hello) for entry in self._servers.values())
         unsettled = any(trained.changes.unsettled for trained in self._models.all.values())
-        needed = set() if stopped or unsettled or self.returning else self._needed()
+        needed = set() if stopped or unsettled or self.returning or self._returning_servers else self._needed()
         reason = self._deadlocks.look(needed, self._roster, self._all_gather.calls, now)
         if reason is not None:
             for peer in [peer for number in sorted(needed) for peer in self._workers[number].peers]:
@@ -424,12 +437,26 @@ class CoordinatorProcess:
                 peer.trained.lose(peer, what)
 
     def _server_frozen(self, number: int) -> None:
-        if self._aborted is None and self.departures.needs(number):
-            self.abort(f"server{number} has been stopped for more than {self._liveness.patience:g} s")
+        if self._aborted is not None or not self.departures.needs(number):
+            return
+        what = f"has been stopped for more than {self._liveness.patience:g} s"
+        if not self._models.survive_servers:
+            self.abort(f"server{number} {what}")
+            return
+        entry = self._servers[number]
+        if self._liveness.is_here(entry, entry.hello.pid):
+            kill_session(entry.hello.pid)  # its connections end, and the launcher says whether it returns
+            return
+        for peer in list(entry.peers):
+            self.out(peer.wire, Refused(f"server{number} {what}"))
+            self._loop.lose(peer.wire, what)
 
     def _process_ended(self, seen: Seen) -> None:
         """A process that the launcher started has ended, even if another process still holds its connections."""
         self._launchers.ended(seen.pid)
+        if seen.role == "server":
+            self._server_ended(seen)
+            return
         self.returning.word(seen.number, seen.again)
         entry = self._workers.get(seen.number)
         if entry is not None and self._liveness.is_here(entry, seen.pid):
@@ -462,6 +489,35 @@ class CoordinatorProcess:
             self._all_gather.leave(number)
         self._meet()
 
+    def _server_ended(self, seen: Seen) -> None:
+        """The process of a server has ended; the launcher starts it again, or it is lost for good."""
+        entry = self._servers.get(seen.number)
+        if entry is not None and self._liveness.is_here(entry, seen.pid):
+            for peer in list(entry.peers):
+                self._loop.lose(peer.wire, f"its process {seen.what}")
+        if self._aborted is None:
+            self._returning_servers.word(seen.number, seen.again)
+            if not seen.again:
+                self._give_up_server(seen.number)
+
+    def _give_up_server(self, number: int) -> None:
+        """A server that has died will not return."""
+        for trained in self._models.all.values():
+            trained.changes.give_up(number)
+
+    def _lose_server(self, entry: RosterEntry, peer: Participant, what: str) -> None:
+        """A server is dead, without which the run can go on."""
+        number, returning = peer.id.number, self._returning_servers
+        returning.lost(number, monotonic())
+        if number in returning:
+            self._roster.left.discard(number)
+        assert peer.trained is not None, "the models of this run have all their servers"
+        peer.trained.lose_server(peer, number in returning)
+        for other in list(entry.peers):
+            self._loop.lose(other.wire, what)
+        if not entry.peers and number not in returning:
+            self.tell(peer, "is lost; the others go on without it")
+
     def _server_closed(self, peer: Participant, reason: str) -> None:
         entry = self._roster.strike(peer)
         self._sync_changes.gone(peer)
@@ -470,6 +526,8 @@ class CoordinatorProcess:
             self.over = not self._servers
         elif entry.released or not self.departures.needs(peer.id.number):
             self.departures.gone(entry, peer, what)
+        elif self._aborted is None and self._models.survive_servers and peer.trained is not None:
+            self._lose_server(entry, peer, what)
         elif not self._models.over or self._roster.readers(monotonic()):
             self.abort(f"{peer.id} is gone: {what}")
         elif not entry.peers:
@@ -491,6 +549,14 @@ class CoordinatorProcess:
             for entry in self._servers.values():
                 self.out(entry.peers[0].wire, Stop())
             self.over = not self._servers
+
+    def begun(self) -> None:
+        """A model has begun: a launcher whose run survives the death of a server does not end it."""
+        strategies = [each.strategy for each in self._models.all.values() if each.begun]
+        survives = all(each.survives_servers for each in strategies)
+        if survives != self._said_survives:
+            self._said_survives = survives
+            self._launchers.tell_launcher(SurvivesServers(survives))
 
     def ended(self) -> None:
         """A model has ended. If it was the last, tell all launchers: a server that exits is then no failure."""

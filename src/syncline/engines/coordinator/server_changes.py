@@ -4,6 +4,8 @@
    servers. Once all of them have connected to it, it is admitted. If one of them cannot connect, it is refused.
 2. Servers join and leave only during training: not before all workers have started, nor after all have left.
 3. A server that is to leave while no other server can take over its part waits until another one has joined.
+4. If the strategy survives the death of a server, the server is away until its launcher has started it again, or is
+   lost for good. A server that has started again is introduced to all others like one that joins.
 """
 
 from __future__ import annotations
@@ -12,13 +14,14 @@ from collections.abc import Callable, Collection, Mapping
 
 from msgspec.structs import replace
 
-from syncline.effects import Admit, Dismiss, Event
+from syncline.effects import Admit, Dismiss, Event, Restarted, ServerLost
 from syncline.engines.coordinator.participant import Participant, RunContext
-from syncline.engines.net.control import Begin, NodeAddress, Reach, Reached, layout_of
+from syncline.engines.net.control import Begin, NodeAddress, Reach, Reached, Refused, layout_of
 from syncline.errors import PeerError, UsageError
 from syncline.layout import VALUE_BYTES
 from syncline.messages import PAYLOAD, Holders, View
 from syncline.nodes.protocol import ViewMaker
+from syncline.strategies.protocol import Strategy
 from syncline.strategies.settings import strategy_in
 
 
@@ -31,10 +34,14 @@ class ServerChanges:
         self._servers = servers
         self._workers = workers
         self._node: ViewMaker | None = None
+        self._strategy = Strategy()
         self._leaving: set[int] = set()
         """The servers that are to be dismissed as soon as possible."""
         self._arriving: dict[int, set[Participant]] = {}
         """The servers that know the model and are not admitted yet, each with those that have not connected to it."""
+        self.away: set[int] = set()
+        """The servers that have died and may return, or have returned and are not introduced to all others yet."""
+        self._incarnations: dict[int, int] = {}
 
     def begin(
         self, begun: Begin, node: ViewMaker, handle: Callable[[Event], None], may_move: Callable[[], bool]
@@ -46,17 +53,25 @@ class ServerChanges:
         self._may_move = may_move
         self._node = node
 
+    def choose(self, strategy: Strategy) -> None:
+        """The strategy of the model is known; `begin` follows."""
+        self._strategy = strategy
+
     def places(self, view: View) -> tuple[NodeAddress, ...]:
         """The addresses of the servers of this view."""
+        count = max([len(view.holders), *(1 + number for number in self._strategy.servers_of(view))])
         return tuple(
             self._servers[number].place if number in self._servers else NodeAddress("", "", "")
-            for number in range(len(view.holders))
+            for number in range(count)
         )
 
     # Joining.
 
     def invite(self, number: int) -> None:
         """Send a joining server the description of the model, unless it has a part already."""
+        if self._node is not None and number in self.away:
+            self._describe(number)
+            return
         if self._node is None or not self._node.view.members or self.holds(number):
             return
         if not self._strategy.moves_servers:
@@ -70,7 +85,12 @@ class ServerChanges:
         if problem is not None:
             self._run.departures.refuse(number, problem)
             return
+        self._describe(number)
+
+    def _describe(self, number: int) -> None:
+        assert self._node is not None
         peer, view = self._servers[number], self._node.view
+        peer.wire.further = self._strategy.messages
         self._run.out(peer.wire, replace(self._begun, view=view, servers=self.places(view), leader=-1))
         self.mention(peer)
 
@@ -87,7 +107,8 @@ class ServerChanges:
     def introduce(self, peer: Participant) -> None:
         """A joining server knows the model: tell everyone else its address."""
         number = peer.id.number
-        if self._node is None or self.holds(number) or number in self._arriving:
+        known = self._node is not None and self.holds(number) and number not in self.away
+        if self._node is None or known or number in self._arriving:
             raise PeerError("it sent Seated a second time")
         peer.named = True
         others = {each for each in (*self._servers.values(), *self._workers.values()) if each is not peer}
@@ -101,12 +122,14 @@ class ServerChanges:
         waiting = self._arriving.get(message.server)
         if waiting is None or peer not in waiting:
             return  # the server is gone again
-        if message.problem:
+        if message.problem and message.server in self.away:
+            self.give_up(message.server)
+        elif message.problem:
             del self._arriving[message.server]
             self._run.departures.refuse(message.server, f"{peer.id} cannot reach it: {message.problem}")
-            return
-        waiting.discard(peer)
-        self.arrange()
+        else:
+            waiting.discard(peer)
+            self.arrange()
 
     def excuse(self, peer: Participant) -> None:
         """A process is gone: stop waiting for it to connect to joining servers."""
@@ -116,6 +139,7 @@ class ServerChanges:
 
     def arrange(self) -> None:
         """Admit and dismiss the servers that are ready for it."""
+        self._readmit()
         if self._node is None or not self._may_move():
             return
         for number in [number for number, waiting in self._arriving.items() if not waiting]:
@@ -136,11 +160,46 @@ class ServerChanges:
             except UsageError as error:
                 self._run.departures.keep(number, error.problem)
 
+    # Servers that die.
+
+    def lose(self, peer: Participant, returns: bool) -> None:
+        """A server is dead, without which the run can go on; `returns`: its launcher may start it again."""
+        number = peer.id.number
+        self.away.add(number)
+        self.closed(number)
+        if not returns:
+            self.give_up(number)
+
+    def give_up(self, number: int) -> None:
+        """A server that has died will not return: tell the node."""
+        if number not in self.away:
+            return
+        self.away.discard(number)
+        self._arriving.pop(number, None)
+        peer = self._servers.pop(number, None)
+        if peer is not None:
+            self._run.out(peer.wire, Refused("the run goes on without this server"))
+        try:
+            self._handle(ServerLost(number))
+        except UsageError as error:
+            self._run.abort(f"{error.option} {error.problem}")
+
+    def _readmit(self) -> None:
+        """Tell the node about the servers that have started again, and that all others can reach."""
+        for number in [each for each in self._arriving if each in self.away and not self._arriving[each]]:
+            del self._arriving[number]
+            self.away.discard(number)
+            self._incarnations[number] = 1 + self._incarnations.get(number, 0)
+            self._handle(Restarted(number, self._incarnations[number]))
+            self._run.departures.returned(number)
+
     # Leaving.
 
     def check_leaving(self, number: int) -> None:
         """Raise `UsageError` if the other servers cannot take over the part of this one."""
         if self._node is None or not self._node.view.members or not self.holds(number):
+            return
+        if self._strategy.survives_servers:
             return
         problem = self._cannot_move()
         if problem is not None:
@@ -181,15 +240,14 @@ class ServerChanges:
     @property
     def unsettled(self) -> bool:
         """Is a server joining or leaving?"""
-        return bool(self._arriving or self._leaving) or (self._node is not None and self._node.moving)
+        return bool(self._arriving or self._leaving or self.away) or (self._node is not None and self._node.moving)
 
     def resettle(self, words: Mapping[str, str]) -> None:
         """Send these settings to servers that join later."""
         self._begun = replace(self._begun, settings={**self._begun.settings, **words})
 
     def _has_part(self, number: int) -> bool:
-        holders = () if self._node is None else self._node.view.holders
-        return number < len(holders) and bool(holders[number])
+        return self._node is not None and number in self._strategy.servers_of(self._node.view)
 
     def holds(self, number: int) -> bool:
         """Does this server hold buckets, or is it about to?"""

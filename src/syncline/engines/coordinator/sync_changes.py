@@ -1,4 +1,4 @@
-"""Change the sync model or the release during training, at the request of a worker or an operator.
+"""Change the sync model, the release or the topology during training, at the request of a worker or an operator.
 
 1. The coordinator checks a request first. It refuses an invalid one with the reason, and nothing changes.
 2. The coordinator tells every server. Each server switches without interrupting the workers, and confirms. When all
@@ -8,7 +8,9 @@
 4. Servers and workers that join later receive the current settings. A server that joins during a change is told like
    the others.
 5. If a server cannot load the new model (a user-defined class that is not installed there), all servers change back.
-6. Only workers that the launcher started, and operators of this user on this host, may name any user-defined class:
+6. A change of the topology is checked and carried out by the coordinator's node: the next view has it. The servers
+   follow the view, so nobody has to confirm it.
+7. Only workers that the launcher started, and operators of this user on this host, may name any user-defined class:
    the servers import what such a name refers to. Others may name the classes that the launcher allows
    (`--allow-parts`).
 """
@@ -126,6 +128,12 @@ class SyncChanges:
             chosen = self._chosen(request.models)
             for trained in chosen:
                 self._check(trained, change)
+            if request.topology:
+                for trained in chosen:
+                    trained.reshape(request.topology)
+                    change.before[trained] = _Terms({}, {})
+                self._finish(None)
+                return
         except SynclineError as error:
             self._finish(error)
             return
@@ -164,12 +172,13 @@ class SyncChanges:
             self._begin()
 
     def _announce(self, change: _Change) -> None:
+        topology = change.request.topology
         for trained in change.before:
-            settings = dict(self._in_force(trained).settings)
+            settings = {"topology": topology} if topology else dict(self._in_force(trained).settings)
             for worker in trained.workers.values():
                 self._out(worker.wire, InForce(settings))
             which = f"model {trained.name!r}: " if len(self._models) > 1 else ""
-            now = f"sync {settings['sync']}, release {settings['release']}"
+            now = ", ".join(f"{key} {settings[key]}" for key in ("topology", "sync", "release") if key in settings)
             who = "an operator" if change.worker is None else f"worker {change.worker.id.number}"
             self._notice(f"{which}{now} from now on, as {who} asked")
 
@@ -199,6 +208,10 @@ class SyncChanges:
         if change.worker is not None and not trained.is_member(change.worker):
             raise RunError(f"{change.worker.id} is not a member of model {trained.name!r}, so it cannot change it")
         sync, release = change.request.sync, change.request.release
+        if change.request.topology:
+            if sync or release:
+                raise UsageError("topology", "cannot change together with the sync model; ask for one, then the other")
+            return
         if not sync and not release:
             raise UsageError("sync", "there is nothing to change; give a sync model, a release, or both")
         if not change.trusted:

@@ -21,9 +21,10 @@ from time import monotonic
 from msgspec.structs import replace
 
 from syncline.draw import Draw
-from syncline.effects import Deliver, Event, Fail, Lost, Received, Reject, Send, SetTimer, Timer
+from syncline.effects import Deliver, Event, Fail, Lost, Received, Reject, Reshape, Send, SetTimer, Timer
 from syncline.engines.coordinator.joining import check_joiner, check_restarts
 from syncline.engines.coordinator.participant import Participant, RunContext
+from syncline.engines.coordinator.resting import Resting
 from syncline.engines.coordinator.server_changes import ServerChanges
 from syncline.engines.net import tokens
 from syncline.engines.net.control import (
@@ -36,6 +37,7 @@ from syncline.engines.net.control import (
     Peers,
     Reached,
     Refused,
+    Rest,
     Seated,
     layout_of,
 )
@@ -47,6 +49,7 @@ from syncline.messages import (
     JoinRequest,
     LeaveNotice,
     Member,
+    Message,
     NodeId,
     Report,
     Settled,
@@ -77,6 +80,7 @@ class TrainedModel:
         self.changes = ServerChanges(run, self.servers, self.workers)
         """The servers that come and go."""
         self.ended = False
+        self._resting = Resting(run, self.servers)
         self._run = run
         self._declared: dict[int, Declare] = {}
         self._node: ViewMaker | None = None
@@ -135,8 +139,10 @@ class TrainedModel:
 
     # Messages.
 
-    def from_server(self, peer: Participant, message: Report | Seated | Settled | Reached) -> None:
-        if isinstance(message, Seated):
+    def from_server(self, peer: Participant, message: Message | Seated | Reached | Rest) -> None:
+        if isinstance(message, Rest):
+            self._resting.heard(peer, message)
+        elif isinstance(message, Seated):
             if peer in self._unready:
                 self._unready.discard(peer)
                 self._tell_if_ready()
@@ -144,11 +150,34 @@ class TrainedModel:
                 self.changes.introduce(peer)
         elif isinstance(message, Reached):
             self.changes.reached(peer, message)
-        elif isinstance(message, Settled):
-            self._handle(Received(peer.id, message))
-            self._run.departures.settled()
         else:
+            lost = frozenset() if self._node is None else frozenset(self._node.lost_origins)
             self._handle(Received(peer.id, message))
+            for number in () if self._node is None else self._node.lost_origins - lost:
+                self._run.tell(peer, f"there is no copy of what server {number} held: its updates are lost")
+            if isinstance(message, Settled):
+                self._run.departures.settled()
+
+    def understands(self, message: object) -> bool:
+        """Is this a message of the strategy?"""
+        return self.begun and type(message) in self.strategy.messages
+
+    @property
+    def survives_servers(self) -> bool:
+        """Can the model be trained without a server that has died?"""
+        return self.begun and not self._standing and not self._all_told and self.strategy.survives_servers
+
+    def lose_server(self, peer: Participant, returns: bool) -> None:
+        """A server is dead that the model can be trained without; `returns`: its launcher may start it again."""
+        self._resting.stop()
+        self.changes.lose(peer, returns)
+        self.end_if_empty()
+
+    def reshape(self, topology: str) -> None:
+        """Change who talks to whom; `UsageError` if that is not possible."""
+        assert self._node is not None, "the model is trained"
+        self._handle(Reshape(self.strategy.reshaped(topology, self._node.view)))
+        self.resettle({"topology": topology})
 
     def _introduce_workers(self) -> None:
         """Send all workers the addresses of the others, once all that start together have sent theirs."""
@@ -306,8 +335,9 @@ class TrainedModel:
         layers[FITTED] = run.fitting(layout.size // max(len(self._first()), 1), layers.values())
         found = settle(layers, run.count, run.expected, joinable=run.joinable)
         words = {key: word for key, (word, _) in found.items()}
-        self.strategy = strategy_of(words, run.count)
+        self.strategy = strategy_of(words, run.count).fitted(run.expected)
         self.strategy.check_real()
+        self.changes.choose(self.strategy)
         if run.returning.allowed:
             check_restarts(self.strategy)
         origins = {key: origin for key, (_, origin) in found.items()}
@@ -316,7 +346,8 @@ class TrainedModel:
             self._check_wishes(peer, {**words, **self._wishes})
         misfits = self._misfits(ready, declared, {**words, **self._wishes})
         ready = [peer for peer in ready if peer not in misfits]
-        job = Job(layout, Draw(int(words["seed"])))
+        numbers = tuple(peer.id.number for peer in ready)
+        job = Job(layout, Draw(int(words["seed"])), remote=True, workers=numbers)
         members = tuple(Member(peer.id.number, peer.incarnation, 0) for peer in ready)
         view = View(0, members, self._topology(job))
         places = self.changes.places(view)
@@ -329,14 +360,16 @@ class TrainedModel:
         self.changes.begin(secret, self._node, self._handle, lambda: not self._standing and not self.ended)
         self._standing = set(ready)
         self._told = [(peer, replace(self._begun, word=self._pass(peer))) for peer in ready]
-        self._unready = {self.servers[number] for number, held in enumerate(view.holders) if held}
+        self._unready = {self.servers[number] for number in self.strategy.servers_of(view)}
         for server in self._unready:
+            server.wire.further = self.strategy.messages
             run.out(server.wire, secret)
         for number in self.servers:
             self.changes.invite(number)
         self._tell_if_ready()
         for peer, problem in misfits.items():
             self.refuse(peer, problem)
+        run.begun()
 
     def _misfits(self, ready: list[Participant], declared: Declare, words: Mapping[str, str]) -> dict[Participant, str]:
         """The joiners that train another model, or ask for other settings, than the workers of the run; and why."""
@@ -406,7 +439,15 @@ class TrainedModel:
         if self._node is None:
             return
         self.ended |= not self._node.view.members and not self._run.returning
-        if self.ended and not self._all_told and not self._node.moving:
+        if self.ended and not self._all_told and not self._node.moving and not self.changes.away:
+            if self.strategy.settles:
+                self._resting.ask(self.strategy.servers_of(self._node.view), self._tell_end)
+            else:
+                self._tell_end()
+
+    def _tell_end(self) -> None:
+        """Tell all workers that the parameters are final."""
+        if self._node is not None:
             self._all_told = True
             for peer in self.workers.values():
                 self._run.out(peer.wire, self._node.view)  # a worker that has left got no later views
@@ -416,7 +457,8 @@ class TrainedModel:
     def send(self, me: NodeId, send: Send) -> None:
         group = self.servers if send.to.role == "server" else self.workers
         peer = group.get(send.to.number)
-        if peer is not None:
+        returns = send.to.role == "server" and send.to.number in self.changes.away
+        if peer is not None and not returns:  # a server that has started again waits for the view that says so
             self._run.out(peer.wire, send.message)
 
     def set_timer(self, me: NodeId, timer: SetTimer) -> None:

@@ -31,6 +31,11 @@ class TrainedModels:
         return self.begun and all(trained.ended for trained in self.all.values() if not trained.unconfirmed)
 
     @property
+    def survive_servers(self) -> bool:
+        """Can all models be trained without a server that has died?"""
+        return bool(self.all) and all(trained.survives_servers for trained in self.all.values())
+
+    @property
     def begun(self) -> bool:
         return any(trained.begun for trained in self.all.values())
 

@@ -27,6 +27,9 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
+from shutil import rmtree
+from tempfile import gettempdir
 from time import monotonic
 
 from syncline.engines.failure_report import FailureReport
@@ -52,6 +55,7 @@ from syncline.engines.net.control import (
     Seen,
     Started,
     Stop,
+    SurvivesServers,
     Welcome,
 )
 from syncline.engines.net.frames import Frame
@@ -105,6 +109,8 @@ class Launcher:
         """Why programs of workers have failed, as far as it was shown."""
         self._outcome = RunOutcome(plan.joins)
         self._restarts = Restarts(plan.restarts)
+        self._checkpoints = ""
+        """The folder for checkpoints of servers, which is removed at the end."""
         self._hurry = False
         self._welcome = False
         self._run = ""
@@ -129,15 +135,25 @@ class Launcher:
     def open(self) -> None:
         """Start all processes but the workers, or connect to the run that they join."""
         plan = self._plan
-        self.wiring = replace(plan.wiring, run="" if plan.joins else secrets.token_hex(16), token=tokens.new_token())
+        self._checkpoints = str(Path(gettempdir()) / f"syncline-{secrets.token_hex(8)}")
+        self.wiring = replace(
+            plan.wiring,
+            run="" if plan.joins else secrets.token_hex(16),
+            token=tokens.new_token(),
+            checkpoints=self._checkpoints,
+        )
         self._guard.start()
         if not plan.joins:
             self._start_coordinator()
         self._connect()
         self._tell(Started(self._guard.pid))
         for number in range(plan.server_count):
-            command = [sys.executable, "-m", "syncline.engines.server", *([] if plan.joins else [str(number)])]
-            self.servers.append(self._spawn(f"server{number}", command, lean(), self._wiring_of("server", number)))
+            self.servers.append(self._spawn_server(number))
+
+    def _spawn_server(self, number: int, former: Child | None = None) -> Child:
+        command = [sys.executable, "-m", "syncline.engines.server", *([] if self._plan.joins else [str(number)])]
+        wiring = self._wiring_of("server", number)
+        return self._spawn(f"server{number}", command, lean(), wiring, former=former)
 
     def _start_coordinator(self) -> None:
         plan = self._plan
@@ -180,7 +196,8 @@ class Launcher:
 
     def _wiring_of(self, role: str, number: int) -> Wiring:
         """The wiring of a process; those that join another run share this launcher's token, and get numbers there."""
-        return self.wiring if self._plan.joins else self.wiring.of(role, number)
+        wiring = self.wiring if self._plan.joins else self.wiring.of(role, number)
+        return wiring if role == "server" else replace(wiring, checkpoints="")
 
     def _spawn(
         self,
@@ -346,6 +363,8 @@ class Launcher:
                 self._beat(message)
             case Ended():
                 self._outcome.done = True
+            case SurvivesServers(survives):
+                self._outcome.survives_servers = survives
             case Notice(text):
                 self._note(text)
             case Welcome(run):
@@ -418,13 +437,14 @@ class Launcher:
     def _ended(self, child: Child) -> None:
         """Handle the end of a process: report it, and decide whether it ends the run."""
         self._guard.remove(child.pid)
-        worker = child in self.workers
-        again = worker and self._starts_again(child)
-        if worker and not self._plan.joins:
-            what = child.end.partition(" ")[2]
-            self._tell(Seen("worker", self.workers.index(child), 0, what, pid=child.pid, again=again))
+        worker, server = child in self.workers, child in self.servers
+        again = (worker or (server and not self._plan.joins)) and self._starts_again(child, worker)
+        if (worker or (server and child.code)) and not self._plan.joins:
+            what, role = child.end.partition(" ")[2], "worker" if worker else "server"
+            number = (self.workers if worker else self.servers).index(child)
+            self._tell(Seen(role, number, 0, what, pid=child.pid, again=again))
         if again:
-            self._restart(child)
+            self._restart(child) if worker else self._restart_server(child)
         if not child.code or again:
             return
         self._receive()
@@ -448,12 +468,13 @@ class Launcher:
         elif child.reason:
             self._fail(f"{self._outcome.over}: {cause}")
 
-    def _starts_again(self, child: Child) -> bool:
-        """Return True if this worker, which has ended, is to be restarted."""
+    def _starts_again(self, child: Child, worker: bool) -> bool:
+        """Return True if this process, which has ended, is to be restarted."""
         if not child.code or not self._restarts.left:
             return False
-        self._receive()  # the worker may have ended because the run is over
-        return self._outcome.over is None and not self._outcome.done
+        self._receive()  # it may have ended because the run is over
+        outcome = self._outcome
+        return outcome.over is None and not outcome.done and (worker or outcome.survives_servers)
 
     def _restart(self, child: Child) -> None:
         """Restart a worker under its number, unless it died before the run that it joins assigned one."""
@@ -466,6 +487,14 @@ class Launcher:
         new = self._spawn(child.name, command, wiring=wiring, unless=self._for_workers, former=child)
         self._restarts.started(new, child)
         self.workers[index] = new
+
+    def _restart_server(self, child: Child) -> None:
+        """Restart a server; it goes on from its checkpoint."""
+        index = self.servers.index(child)
+        self._note(self._restarts.note(child))
+        new = self._spawn_server(index, former=child)
+        self._restarts.started(new, child)
+        self.servers[index] = new
 
     def _fail(self, reason: str) -> None:
         """End the run for this reason, and tell the coordinator, which tells all processes."""
@@ -532,6 +561,8 @@ class Launcher:
     def stop(self) -> None:
         """Kill every remaining process and the processes that it has started."""
         self._children.stop()
+        if self._checkpoints:
+            rmtree(self._checkpoints, ignore_errors=True)
         self._guard.close()
         if self._link is not None:
             self._link.close()

@@ -23,6 +23,8 @@ class RunOutcome:
         """The worker that was refused because its settings are invalid."""
         self.done = False
         """Training has ended; servers may end."""
+        self.survives_servers = False
+        """The run goes on without a server that has died."""
         self.failed: str | None = None
         """Which of the workers that joined another run failed, and how."""
 
@@ -44,7 +46,7 @@ class RunOutcome:
         if worker:
             late = child.restarts and self.done
             return child.code > 0 and not child.frozen and not late
-        return child.name != "coordinator" and not self.done
+        return child.name != "coordinator" and not self.done and not self.survives_servers
 
     def no_worker_connected(self, workers: Sequence[Child], servers: Sequence[Child]) -> bool:
         """Return True if all workers succeeded without connecting to the run.

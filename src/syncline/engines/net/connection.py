@@ -43,6 +43,7 @@ class Connection:
         self.sock = sock
         self.fds: list[int] = []
         """The file descriptor that the peer sent with its first frame, if any; closed once the peer is known."""
+        self.open = True
         self.backlog = 0
         """How many bytes wait to be sent."""
         self.received = 0
@@ -81,6 +82,7 @@ class Connection:
         self._close_fds()
 
     def close(self) -> None:
+        self.open = False
         self._close_fds()
         self._queue.clear()
         self.backlog = 0
@@ -168,9 +170,10 @@ class Connection:
         """
         frames = size = 0
         while True:
-            while (frame := self._next(sink)) is not None:
-                frames += 1
-                yield frame
+            if self._message is not None or self._start < self._stop:
+                while (frame := self._next(sink)) is not None:
+                    frames += 1
+                    yield frame
             if (frames >= _SHARE_FRAMES or size >= _SHARE_BYTES) and not self._holds_more():
                 return
             got, full = self._fill()

@@ -11,7 +11,7 @@ from syncline.layout import Bucket, Layout
 from syncline.messages import Count, Iteration, Number, Seconds, View
 from syncline.nodes.staleness import MOST_VALUES as MOST_STALENESS
 
-PROTOCOL = 7
+PROTOCOL = 8
 """The protocol version; it changes whenever an older version would misread a frame."""
 
 MOST_SAMPLERS = 64
@@ -209,7 +209,7 @@ class Ended(Control, frozen=True, tag="ended"):
 
 
 class Seen(Control, frozen=True, tag="seen"):
-    """Coordinator to launchers: what happened to a process. Launcher to coordinator: a worker's process has ended."""
+    """Coordinator to launchers: what happened to a process. Launcher to coordinator: a process has ended."""
 
     role: str
     number: Number
@@ -222,7 +222,7 @@ class Seen(Control, frozen=True, tag="seen"):
     of: Count = 0
     """To a launcher: the process that this is about, on its host or another."""
     again: bool = False
-    """From a launcher: it restarts this worker."""
+    """From a launcher: it restarts this worker or server."""
 
 
 class Started(Control, frozen=True, tag="started"):
@@ -276,6 +276,8 @@ class Figures(Control, frozen=True, tag="figures"):
     staleness: Annotated[dict[Count, Count], msgspec.Meta(max_length=MOST_STALENESS)] = {}
     """How many applied updates had each staleness, counted per bucket."""
     of_worker: bool = False
+    partitions: Count = 0
+    """Into how many ranges the worker cut the model at the end, if workers send each other parts of it."""
 
 
 class Pulse(Control, frozen=True, tag="pulse"):
@@ -343,8 +345,30 @@ class Released(Control, frozen=True, tag="released"):
     """Coordinator to server: you hold nothing any more; exit when no member is connected to you."""
 
 
+class AskRest(Control, frozen=True, tag="ask-rest"):
+    """Coordinator to server: do you still have something to send to other servers, or to receive from them?"""
+
+    number: Count
+    """The reply carries the same number."""
+
+
+class Rest(Control, frozen=True, tag="rest"):
+    """The answer to `AskRest`."""
+
+    number: Count
+    at_rest: bool
+    handled: Count
+    """How many events the server's node has handled so far: if it is the same twice, nothing has happened since."""
+
+
+class SurvivesServers(Control, frozen=True, tag="survives"):
+    """Coordinator to launcher: whether the run goes on without a server that dies."""
+
+    survives: bool
+
+
 class ChangeRequest(Control, frozen=True, tag="change"):
-    """Worker or operator to coordinator: change the sync model or the release from now on."""
+    """Worker or operator to coordinator: change the sync model, the release or the topology from now on."""
 
     number: Count
     """The reply carries the same number."""
@@ -353,6 +377,8 @@ class ChangeRequest(Control, frozen=True, tag="change"):
     release: Word = ""
     models: Annotated[tuple[Word, ...], msgspec.Meta(max_length=64)] = ()
     """The names of the models to change; empty: all models."""
+    topology: Wish = ""
+    """Who talks to whom from now on; empty: no change. It comes alone."""
 
 
 class ChangeReply(Control, frozen=True, tag="changed"):
@@ -426,6 +452,9 @@ ControlMessage = (
     | Take
     | Withdraw
     | Released
+    | AskRest
+    | Rest
+    | SurvivesServers
     | ChangeRequest
     | ChangeReply
     | NewTerms

@@ -48,6 +48,8 @@ BACKLOG = 64 << 20
 
 _ACCEPTS_PER_TURN = 16
 
+_READABLE = select.EPOLLIN
+
 
 def source_of(address: object) -> str:
     """The host that a connection comes from; for IPv6 its network, since a host has many addresses there."""
@@ -225,24 +227,27 @@ class EventLoop:
         if self._timers:
             timeout = min(timeout, max(self._timers[0][0] - monotonic(), 0.0))
         for fd, what in self._epoll.poll(timeout):
-            if fd in self._listeners:
-                self._accept_some(*self._listeners[fd])
-                continue
-            if fd in self._actions:
-                self._actions[fd]()
-                continue
             wire = self._wires.get(fd)
             if wire is None:
-                continue
-            if wire in self._handshaking:
+                self._act(fd)
+            elif self._handshaking and wire in self._handshaking:
                 self._handshake(wire)
-                continue
-            if what & select.EPOLLOUT:
-                self._flush(wire)
-            if what & ~select.EPOLLOUT and wire.fileno() >= 0:
+            elif what == _READABLE:
                 self._read(wire)
+            else:
+                if what & select.EPOLLOUT:
+                    self._flush(wire)
+                if what & ~select.EPOLLOUT and wire.fileno() >= 0:
+                    self._read(wire)
         if self._timers:
             self._fire()
+
+    def _act(self, fd: int) -> None:
+        """Handle a file descriptor that is not a connection's."""
+        if fd in self._listeners:
+            self._accept_some(*self._listeners[fd])
+        elif fd in self._actions:
+            self._actions[fd]()
 
     def _fire(self) -> None:
         now = monotonic()
@@ -254,7 +259,7 @@ class EventLoop:
         try:
             for message, payload in wire.receive(lambda message, size: owner.sink(wire, message, size)):
                 owner.frame(wire, message, payload)
-                if wire.fileno() < 0 or wire.backlog > self._backlog:
+                if not wire.open or (wire.backlog and wire.backlog > self._backlog):
                     break
             return
         except EOFError:

@@ -13,6 +13,7 @@ SYNCLINE_FAILURES      for workers: the pipe for the report of a failure (failur
 SYNCLINE_TOKEN         a secret that proves which process this is (tokens.py); for the coordinator, the run's secret
 SYNCLINE_ALLOW_PARTS   the modules from which texts that come from elsewhere may name parts, with commas between them;
                        *: all, for processes that the run's own launcher has started
+SYNCLINE_CHECKPOINTS   for servers: the folder for their checkpoints; the first that writes one makes it
 SYNCLINE_PORT          for the coordinator only: the port at SYNCLINE_LISTEN; 0: chosen by the system
 SYNCLINE_RESTARTS      for the coordinator only: how many times the launcher starts workers again
 
@@ -63,6 +64,7 @@ class Wiring:
     folder: str = ""
     token: str = ""
     allow_parts: str = ""
+    checkpoints: str = ""
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Wiring:

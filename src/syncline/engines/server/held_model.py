@@ -8,29 +8,31 @@
    connection of the sender.
 4. When the placement changes, servers hand over buckets to each other (handovers.py). The server keeps an answer to a
    member that has not connected yet.
+5. A strategy can have messages between servers (server_links.py), and checkpoints (checkpoint_folder.py). A server that
+   starts again begins with its last checkpoints instead of the leader's parameters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
-from typing import Protocol
 
 import numpy as np
 
 from syncline.draw import Draw
-from syncline.effects import Change, Deliver, Event, Fail, Received, Reject, Send, SetTimer, Timer
+from syncline.effects import Change, Deliver, Event, Fail, Received, Reject, Save, Saved, Send, SetTimer, Timer
 from syncline.engines.message_trace import MessageTrace
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import Abort, Begin, Figures, NodeAddress, Noted, Read, Seed, Take, Whole, layout_of
 from syncline.engines.net.frames import Frame
-from syncline.engines.net.shared_memory import LaneMemory
+from syncline.engines.server.checkpoint_folder import CheckpointFolder
 from syncline.engines.server.handovers import HandoverInbox, HandoverOutbox
-from syncline.errors import PeerError, SynclineError
+from syncline.engines.server.server_links import ServerLinks
+from syncline.engines.server.worker_peer import Out, WorkerPeer, check_push
+from syncline.errors import PeerError, RunError, SynclineError
 from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
-from syncline.messages import COORDINATOR, PAYLOAD, Handover, Moved, NodeId, Pull, Push, Skipped, View, server_id
+from syncline.messages import COORDINATOR, PAYLOAD, Handover, Message, Moved, NodeId, Pull, Push, View, server_id
 from syncline.nodes.bucket_map import bucket_map_of
 from syncline.nodes.driver import ObservedDriver
 from syncline.nodes.protocol import Keeper
@@ -50,36 +52,7 @@ MOST_EARLY_WRITERS = 8
 MOST_EARLY = 1 << 10
 """How many requests for buckets that are not known here yet may wait, in addition to one per bucket."""
 
-
-@dataclass(eq=False, slots=True)
-class WorkerPeer:
-    """A worker's connection to a server, for one model."""
-
-    id: NodeId
-    incarnation: int
-    wire: Connection
-    memory: LaneMemory
-    shared: bool
-    asked: dict[Bucket, int] = field(default_factory=dict)
-    """The iteration whose push or pull is not answered yet. The worker may repeat it, but not send another one."""
-    early: list[Push | Pull] = field(default_factory=list)
-    """Those of them that wait for the initial parameters."""
-    reads: list[Read] = field(default_factory=list)
-    """Reads that wait for a bucket or for a view."""
-    wrote: bool = False
-    """It has sent a payload, so that memory was allocated for it."""
-
-    @property
-    def who(self) -> tuple[int, int]:
-        return self.id.number, self.incarnation
-
-
-class Out(Protocol):
-    """Sends a frame, now or as soon as the socket accepts it; `lasting`: the payload will not change."""
-
-    def __call__(
-        self, wire: Connection, message: Frame, payload: memoryview | None = None, *, lasting: bool = False
-    ) -> None: ...
+_FROM_WORKERS = (Push, Pull, Seed)
 
 
 class HeldModel:
@@ -95,10 +68,13 @@ class HeldModel:
         lose: Callable[[Connection, str], None],
         call: Callable[[HeldModel, int, Callable[[str], None]], None],
         later: Callable[[float, Callable[[], None]], None],
+        drop: Callable[[Connection], None],
+        checkpoints: str,
     ) -> None:
         """`call`: connect to another server (`givers` has it then), and call a function with the problem, or "".
 
-        `later`: call a function after this many seconds.
+        `later`: call a function after this many seconds. `drop`: close a connection to another server. `checkpoints`:
+        the folder for them.
         """
         self.id = id
         self.name = begin.model
@@ -112,23 +88,36 @@ class HeldModel:
         self._begin = begin
         self._keeper: Keeper | None = None
         self._view = begin.view
-        held = begin.view.holders[id.number] if id.number < len(begin.view.holders) else ()
-        self._pieces = {bucket: np.zeros(bucket.size, np.float32) for bucket in held}
-        self._unseeded = set(self._pieces)
-        self._strategy = strategy_in(begin.settings)
+        self.strategy = strategy_in(begin.settings)
+        self._buckets = self.strategy.buckets(self.layout, begin.view.topology)
+        self._saved = CheckpointFolder(checkpoints, id, begin.model, self.strategy.saved_state)
+        held = self.strategy.held_by(id.number, begin.view, self._buckets)
+        self.restarted = begin.leader < 0 and id.number in self.strategy.servers_of(begin.view)
+        """Whether another process was this server before."""
+        if self.restarted:
+            self._pieces = self._saved.read_first(held)
+        else:
+            self._pieces = {bucket: np.zeros(bucket.size, np.float32) for bucket in held}
+        self._unseeded = set() if self.restarted else set(self._pieces)
         self.word = begin.word
         self.places: dict[int, NodeAddress] = dict(enumerate(begin.servers))
         self.givers: dict[int, Connection] = {}
         """The connections that this server has opened to other servers."""
         self._call = call
-        self._meter = self._strategy.meter()
-        self._inbox = HandoverInbox(id.number, begin.view.holders, self._strategy.memory_types)
+        self._meter = self.strategy.meter()
+        self._inbox = HandoverInbox(id.number, begin.view.holders, self.strategy.memory_types)
         self._outbox = HandoverOutbox()
+        self.links = ServerLinks(self.strategy, self.givers, out, partial(call, self), drop)
+        self.links.adopt(self.strategy.servers_of(begin.view))
+        self._early: list[Received] = []
+        """Messages of other servers that wait for the initial parameters."""
+        self.handled = 0
+        """How many events the node has handled."""
         self._owed: dict[tuple[int, int], list[tuple[Frame, Payload | None]]] = {}
         """Answers to members that are not connected yet."""
         self._remembered: dict[Bucket, dict[str, Values]] = {}
         """The rule's state from an earlier run."""
-        self._cut = bucket_map_of(begin.view.holders)
+        self._cut = bucket_map_of(self.strategy.holders_for(id, begin.view, self._buckets))
         self._leader = next((each for each in begin.view.members if each.worker == begin.leader), None)
         self._views: list[View] = []
         self._members = {(each.worker, each.incarnation) for each in begin.view.members}
@@ -151,7 +140,7 @@ class HeldModel:
         begin = self._begin
         draw = Draw(int(begin.settings["seed"]))
         job = Job(self.layout, draw, remote=True, own_workers=begin.own_workers)
-        self._keeper = self._strategy.keeper(self.id.number, job, begin.view, self._pieces)
+        self._keeper = self._node(job)
         self._driver = ObservedDriver(
             self.id, self._keeper, self, [self._meter, *([self._trace] if self._trace.on else [])]
         )
@@ -160,9 +149,30 @@ class HeldModel:
                 self._keeper.remember(bucket, name, values)
         self._remembered.clear()
         views, self._views = self._views, []
+        if self.strategy.announces and not self.restarted:
+            self._handle(Received(COORDINATOR, begin.view))
         for view in views:
             self.see(view)
+        early, self._early = self._early, []
+        for event in early:
+            self._handle(event)
         self._catch_up()
+
+    def _node(self, job: Job) -> Keeper:
+        """The node, fresh or from its checkpoints."""
+        number, view, pieces = self.id.number, self._begin.view, self._pieces
+        if self.restarted:
+            found = {bucket: self._saved.read(bucket) for bucket in pieces}
+            saved = {bucket: save for bucket, save in found.items() if save is not None}
+            return self.strategy.restored(number, job, view, pieces, saved)
+        if self.strategy.saved_state is not None:
+            self._saved.write_first(pieces)
+        return self.strategy.keeper(number, job, view, pieces)
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether the node owes other servers nothing."""
+        return self._keeper is not None and self._keeper.at_rest
 
     def is_member(self, peer: WorkerPeer) -> bool:
         return self._has_member(peer.who)
@@ -186,8 +196,9 @@ class HeldModel:
         self._ever |= self._members
         self._named = {(each.worker, each.incarnation) for each in view.members if each.first is not None}
         givers = self._inbox.adopt(view)
+        self.links.adopt(self.strategy.servers_of(view))
         self._handle(Received(COORDINATOR, view))
-        cut = bucket_map_of(view.holders)
+        cut = bucket_map_of(self.strategy.holders_for(self.id, view, self._buckets))
         if cut is not self._cut:
             self._cut = cut
             for peer in self.workers.values():
@@ -215,8 +226,15 @@ class HeldModel:
 
     # Other servers.
 
-    def ask(self, number: int, wire: Connection, message: Frame) -> None:
-        """Another server asks for the buckets that now belong to it."""
+    def hear(self, number: int, wire: Connection, message: Frame, payload: memoryview | None) -> None:
+        """Another server has sent a message of the strategy, or asks for the buckets that now belong to it."""
+        if isinstance(message, Message) and self.links.accepts(message):
+            event = self.links.received(number, message, payload)
+            if self._keeper is None:
+                self._early.append(event)
+            else:
+                self._handle(event)
+            return
         if not isinstance(message, Take):
             raise PeerError(f"it sent {type(message).__name__} instead of Take")
         self._outbox.ask(number, wire, message.view)
@@ -307,7 +325,7 @@ class HeldModel:
         if isinstance(message, Seed):
             if not self._awaits(peer, message.bucket):
                 raise PeerError(f"it sent initial values of {message.bucket}, which are not expected from it")
-            if message.memory and message.memory not in self._strategy.remembers:
+            if message.memory and message.memory not in self.strategy.remembers:
                 raise PeerError(f"it sent {message.memory!r}, which is not part of this rule's state")
         elif message.incarnation != peer.incarnation:
             problem = f"with incarnation {message.incarnation} instead of {peer.incarnation}"
@@ -315,7 +333,7 @@ class HeldModel:
         elif peer.asked.get(message.bucket, message.progress) != message.progress:
             raise PeerError(f"it sent {type(message).__name__} of {message.bucket} before the last was answered")
         if isinstance(message, Push):
-            self._check_push(message)
+            check_push(message)
         carries = not peer.shared and (isinstance(message, Seed) or (isinstance(message, Push) and not message.empty))
         if carried != carries:
             raise PeerError(f"it sent {type(message).__name__} {'with' if carried else 'without'} a payload")
@@ -331,19 +349,13 @@ class HeldModel:
         if len(peer.asked) > len(cut.holder) + MOST_EARLY:
             raise PeerError("it sent too many requests for buckets that are not known yet")
 
-    def _check_push(self, push: Push) -> None:
-        if push.size > push.bucket.size * VALUE_BYTES:
-            raise PeerError(f"it sent a push of {push.bucket} in {push.size:,} bytes")
-        if push.skipped is not Skipped.NOTHING and not push.empty:
-            raise PeerError(f"it sent a push of {push.bucket} that is marked as skipped and has an update")
-
     def _awaits(self, peer: WorkerPeer, bucket: Bucket) -> bool:
         leader = self._leader
         return leader is not None and peer.who == (leader.worker, leader.incarnation) and bucket in self._unseeded
 
     def frame(self, peer: WorkerPeer, message: Frame, carried: bool) -> None:
         """Handle a worker's frame; `carried`: it has a payload, and `sink` has checked it."""
-        if isinstance(message, Push | Pull | Seed):
+        if isinstance(message, _FROM_WORKERS):
             if not carried:
                 self._check(peer, message, False)
             if isinstance(message, Seed):
@@ -399,7 +411,7 @@ class HeldModel:
             return
         if not name:
             self._give(peer, Whole(bucket), held, peer.memory.param(bucket))
-        elif name in self._strategy.remembers:
+        elif name in self.strategy.remembers:
             self._give(peer, Whole(bucket, name), self._keeper.remembered(bucket)[name], peer.memory.update(bucket))
         else:
             raise PeerError(f"it asked for {name!r}, which is not part of this rule's state")
@@ -407,6 +419,7 @@ class HeldModel:
     # The node.
 
     def _handle(self, event: Event) -> None:
+        self.handled += 1
         self._driver.tell(event, monotonic())
 
     def send(self, me: NodeId, send: Send) -> None:
@@ -415,6 +428,8 @@ class HeldModel:
             self._out(self.coordinator, message)
         elif type(message) is Handover:
             self._hand_over(to.number, message, payload)
+        elif to.role == "server":
+            self.links.send(to.number, message, payload)
         else:
             who = (to.number, message.incarnation)  # type: ignore[attr-defined]
             peer = self.workers.get(who)
@@ -428,6 +443,14 @@ class HeldModel:
 
     def set_timer(self, me: NodeId, timer: SetTimer) -> None:
         self._later(timer.seconds, lambda: self._handle(Timer(timer.key)))
+
+    def save(self, me: NodeId, save: Save) -> None:
+        try:
+            self._saved.write(save)
+        except RunError as error:
+            self._out(self.coordinator, Abort(f"{self.id}: {error}"))
+            return
+        self._later(0.0, lambda: self._handle(Saved(save.bucket, save.serial)))
 
     def reject(self, me: NodeId, reject: Reject) -> None:
         for peer in [each for each in self.workers.values() if each.id == reject.peer]:

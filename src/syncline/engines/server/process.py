@@ -32,13 +32,16 @@ from syncline.engines.net.control import (
     PROTOCOL,
     Abort,
     Another,
+    AskRest,
     Begin,
     Hello,
     NewTerms,
+    NodeAddress,
     Reach,
     Reached,
     Refused,
     Released,
+    Rest,
     Seated,
     Stop,
     TermsTaken,
@@ -53,8 +56,9 @@ from syncline.engines.net.shared_memory import LaneMemory, map_segment
 from syncline.engines.net.wiring import Wiring, connect_coordinator, listen
 from syncline.engines.process import also_look_in, run, say
 from syncline.engines.process_state import host
-from syncline.engines.server.held_model import HeldModel, WorkerPeer
+from syncline.engines.server.held_model import HeldModel
 from syncline.engines.server.new_terms import take_terms
+from syncline.engines.server.worker_peer import WorkerPeer
 from syncline.errors import PeerError, RunError, SynclineError
 from syncline.messages import View, server_id, worker_id
 from syncline.strategies.allowed_parts import AllowedParts
@@ -126,6 +130,8 @@ class ServerProcess:
         if wire in self._givers:
             held, number = self._givers[wire]
             return held.handover_sink(number, message, size)
+        if wire in self._takers:
+            return self._takers[wire][0].links.sink(message, size)
         if wire not in self._peers:
             raise PeerError(f"it sent {type(message).__name__} with a payload")
         held, peer = self._peers[wire]
@@ -142,7 +148,7 @@ class ServerProcess:
             self._from_giver(held, number, message, payload)
         elif wire in self._takers:
             held, number = self._takers[wire]
-            held.ask(number, wire, message)
+            held.hear(number, wire, message, payload)
         else:
             self._greet(wire, message)
 
@@ -161,6 +167,8 @@ class ServerProcess:
         elif wire in self._takers:
             held, number = self._takers.pop(wire)
             held.taker_lost(number, wire)
+            if reason:
+                say(f"{self.id}: dropped {server_id(number)}: {reason}")
         elif reason:
             self._refusals.sent_away(reason)
 
@@ -170,10 +178,19 @@ class ServerProcess:
             self._allowed.check(message.settings)
             trace = MessageTrace(self._wiring.trace, self.id, message.model)
             held = HeldModel(
-                self.id, message, wire, trace, self._out, self._loop.lose, self._call, self._loop.call_later
+                self.id,
+                message,
+                wire,
+                trace,
+                self._out,
+                self._loop.lose,
+                self._call,
+                self._loop.call_later,
+                self._drop,
+                self._wiring.checkpoints,
             )
             self._coordinator[wire] = self._models[message.model] = held
-            if message.leader < 0:
+            if message.leader < 0 and not held.restarted:
                 self._call_all(held)
             else:
                 self._out(wire, Seated())
@@ -181,6 +198,8 @@ class ServerProcess:
             self._see(held, message)
         elif isinstance(message, Reach) and held is not None:
             self._reach(held, message)
+        elif isinstance(message, AskRest) and held is not None:
+            self._out(wire, Rest(message.number, held.at_rest, held.handled))
         elif isinstance(message, NewTerms):
             self._out(wire, TermsTaken(message.number, take_terms(held, message, self._allowed)))
         elif isinstance(message, Another):
@@ -212,7 +231,8 @@ class ServerProcess:
             raise PeerError(reason)
         held = self._models[message.model]
         if message.role == "server":
-            self._loop.known(wire, FIRST_HEADER)
+            self._loop.known(wire, HANDOVER)
+            wire.further = held.strategy.messages
             self._takers[wire] = (held, message.number)
             return
         size, shared = held.layout.size, bool(wire.fds)
@@ -263,21 +283,27 @@ class ServerProcess:
 
         def work() -> Callable[[], None]:
             try:
-                wire, tls = call_node(f"server {number}", place, wiring)
+                wire, tls = call_node(f"server {number}", place, wiring, tcp=wiring.lane == "tcp")
             except SynclineError as error:
                 problem = str(error)[:1000]
                 return lambda: done(problem)
-            return lambda: self._called(held, number, wire, tls, done)
+            return lambda: self._called(held, number, place, (wire, tls), done)
 
         self._loop.aside(work)
 
     def _called(
-        self, held: HeldModel, number: int, wire: Connection, tls: ssl.SSLSocket | None, done: Callable[[str], None]
+        self,
+        held: HeldModel,
+        number: int,
+        place: NodeAddress,
+        connected: tuple[Connection, ssl.SSLSocket | None],
+        done: Callable[[str], None],
     ) -> None:
         """A connection to another server is there; the TLS handshake, if any, is still to come."""
-        if number in held.givers:
-            wire.close()  # two calls went out at the same time
-            done("")
+        wire, tls = connected
+        if number in held.givers or held.places.get(number) != place:
+            wire.close()  # two calls went out at the same time, or the server has started again
+            done("" if number in held.givers else f"server {number} has started again")
             return
         wire.trust(HANDOVER)
         self._givers[wire] = (held, number)
@@ -308,9 +334,21 @@ class ServerProcess:
         if not missing:
             self._out(held.coordinator, Seated())
 
+    def _drop(self, wire: Connection) -> None:
+        """Close a connection to another server."""
+        self._givers.pop(wire, None)
+        self._loop.drop(wire)
+
     def _reach(self, held: HeldModel, reach: Reach) -> None:
-        """Connect to another server that joins, and tell the coordinator whether that worked."""
+        """Connect to another server that joins, and tell the coordinator whether that worked.
+
+        If it has started again, connect later, when there is a message for it.
+        """
         held.places[reach.server] = reach.place
+        if held.strategy.survives_servers:
+            held.links.close(reach.server)
+            self._out(held.coordinator, Reached(reach.server))
+            return
         self._call(held, reach.server, lambda problem: self._out(held.coordinator, Reached(reach.server, problem)))
 
     def _from_giver(self, held: HeldModel, number: int, message: Frame, payload: memoryview | None) -> None:

@@ -1,4 +1,4 @@
-"""A worker's requests to change the sync model of the run."""
+"""A worker's requests to change the sync model or the topology of the run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from syncline.engines.worker.traffic import Traffic
 from syncline.errors import RunError, UsageError
 from syncline.messages import COORDINATOR
 
-NO_COORDINATOR = "the coordinator is gone, and the sync model cannot change without it"
+NO_COORDINATOR = "the coordinator is gone, and nothing can change without it"
 
 
 class ChangeRequests:
@@ -18,13 +18,13 @@ class ChangeRequests:
         self._number = 0
         self._reply: ChangeReply | None = None
 
-    def ask(self, models: tuple[str, ...], sync: tuple[str, ...], release: str) -> None:
-        """Ask for a change, and wait until all servers have changed; `UsageError` if the request is invalid."""
+    def ask(self, models: tuple[str, ...], sync: tuple[str, ...], release: str, topology: str = "") -> None:
+        """Ask for a change, and wait until it is made; `UsageError` if the request is invalid."""
         if COORDINATOR not in self._traffic:
             raise RunError(NO_COORDINATOR)
         self._number += 1
         self._reply = None
-        self._traffic.send(COORDINATOR, ChangeRequest(self._number, sync, release, models))
+        self._traffic.send(COORDINATOR, ChangeRequest(self._number, sync, release, models, topology))
         self._traffic.wait(self._is_answered)
         if self._reply is None:
             raise RunError(NO_COORDINATOR)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from time import monotonic
 
@@ -13,7 +13,21 @@ from msgspec.structs import replace
 
 from syncline.codecs import Bytes
 from syncline.draw import Draw
-from syncline.effects import Deliver, Depart, Enter, Event, Fail, Fetch, Finish, Received, Reject, Send, SetTimer, Timer
+from syncline.effects import (
+    Collect,
+    Deliver,
+    Depart,
+    Enter,
+    Event,
+    Fail,
+    Fetch,
+    Finish,
+    Received,
+    Reject,
+    Send,
+    SetTimer,
+    Timer,
+)
 from syncline.engines.message_trace import MessageTrace
 from syncline.engines.net import tokens
 from syncline.engines.net.connection import Connection
@@ -50,24 +64,38 @@ from syncline.engines.process import say
 from syncline.engines.process_state import host
 from syncline.engines.worker.change_requests import ChangeRequests
 from syncline.engines.worker.peer_figures import peer_figures
-from syncline.engines.worker.peer_lanes import PeerLanes
+from syncline.engines.worker.peer_lanes import LOST_SECONDS, PeerLanes
 from syncline.engines.worker.peer_sending import IdleLinks
 from syncline.engines.worker.reads import PendingReads
 from syncline.engines.worker.server_lanes import ServerLanes
 from syncline.engines.worker.traffic import NO_COORDINATOR, Traffic
 from syncline.errors import GoneError, PeerError, RunError, SynclineError, UsageError
 from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
-from syncline.messages import COORDINATOR, Gone, Message, Moved, NodeId, Params, Push, View, worker_id
+from syncline.messages import (
+    COORDINATOR,
+    Gone,
+    Holders,
+    Message,
+    Moved,
+    NodeId,
+    Params,
+    Push,
+    View,
+    server_id,
+    worker_id,
+)
 from syncline.nodes.bucket_map import bucket_map_of
 from syncline.nodes.driver import driver_of
 from syncline.nodes.phase import Phase
-from syncline.nodes.protocol import Trainer
+from syncline.nodes.protocol import Collected, Collector, Trainer
 from syncline.strategies.allowed_parts import AllowedParts
 from syncline.strategies.protocol import Job
 from syncline.strategies.settings import strategy_in
 
 WELCOME_SECONDS = 5.0
 """Seconds in which the coordinator must answer; otherwise the peer is not a coordinator."""
+
+NOBODY = server_id(-1)
 
 START_SECONDS = 3600.0
 """Seconds that a worker waits for the others at the start."""
@@ -149,6 +177,10 @@ class WorkerLink:
         """Change the sync model or the release of these models on all servers."""
         self._changes.ask(models, sync, release)
 
+    def reshape(self, models: tuple[str, ...], topology: str) -> None:
+        """Change who talks to whom."""
+        self._changes.ask(models, (), "", topology)
+
     def tell(self, message: Pulse | EpochBegun) -> None:
         """Tell the coordinator this worker's progress; do nothing if the coordinator is gone."""
         if COORDINATOR in self._traffic:
@@ -170,7 +202,7 @@ class WorkerLink:
         """Check the coordinator's answer, connect to the servers, and make the node."""
         assert self.welcome is not None
         layout, view = layout_of(declare.tables), begin.view
-        if begin.tables != declare.tables or len(view.holders) != len(begin.servers):
+        if begin.tables != declare.tables or len(view.holders) not in (0, len(begin.servers)):
             raise PeerError("it sent Begin with a model or servers that do not match the declaration")
         AllowedParts(self._wiring.allow_parts).check(begin.settings, declare.wishes)
         try:
@@ -178,10 +210,13 @@ class WorkerLink:
             job = Job(layout, Draw(int(begin.settings["seed"])), remote=True, own_workers=begin.own_workers)
         except (KeyError, ValueError) as error:
             raise PeerError(f"it sent invalid settings: {error}") from None
-        if self.strategy.servers and not bucket_map_of(view.holders).covers(layout.size):
-            raise PeerError("it sent Begin with servers that do not hold the whole model")
         me, incarnation = self.welcome.worker, self.welcome.incarnation
         self.me = worker_id(me)
+        self._all = self.strategy.buckets(layout, view.topology)
+        self._serving = self._servers_in(view)
+        holders, whole = self._placement(view), len(begin.servers) > max(self._serving, default=NOBODY).number
+        if not self.strategy.peers and not (whole and bucket_map_of(holders).covers(layout.size)):
+            raise PeerError("it sent Begin with servers that do not hold the whole model")
         hello = Hello(
             self.welcome.run,
             "worker",
@@ -194,9 +229,11 @@ class WorkerLink:
         )
         self._note_members(view)
         self._leader = begin.leader
-        places = {number: each for number, each in enumerate(begin.servers) if view.holders[number]}
+        places = {each.number: begin.servers[each.number] for each in sorted(self._serving)}
+        if self.strategy.survives_servers:
+            places = {number: place for number, place in places.items() if place.host}  # the others may return
         self.memory = self._servers.open(places, layout.size, hello, self.strategy.messages)
-        self._reads = PendingReads(view, self._send_control)
+        self._reads = PendingReads(view.view, holders, self._send_control)
         self._neighbours = self.strategy.neighbours(self.me, view)
         self._founders = {(member.worker, member.incarnation) for member in view.members}
         if self.strategy.peers:
@@ -207,7 +244,7 @@ class WorkerLink:
         if self.strategy.free_running:
             assert self._peers is not None
             self._idle = IdleLinks(self._traffic, self._peers, self.handle)
-            self._traffic.after_turns(self._tell_idle)
+            self._traffic.after_turns(self._idle.tell)
         self.buckets = self.node.buckets
         for each in self._views:
             self._from_coordinator(each)
@@ -223,17 +260,28 @@ class WorkerLink:
 
     def seed(self) -> None:
         """Leader: send the initial parameters, which are in `memory.updates`."""
-        if self.strategy.servers:
+        if not self.strategy.peers:
             self._reads.seed(self.buckets, self.memory)
+            self._seed_copies()
             return
         self.memory.params[:] = self.memory.updates
         self._has_first = True
         for source, read in self._read_by:
             self._lend(source, read)
 
+    def _seed_copies(self) -> None:
+        """Send the initial parameters also to servers that hold the same buckets as another one."""
+        assert self._begun is not None
+        seeded = set(bucket_map_of(self._placement(self._begun.view)).holder.items())
+        for server in sorted(self._serving):
+            held = self.strategy.held_by(server.number, self._begun.view, self._all)
+            if held and (held[0], server) not in seeded:
+                self._reads.seed_copies(server, held, self.memory)
+        self.wait(lambda: not self._reads)
+
     def take_first(self) -> None:
         """Wait for the initial parameters."""
-        if self.strategy.servers:
+        if not self.strategy.peers:
             self.handle(Fetch(-1))
             self.wait(lambda: self.following is not None)
             return
@@ -246,7 +294,8 @@ class WorkerLink:
                 self._traffic.wait(lambda: leader in self._traffic, START_SECONDS)
             self._reads.read_from(leader, self.node.buckets)
             self.wait(lambda: not self._reads)
-        self.following = self.node.progress
+        if not isinstance(self.node, Collector) or self.node.may_start:
+            self.following = self.node.progress
 
     def remind(self, name: str) -> None:
         """Leader, before `seed`: send `memory.updates` as the rule's state with this name."""
@@ -269,6 +318,21 @@ class WorkerLink:
         with self._traffic.turn:
             self._reads.read(name)
         self.wait(lambda: not self._reads)
+
+    def collect(self) -> Collected | None:
+        """Get all updates of all workers, for a checkpoint; None if servers hold them."""
+        node = self.node
+        if not isinstance(node, Collector):
+            return None
+        self.handle(Collect())
+        self.wait(lambda: node.collected is not None)
+        return node.collected
+
+    def resume(self, clocks: Mapping[int, int]) -> None:
+        """Go on after so many updates of each worker, which the first values contain."""
+        with self._traffic.turn:
+            if isinstance(self.node, Collector):
+                self.node.resume(clocks)
 
     def sit(self) -> None:
         """Wait until all workers that start together have the initial parameters."""
@@ -298,11 +362,8 @@ class WorkerLink:
         """Pass an event to the node, and perform its effects."""
         with self._traffic.turn:
             self._driver.tell(event, monotonic())
-            self._tell_idle()
-
-    def _tell_idle(self) -> None:
-        if self._idle is not None:
-            self._idle.tell()
+            if self._idle is not None:
+                self._idle.tell()
 
     def send(self, me: NodeId, send: Send) -> None:
         to, message, payload = send.to, send.message, send.payload
@@ -319,7 +380,8 @@ class WorkerLink:
                     return  # a push in shared memory cannot be lost, so a retry is not sent
                 self._last_push[message.bucket] = message
             place = self.memory.lay(message.bucket, payload)
-        self._servers.send(to, message, place)
+        if to in self._traffic or not self.strategy.survives_servers or to == COORDINATOR:
+            self._servers.send(to, message, place)  # else its node sends it again later
 
     def deliver(self, me: NodeId, deliver: Deliver) -> None:
         self.memory.deliver(deliver)
@@ -371,6 +433,14 @@ class WorkerLink:
         return self._aside[source].data
 
     def take(self, source: NodeId, message: Frame, payload: memoryview | None) -> None:
+        if type(message) is Params and self.node is not None and source.role != "coordinator":  # nearly all of them
+            self._tell_node(source, message, payload is not None)
+            if self._former:
+                self._let_go()
+        else:
+            self._take_other(source, message, payload)
+
+    def _take_other(self, source: NodeId, message: Frame, payload: memoryview | None) -> None:
         if isinstance(message, Refused):
             raise self._failed(UsageError("run", message.reason) if message.usage else RunError(message.reason))
         if isinstance(message, Abort):
@@ -382,7 +452,7 @@ class WorkerLink:
         elif isinstance(message, Read | Whole | Noted):
             self._on_read(source, message, payload is not None)
         elif isinstance(message, Moved) and self._reads.asked(source, message.bucket):
-            self._reads.moved(message)
+            self._reads.moved(source, message)
         elif isinstance(message, Laid | Lifted) and self._peers is not None:
             self._peers.on_memory(source, message)
         elif isinstance(message, Message):
@@ -442,7 +512,7 @@ class WorkerLink:
         elif isinstance(message, Whole) and carried == self._servers.share(source):
             raise PeerError(f"it sent Whole {'with' if carried else 'without'} a payload")
         else:
-            self._reads.arrived(message.bucket)
+            self._reads.arrived(source, message.bucket)
 
     def _lend(self, source: NodeId, read: Read) -> None:
         """Send another worker the initial values, once this worker has them."""
@@ -460,6 +530,8 @@ class WorkerLink:
         elif isinstance(message, View):
             self._adopt(message)
         elif isinstance(message, Reach):
+            if self.strategy.survives_servers:
+                self._servers.let_go(server_id(message.server))  # it has started again
             self._servers.reach(message.server, message.place, partial(self._reached, message.server))
         elif isinstance(message, Gone) and self.node is not None:
             self.handle(Received(COORDINATOR, message))
@@ -492,13 +564,13 @@ class WorkerLink:
     def _adopt(self, view: View) -> None:
         """Adopt a view: update the neighbours, and pass it to the node."""
         assert self.node is not None
-        neighbours = self.strategy.neighbours(self.me, view)
-        for each in neighbours:
-            if each.role == "server" and each not in self._traffic and self._is_active:
+        neighbours, serving = self.strategy.neighbours(self.me, view), self._servers_in(view)
+        for each in () if self.strategy.survives_servers else serving:
+            if each not in self._traffic and self._is_active:
                 raise PeerError(f"it sent a view in which {each} holds buckets, but never its address")
         self._note_members(view)
-        before, self._neighbours = self._neighbours, neighbours
-        self._former = {each for each in self._former | before if each.role == "server"} - neighbours
+        self._neighbours = neighbours
+        self._former, self._serving = (self._former | self._serving) - serving, serving
         if self._peers is not None and self._is_active:
             joiners = ((each.worker, each.incarnation) for each in view.members)
             callers = frozenset(worker_id(who[0]) for who in joiners if who not in self._founders)
@@ -507,8 +579,14 @@ class WorkerLink:
         self.handle(Received(COORDINATOR, view))
         for loss in self.node.losses[known:]:
             say(f"syncline: {loss}")
-        self._reads.adopt(view)
+        self._reads.adopt(view.view, self._placement(view))
         self._let_go()
+
+    def _servers_in(self, view: View) -> frozenset[NodeId]:
+        return frozenset(map(server_id, self.strategy.servers_of(view)))
+
+    def _placement(self, view: View) -> Holders:
+        return self.strategy.holders_for(self.me, view, self._all)
 
     def _note_members(self, view: View) -> None:
         self.members = tuple(member.worker for member in view.members)
@@ -544,9 +622,16 @@ class WorkerLink:
             self._peer_lost(id, reason)
         else:
             self._servers.forget(id)
-            if self._waits_for(id) or (self._is_active and id in self._neighbours):
+            if self.strategy.survives_servers and COORDINATOR in self._traffic and not self._reads.waits_for(id):
+                self._traffic.loop.call_later(LOST_SECONDS, partial(self._check_lost, id, reason))
+            elif self._waits_for(id) or (self._is_active and id in self._serving):
                 self._traffic.hear_why()
                 raise self._failed(RunError(f"{id} is gone: {reason}"))
+
+    def _check_lost(self, server: NodeId, reason: str) -> None:
+        """Fail if a server is gone that this worker waits for, and neither it nor a view without it has come."""
+        if server not in self._traffic and server in self._neighbours and self._is_active:
+            raise self._failed(RunError(f"{server} is gone: {reason}"))
 
     def _peer_lost(self, id: NodeId, reason: str) -> None:
         assert self._peers is not None

@@ -20,4 +20,5 @@ def peer_figures(node: Trainer, sent_bytes: int) -> Figures:
         0,
         staleness=condensed(counts.staleness),
         of_worker=True,
+        partitions=counts.partitions,
     )

@@ -21,9 +21,12 @@ from syncline.engines.worker.declaration import declaration, in_float32
 from syncline.errors import NotFinite, SynclineError, UsageError
 from syncline.layout import Bucket, Layout, Table, Values, copy_finite, is_finite
 from syncline.nodes.peer_losses import PeerLoss
-from syncline.nodes.protocol import Counts, Trainer
+from syncline.nodes.protocol import Collected, Counts, Trainer
 from syncline.strategies.mode import Mode
 from syncline.strategies.protocol import Strategy
+
+Clocks = Mapping[int, int]
+"""For each worker: how many of its updates some values contain."""
 
 
 class ReplicaLink(Protocol):
@@ -65,6 +68,10 @@ class ReplicaLink(Protocol):
     def residuals(self) -> dict[Bucket, dict[str, Values]]: ...
 
     def go_on_from(self, iteration: int) -> None: ...
+
+    def collect(self) -> Collected | None: ...
+
+    def resume(self, clocks: Mapping[int, int]) -> None: ...
 
     def sit(self) -> None: ...
 
@@ -150,10 +157,12 @@ class Replica:
         arrays: Mapping[str, npt.ArrayLike],
         wishes: Mapping[str, object],
         memory: Mapping[str, Values] | None = None,
+        clocks: Mapping[int, Clocks] | None = None,
     ) -> dict[str, Values]:
         """Declare the tables, and take the leader's values; the arrays returned are the lane's own memory.
 
-        `memory`: the state of the servers' rule to continue with, as `recall` returned it.
+        `memory`: the state of the servers' rule to continue with, as `recall` returned it. `clocks`: for each worker,
+        which updates the values contain that it loads, as `collect` returned it.
         """
         self._check_open()
         if self._tables:
@@ -167,6 +176,7 @@ class Replica:
         self._over = {table.name: self._buckets_of(table) for table in layout.tables}
         self._in = {bucket: self._tables_in(bucket) for bucket in self.link.buckets}
         self.arrays = {name: self._view(self.link.memory.params, name) for name in self._tables}
+        self.link.resume((clocks or {}).get(self.leader, {}))
         self._first_values(values, memory or {})
         return dict(self.arrays)
 
@@ -185,6 +195,7 @@ class Replica:
                 link.seed()
             link.take_first()
             link.sit()
+            link.wait(lambda: link.following is not None)
         self._next()
 
     def _checked(self, name: str, vector: Values) -> Values:
@@ -219,12 +230,27 @@ class Replica:
 
     def go_on_with(self, residuals: Mapping[str, Values], earlier: int) -> None:
         """Continue with what `residuals` returned after `earlier` iterations."""
-        self.earlier = earlier
+        self.earlier = 0 if self.iteration else earlier  # clocks were restored, or begin anew
         self.link.go_on_from(earlier)
         for bucket, memory in self.link.residuals.items():
             for name, values in memory.items():
                 if name in residuals:
                     values[:] = residuals[name][bucket.start : bucket.stop]
+
+    def collect(self) -> tuple[dict[str, Values], Clocks]:
+        """For a checkpoint without servers, between iterations: get all updates that the other workers have made.
+
+        Returns what has arrived and is not part of the tables yet, by table, and how many updates of each worker the
+        two contain together. With servers both are empty.
+        """
+        self._check_declared()
+        if self._clocked:
+            self.sync()
+        found = self.link.collect()
+        if found is None:
+            return {}, {}
+        waiting = found.waiting
+        return {} if waiting is None else {name: self._view(waiting, name) for name in self._tables}, found.clocks
 
     def _buckets_of(self, table: Table) -> tuple[Bucket, ...]:
         return tuple(each for each in self.link.buckets if each.start < table.stop and table.start < each.stop)
@@ -311,7 +337,7 @@ class Replica:
         self._check_declared()
         if self._clocked:
             self.sync()
-        for bucket in self.link.ungiven():
+        for bucket in self.link.ungiven() if len(self._given) < len(self._tables) else ():
             missing = self._in[bucket] - self._given
             full = missing != self._in[bucket]
             if full:

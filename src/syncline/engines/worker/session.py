@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable, Mapping
 from time import monotonic
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy.typing as npt
 
@@ -34,11 +34,19 @@ from syncline.engines.net.wiring import Wiring
 from syncline.engines.process import also_look_in, say
 from syncline.engines.worker.link import WorkerLink
 from syncline.engines.worker.replica import Replica
+from syncline.engines.worker.saved_tables import (
+    all_clocks,
+    check_schema,
+    check_tables,
+    remembered,
+    say_if_workers_differ,
+    tables_state,
+)
 from syncline.engines.worker.solo_link import SoloLink
 from syncline.errors import RunError, SynclineError, UsageError
 from syncline.layout import Values
 from syncline.strategies.mode import Mode
-from syncline.strategies.sync_change import check_change, words_of
+from syncline.strategies.sync_change import check_change, topology_words, words_of
 
 MODEL = "model"
 """The name of a model that has no other."""
@@ -63,6 +71,9 @@ class NumpySession:
         self._closed = False
         self._pid = -1
         self._pulsed = 0.0
+        self._wishes: Mapping[str, object] = {}
+        self._loads = 0
+        """How many times this session has loaded a state."""
 
     def start(self, wiring: Wiring) -> Self:
         """Connect to the run; without a coordinator, start a run with one worker."""
@@ -154,6 +165,7 @@ class NumpySession:
             self.replica(MODEL)
         if "rule" not in wishes:
             wishes = {"mode": Mode.CHANGES.value, **wishes}
+        self._wishes = wishes
         return self._replicas[0].declare(arrays, wishes)
 
     @property
@@ -192,6 +204,29 @@ class NumpySession:
         """Wait until a table, or all tables, are as fresh as the sync model requires; return the table's array."""
         return self._own.sync(name)
 
+    # State.
+
+    def state_dict(self) -> dict[str, Any]:
+        """Copies of the tables and of all that is needed to continue, as plain arrays and values."""
+        return tables_state(self, self._own)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Any:
+        """Continue from a saved state, and return the tables, which replace those that `tables` returned.
+
+        Every worker must call this, after `tables`. All take the leader's values.
+        """
+        old = self._own
+        check_schema(state)
+        check_tables(old, state)
+        self._loads += 1
+        clocks = all_clocks(self, old, state)
+        replica = self.replica(f"{old.name}#{self._loads}")
+        tables = replica.declare(state["tables"], self._wishes, remembered(old, state, "rule"), clocks)
+        replica.go_on_with(remembered(replica, state, "codec"), int(state["iteration"]))
+        self.drop(old)
+        say_if_workers_differ(self, state)
+        return tables
+
     # Changes during training.
 
     def change(self, *, sync: object = None, release: object = None, name: str | None = None, **others: object) -> None:
@@ -214,6 +249,21 @@ class NumpySession:
             check_change(*words, each.strategy, workers=1, servers=1)
         for each in chosen:
             each.link.change((each.name,), *words)
+
+    def reshape(self, topology: str, *, name: str | None = None) -> None:
+        """Change who talks to whom, in a strategy that has a topology: "chain", "star", "twin", "tree:3".
+
+        It can also be a list of edges ("0-1 1-2"), or a file with one edge per line. `name`: as in `change`. Call this
+        on one worker. No worker stops for it, and no update is lost.
+
+        Raises `UsageError` if the topology is not possible; then nothing has changed, and the run continues.
+        """
+        self._check_open()
+        words, chosen = topology_words(topology), self._chosen(name)
+        if self._link is not None:
+            self._link.reshape(tuple(each.name for each in chosen), words)
+            return
+        raise UsageError("topology", "a run with one worker has one node; start it with syncline run")
 
     def _chosen(self, name: str | None) -> list[Replica]:
         """The model with this name; without a name, all models."""

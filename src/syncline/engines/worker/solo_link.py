@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic, sleep
 
 from syncline.draw import Draw
-from syncline.effects import Change, Deliver, Depart, Event, Fail, Fetch, Received, Reject, Send, SetTimer, Timer
+from syncline.effects import (
+    Change,
+    Collect,
+    Deliver,
+    Depart,
+    Event,
+    Fail,
+    Fetch,
+    Received,
+    Reject,
+    Save,
+    Saved,
+    Send,
+    SetTimer,
+    Timer,
+)
 from syncline.engines.net.control import Begin, Declare, layout_of
 from syncline.engines.net.shared_memory import LaneMemory
 from syncline.errors import PeerError, SynclineError
 from syncline.layout import Bucket, Values
 from syncline.messages import COORDINATOR, Member, NodeId, View, server_id, worker_id
 from syncline.nodes.driver import Driver
-from syncline.nodes.protocol import Keeper, Trainer
+from syncline.nodes.protocol import Collected, Collector, Keeper, Trainer
 from syncline.spec import one_of, parse
 from syncline.strategies.protocol import Job
 from syncline.strategies.settings import settle, strategy_of
@@ -45,7 +60,7 @@ class SoloLink:
         found = settle({"the program": declare.wishes}, None, 1)
         words = {key: word for key, (word, _) in found.items()}
         layout = layout_of(declare.tables)
-        self.strategy = strategy_of(words, None)
+        self.strategy = strategy_of(words, None).fitted(1)
         self.strategy.check_real()
         self._job = Job(layout, Draw(int(words["seed"])))
         self._view = View(0, (Member(0, 0, 0),), self.strategy.topology(self._job, range(self.strategy.servers)))
@@ -83,6 +98,16 @@ class SoloLink:
     def go_on_from(self, iteration: int) -> None:
         assert self.node is not None
         self.node.earlier = iteration
+
+    def collect(self) -> Collected | None:
+        if not isinstance(self.node, Collector):
+            return None
+        self.handle(Collect())
+        return self.node.collected
+
+    def resume(self, clocks: Mapping[int, int]) -> None:
+        if isinstance(self.node, Collector):
+            self.node.resume(clocks)
 
     def remind(self, name: str) -> None:
         self._remembered[name] = self.memory.updates.copy()
@@ -128,6 +153,10 @@ class SoloLink:
         self.memory.deliver(deliver)
         if deliver.next is not None:
             self.following = deliver.next
+
+    def save(self, me: NodeId, save: Save) -> None:
+        """Write nothing: the node lives as long as its worker."""
+        self._flying.append((me, Saved(save.bucket, save.serial)))
 
     def set_timer(self, me: NodeId, timer: SetTimer) -> None:
         self._timers.append((monotonic() + timer.seconds, me, Timer(timer.key)))

@@ -108,7 +108,7 @@ class Traffic:
             self._wires.send(to, message, payload, lasting=lasting)
             if payload is not None:
                 self._sent += payload.nbytes
-                if self._sent >= MUCH or self._wires.waiting:
+                if self._sent >= MUCH or self._wires.waits(to):
                     self.turn.wake()
 
     def wait(self, done: Callable[[], bool], seconds: float = inf, notice: str = "") -> None:

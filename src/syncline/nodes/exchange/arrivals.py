@@ -10,6 +10,8 @@ from syncline.layout import VALUE_BYTES, Payload, is_finite
 from syncline.messages import Message, NodeId
 from syncline.nodes.exchange.marks import Marks
 from syncline.nodes.exchange.messages import (
+    CollectReply,
+    CollectRequest,
     Entry,
     Farewell,
     Grant,
@@ -93,6 +95,7 @@ class Arrivals:
                 worker.farewells.answered(source.number)
             case Farewell(leaving=leaving):
                 peer.finished = True
+                worker.collecting.finished(source.number, peer)
                 out.append(Send(source, Farewell(worker.view.view, worker.incarnation, heard=True)))
                 if leaving:
                     peer.left = True
@@ -105,6 +108,10 @@ class Arrivals:
                 worker.repartitioning.heard(source.number, rate, bandwidth)
             case Partitioning(parts=parts):
                 worker.repartitioning.want(parts)
+            case CollectRequest():
+                worker.collecting.asked(source.number)
+            case CollectReply(clock=clock):
+                worker.collecting.answered(source.number, clock)
 
     def _take(self, event: Received, message: RangeSum, payload: Payload | None, out: list[Effect]) -> None:
         worker = self._worker
@@ -124,7 +131,8 @@ class Arrivals:
             return
         first = max(message.first, peer.marks.base + 1)
         if worker.steps.must_wait(message.last):
-            receiver.keep(message, first, values)
+            receiver.keep(event.source.number, message, first, values)
+            worker.collecting.kept(event.source.number, message.bucket, values)
         else:
             out.extend(receiver.deliver(message, first, values, worker.progress))
 

@@ -111,4 +111,20 @@ class Partitioning(Message, frozen=True, tag="exchange-partitioning", gc=False):
     parts: Parts
 
 
-MESSAGES = (RangeSum, NewRanges, Farewell, Holding, Grant, Entry, SpeedReport, Partitioning)
+class CollectRequest(Message, frozen=True, tag="exchange-collect", gc=False):
+    """I am about to be saved: send me all that I lack of your updates."""
+
+    incarnation: Count
+
+
+class CollectReply(Message, frozen=True, tag="exchange-collected", gc=False):
+    """You have all my updates up to `clock`, and none of later ones."""
+
+    incarnation: Count
+    clock: Clock
+
+
+MESSAGES = (
+    *(RangeSum, NewRanges, Farewell, Holding, Grant, Entry, SpeedReport, Partitioning),
+    *(CollectRequest, CollectReply),
+)

@@ -21,36 +21,37 @@
 9. A peer that dies leaves the clocks. What a worker has of its last updates is recorded (`losses`).
 10. joins.py says how a worker joins.
 11. A change of p begins with a flush: between two steps every peer gets all that it lacks.
-12. A worker that is paused flushes too, and begins no step, unless it is behind others that step in rounds. When all
-    workers have come to rest, they can be saved (saved_state.py).
+12. collecting.py says how a worker gets everything that the others have done, for a checkpoint.
 """
 
 from __future__ import annotations
 
-from syncline.effects import Depart, Effect, Enter, Event, Fail, Finish, Idle, Pause, Ready, Received, Reject
+from collections.abc import Mapping
+
+from syncline.effects import Collect, Depart, Effect, Enter, Event, Fail, Finish, Idle, Ready, Received, Reject
 from syncline.errors import GoneError, PeerError
 from syncline.layout import Bucket
 from syncline.messages import COORDINATOR, Gone, Message, NodeId, View
 from syncline.nodes.exchange.arrivals import Arrivals
+from syncline.nodes.exchange.collecting import Collecting
 from syncline.nodes.exchange.farewells import Farewells
 from syncline.nodes.exchange.joins import Joins
 from syncline.nodes.exchange.marks import Marks
 from syncline.nodes.exchange.ranges import FlatMap
 from syncline.nodes.exchange.receiving import RangeReceiver, ReceivedRanges
 from syncline.nodes.exchange.repartitioning import Repartitioning
-from syncline.nodes.exchange.saved_state import SavedClock, SavedPeer
 from syncline.nodes.exchange.sending import RangeSender
 from syncline.nodes.exchange.steps import ExchangeSteps
 from syncline.nodes.exchange.terms import ExchangeTerms
 from syncline.nodes.peer_losses import PeerLoss
 from syncline.nodes.phase import Phase
-from syncline.nodes.protocol import Counts, Trainer
+from syncline.nodes.protocol import Collected, Collector, Counts
 from syncline.nodes.update_writer import bucket_codec
 
 JOINING, RUNNING, LEAVING, GONE = Phase
 
 
-class ExchangeWorker(Trainer):
+class ExchangeWorker(Collector):
     """The node of one worker."""
 
     def __init__(
@@ -60,38 +61,43 @@ class ExchangeWorker(Trainer):
         terms: ExchangeTerms,
         buckets: tuple[Bucket, ...],
         view: View,
-        state: SavedPeer | None = None,
     ) -> None:
-        """`state`: go on where this worker was saved, with the replica of that time, after `Pause(over=True)`."""
         self.number, self.incarnation, self.progress, self.phase = number, incarnation, 0, JOINING
         self.losses: list[PeerLoss] = []
         self.terms, self.view = terms, view
         self.flat = FlatMap(buckets, terms.within)
         self._began = 0
-        self._paused = state is not None
         self.steps = ExchangeSteps(self)
         self.sender = RangeSender(number, incarnation, self.flat, terms.layout, terms.draw, terms.codec)
         self.sender.at_once = terms.at_once
         self.receiver = RangeReceiver(self.flat, terms.layout, terms.codec, terms.accumulate)
         self._arrivals = Arrivals(self)
         self.joins = Joins(self)
+        self.collecting = Collecting(self)
         self.farewells = Farewells(self)
         self.repartitioning = Repartitioning(self, terms.measures, terms.again)
         members = {member.worker: member for member in view.members}
         me = members.pop(number, None)
         if me is not None and me.incarnation == incarnation and me.first is not None:
-            clocks = {each: SavedClock(each, me.first, terms.parts) for each in members}
-            if state is None:
-                self.begin(terms.parts, me.first)
-                self.steps.computing = True  # the application begins its first step without asking
-            else:
-                self.begin(state.parts, state.clock)
-                clocks = {each.worker: each for each in state.others}
             self.phase = RUNNING
-            for member in members.values():
-                known = clocks[member.worker]
-                marks = Marks.in_turn(number, known.clock, known.parts)
-                self.add_peer(member.worker, ReceivedRanges(member.incarnation, marks, known.finished))
+            self._begin_together(dict.fromkeys(members, me.first) | {number: me.first})
+
+    def _begin_together(self, clocks: Mapping[int, int]) -> None:
+        """Begin at the same time as the others, each with the update after its clock; all replicas are equal."""
+        self.begin(self.terms.parts, clocks[self.number])
+        for member in self.view.members:
+            if member.worker != self.number:
+                marks = Marks.in_turn(self.number, clocks[member.worker], self.terms.parts)
+                self.add_peer(member.worker, ReceivedRanges(member.incarnation, marks))
+        self.steps.computing = self.steps.may_begin()  # then the application begins its first step without asking
+
+    def resume(self, clocks: Mapping[int, int]) -> None:
+        if {member.worker for member in self.view.members} <= clocks.keys():
+            self._begin_together(clocks)
+
+    @property
+    def may_start(self) -> bool:
+        return self.steps.computing
 
     def begin(self, parts: int, clock: int) -> None:
         """Begin with the update after `clock`."""
@@ -132,12 +138,8 @@ class ExchangeWorker(Trainer):
         return not self.steps.computing
 
     @property
-    def is_settled(self) -> bool:
-        """Whether it is paused, nobody lacks any of its updates, and it has all that the others have sent."""
-        resting = self.phase is RUNNING and self._paused and self.between_steps and not self.steps.is_behind
-        busy = self.joins.busy or self.repartitioning.is_flushing or not self.sender.is_flushed
-        whole = all(len(set(peer.marks.reached)) == 1 for peer in self.receiver.peers.values())
-        return resting and not busy and whole
+    def collected(self) -> Collected | None:
+        return self.collecting.found
 
     @property
     def parts(self) -> int:
@@ -160,7 +162,8 @@ class ExchangeWorker(Trainer):
         return False  # a step ends for all buckets together
 
     def counts(self) -> Counts:
-        return Counts(self.progress - self._began, progress=self.progress, staleness=self.receiver.staleness)
+        made, staleness = self.progress - self._began, self.receiver.staleness
+        return Counts(made, progress=self.progress, staleness=staleness, partitions=self.parts)
 
     def place_of(self, source: NodeId, message: Message, size: int) -> Bucket | None:
         self._arrivals.check_place(source, message, size)
@@ -188,10 +191,8 @@ class ExchangeWorker(Trainer):
             case Finish():
                 self.steps.finished = True
                 self.steps.end(out)
-            case Pause(over):
-                self._paused = not over
-                if over:
-                    self.sender.go_on()
+            case Collect():
+                self.collecting.begin(out)
             case Depart():
                 self._depart(out)
             case _:
@@ -223,16 +224,12 @@ class ExchangeWorker(Trainer):
     def _go_on(self, now: float, out: list[Effect]) -> None:
         """After each event: begin the next step, or whatever else has become possible."""
         self.joins.go_on(out)
+        self.collecting.go_on(out)
         if self.phase is LEAVING:
             self.farewells.go_on(out)
         elif self.phase is RUNNING and not self.steps.computing and not self.finished:
             self.repartitioning.go_on(out)
-            if self.repartitioning.is_flushing:
-                return
-            if self._paused and not self.steps.is_behind:
-                self.steps.deliver_kept(out)
-                self.sender.flush(out)
-            elif self.steps.may_begin():
+            if not self.repartitioning.is_flushing and not self.collecting.is_asked and self.steps.may_begin():
                 self.steps.begin(now, out)
 
     # Members.
@@ -255,6 +252,7 @@ class ExchangeWorker(Trainer):
         self.farewells.drop(number)
         self.sender.drop_peer(number)
         self.repartitioning.dropped(number)
+        self.collecting.dropped(number)
 
     def lose(self, number: int, peer: ReceivedRanges) -> None:
         """Record what this replica has of a peer that is gone, unless it has everything."""

@@ -9,7 +9,7 @@ import numpy as np
 from syncline.codecs import Codec
 from syncline.effects import Deliver, How
 from syncline.errors import PeerError
-from syncline.layout import VALUE_BYTES, Layout, Payload, Values
+from syncline.layout import VALUE_BYTES, Bucket, Layout, Payload, Values
 from syncline.nodes.exchange.marks import Marks
 from syncline.nodes.exchange.messages import RangeSum
 from syncline.nodes.exchange.ranges import FlatMap, Ranges
@@ -42,8 +42,8 @@ class RangeReceiver:
         """The sum of what arrived during a step, as a flat array."""
         self._touched: set[int] = set()
         """The numbers of the buckets in which it is not zero."""
-        self._kept: list[tuple[int, int]] = []
-        """The first and the last update of each sum that waits."""
+        self._kept: list[tuple[int, int, int, Bucket]] = []
+        """The first and the last update of each sum that waits, its sender and its range."""
         self._applied: Counter[tuple[int, int]] = Counter()
         """How many sums were applied that were so and so much older than the receiver's clock: the most, the least."""
         self.peers: dict[int, ReceivedRanges] = {}
@@ -105,14 +105,25 @@ class RangeReceiver:
         check_written(codec, payload, message.bucket.size)
         return decoded(codec, payload, np.empty(message.bucket.size, np.float32))
 
-    def keep(self, message: RangeSum, first: int, values: Values) -> None:
+    def keep(self, source: int, message: RangeSum, first: int, values: Values) -> None:
         """Keep a sum, which begins with the update `first`, for the end of the step."""
-        self._kept.append((first, message.last))
+        self._kept.append((first, message.last, source, message.bucket))
         if self._waiting is None:
             self._waiting = np.zeros(self._flat.length, np.float32)
         place = self._flat.where(message.bucket)
         np.add(self._waiting[place], values, self._waiting[place])
         self._touched.update(self._flat.numbers(message.bucket))
+
+    def has_round(self, clock: int) -> bool:
+        """Whether exactly the peers' updates up to `clock` are applied, and whole ones of the next round wait."""
+        ahead = {number for number, peer in self.peers.items() if max(peer.marks.reached) > clock}
+        next_round = {(clock + 1, clock + 1, number, self._flat.whole) for number in ahead}
+        one_range = all(len(peer.marks.values) == 1 for peer in self.peers.values())
+        return one_range and len(self._kept) == len(ahead) and set(self._kept) == next_round
+
+    def kept(self) -> Values:
+        """A copy of the sum of all that waits for the end of the step."""
+        return np.zeros(self._flat.length, np.float32) if self._waiting is None else self._waiting.copy()
 
     def deliver(self, message: RangeSum, first: int, values: Values, clock: int) -> list[Deliver]:
         """Add a sum, which begins with the update `first`, to the replica now; `clock`: the receiver's."""
@@ -127,7 +138,7 @@ class RangeReceiver:
         """Add everything that was kept to the replica; `clock`: the receiver's."""
         if not self._touched:
             return []
-        for first, last in self._kept:
+        for first, last, *_ in self._kept:
             self._count(first, last, clock)
         self._kept.clear()
         assert self._waiting is not None

@@ -83,6 +83,11 @@ class RangeSender:
         self._accumulates = accumulate
 
     @property
+    def is_plain(self) -> bool:
+        """Whether sums are sent without a codec, which might leave something out."""
+        return self._codec is None
+
+    @property
     def clock(self) -> int:
         return self.window.clock
 
@@ -139,21 +144,15 @@ class RangeSender:
     def flush(self, out: list[Effect]) -> bool:
         """Send all peers everything that they lack, range by range. True: none lacks anything any more."""
         for owed in self._peers.values():
-            if not owed.flushing:
-                owed.flushing = True
-                self._owe_all(owed)
-                self.send_due(owed, out)
+            self.flush_to(owed, out)
         return not any(self.owes(peer) for peer in self._peers)
 
-    @property
-    def is_flushed(self) -> bool:
-        """Whether all peers have everything, and no update has been made since."""
-        return all(owed.flushing and not self.owes(peer) for peer, owed in self._peers.items())
-
-    def go_on(self) -> None:
-        """After a flush that changed nothing: sums are written as before."""
-        for owed in self._peers.values():
-            owed.flushing = False
+    def flush_to(self, owed: OwedRanges, out: list[Effect]) -> None:
+        """Send one peer everything that it lacks."""
+        if not owed.flushing:
+            owed.flushing = True
+            self._owe_all(owed)
+            self.send_due(owed, out)
 
     def _owe_all(self, owed: OwedRanges) -> None:
         if self._accumulates:

@@ -32,12 +32,6 @@ class ExchangeSteps:
     def in_rounds(self) -> bool:
         return self._worker.parts == 1 and self._worker.terms.tau == 0
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether somebody has an update of a later round, which this worker can apply only then."""
-        worker = self._worker
-        return self.in_rounds and any(peer.marks.clock > worker.progress for peer in worker.receiver.peers.values())
-
     def must_wait(self, update: int) -> bool:
         """Whether another worker's update with this number may not be applied yet."""
         return self.computing or (self.in_rounds and update > self._worker.progress and not self.finished)

@@ -29,7 +29,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from operator import attrgetter
 
@@ -330,10 +329,11 @@ class HeldBucket:
         full = [each for each in kept if each.payload is not None]
         if full:
             lr = next((each.lr for each in kept if each.lr is not None), None)
-            reads = Counter(map(_read, full))
-            counted = self._terms.staleness
-            for read, count in reads.items():
-                counted[self.version - read] = counted.get(self.version - read, 0) + count
+            reads, counted = set(map(_read, full)), self._terms.staleness
+            for read in reads:  # nearly always one
+                stale = self.version - read
+                count = len(full) if len(reads) == 1 else sum(each.read == read for each in full)
+                counted[stale] = counted.get(stale, 0) + count
             updates, share = list(map(_payload, full)), np.array(len(kept), np.float32)
             workers = None if self._terms.simple else list(map(_worker, full))
             self._apply(updates, share, self.version - min(reads), lr, out, workers)

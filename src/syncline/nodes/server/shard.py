@@ -124,6 +124,14 @@ class Shard:
     def remember(self, bucket: Bucket, name: str, values: Values) -> None:
         self.buckets[bucket].optimised.remember(name, values)
 
+    @property
+    def at_rest(self) -> bool:
+        return True
+
+    @property
+    def sums(self) -> int:
+        return 1
+
     def in_force(self) -> Change:
         return Change(self.terms.model, self.terms.release)
 

@@ -13,28 +13,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 from syncline.effects import Admit, Dismiss, Effect, Event, Received, Reshape, Restarted, ServerLost
 from syncline.errors import UsageError
 from syncline.messages import Attachment, NodeId, Settled, TreeLink, TreeMap, TreeMember, View, server_id
 from syncline.nodes.membership import Membership
+from syncline.nodes.topologies import OPTION, Edge, check_tree, listed, neighbours_of, ordered, side
 from syncline.nodes.tree.messages import CopyKept, OriginStored
-from syncline.nodes.tree.shapes import OPTION, Edge, check_tree, listed, neighbours_of, ordered, side
+from syncline.nodes.tree.plans import TreePlan, with_leaf, without
 
 HOLDER, COPY, UNSURE = "holder", "copy", "unsure"
 """How a node can give an origin: from its checkpoint, from a copy in memory, or perhaps, because it was to take it over
 itself and has not reported that it has."""
-
-
-@dataclass(frozen=True)
-class TreePlan:
-    """The tree that is wanted: its edges, its nodes, and who takes the place of nodes that leave."""
-
-    edges: tuple[Edge, ...]
-    nodes: frozenset[int]
-    takers: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -98,6 +90,11 @@ class TreeCoordinator(Membership):
         return frozenset(self._leaving)
 
     @property
+    def next_number(self) -> int:
+        """The number of the next node that starts."""
+        return 1 + max(self._ever)
+
+    @property
     def edges(self) -> tuple[Edge, ...]:
         return tuple(sorted(self._links))
 
@@ -111,9 +108,9 @@ class TreeCoordinator(Membership):
                 return self._store(source.number, incarnation, origin, empty=empty)
             case Admit(server):
                 self.ready(server)
-                return self._change(self._with_leaf(server))
+                return self._change(with_leaf(self.edges, self._origins, server))
             case Dismiss(server):
-                return self._change(self._without(server))
+                return self._change(self.without(server))
             case Reshape(plan):
                 return self._change(plan)
             case Restarted(server, incarnation):
@@ -137,23 +134,9 @@ class TreeCoordinator(Membership):
 
     # Plans.
 
-    def _with_leaf(self, server: int) -> TreePlan:
-        """The tree with one more node, at the node with the highest number."""
-        edges = (*self.edges, ordered(max(self._origins), server))
-        return TreePlan(edges, frozenset({*self._origins, server}))
-
-    def _without(self, server: int, taker: int | None = None) -> TreePlan:
-        """The tree without this node: its neighbours are joined to one of them, which takes its place."""
-        around = sorted(neighbours_of(self.edges).get(server, ()))
-        if server not in self._origins:
-            raise UsageError("server", f"there is no node {server}; the nodes are {listed(self._origins)}")
-        if not around:
-            raise UsageError("server", f"{server} is the only node left; add another one before you remove it")
-        centre = taker if taker in around else around[0]
-        rest = [each for each in self.edges if server not in each]
-        joined = [ordered(centre, each) for each in around if each != centre]
-        nodes = frozenset(self._origins) - {server}
-        return TreePlan((*rest, *joined), nodes, {server: centre if taker is None else taker})
+    def without(self, server: int, taker: int | None = None) -> TreePlan:
+        """The tree without this node."""
+        return without(self.edges, self._origins, server, taker)
 
     def check(self, plan: TreePlan) -> None:
         """Raise `UsageError` if this plan cannot be carried out; nothing has changed then."""
@@ -259,6 +242,8 @@ class TreeCoordinator(Membership):
         if incarnation <= self._incarnations.get(server, incarnation):
             return []
         self._incarnations[server] = incarnation
+        if server in self._origins:
+            self._changed = self._number + 1
         self._settled.discard(server)
         self._give_up((COPY, server), (UNSURE, server))  # what it had in memory only is lost
         for keepers in self._keepers.values():
@@ -275,7 +260,7 @@ class TreeCoordinator(Membership):
             if len(self._origins) == 1:
                 raise UsageError("server", f"{server} was the only node; the model is lost")
             near = next((each for each in keepers if each in self._origins), None)
-            self._reform(self._without(server, near))
+            self._reform(self.without(server, near))
         self._forget(server)
         for keeper_list in self._keepers.values():
             keeper_list[:] = [each for each in keeper_list if each.number != server]

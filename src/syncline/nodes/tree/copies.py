@@ -93,8 +93,8 @@ class KeptCopy:
         self.expected = 0
         self.origins: dict[int, OriginUpdates] = {}
 
-    def open_at_start(self, owner: int, size: int) -> None:
-        self.expected, self.origins = 1, {owner: OriginUpdates(np.zeros(size))}
+    def open_at_start(self, owner: int, nothing: OriginUpdates) -> None:
+        self.expected, self.origins = 1, {owner: nothing}
 
     def take(self, message: CopySum, payload: Payload, size: int) -> None:
         """Take in the next message; a repeat changes nothing."""

@@ -21,7 +21,7 @@ from syncline.reals import Reals
 class OriginUpdates:
     """The updates of one origin: their sum, how many they are, and each worker's last push."""
 
-    __slots__ = ("ahead", "count", "last", "round", "total", "values")
+    __slots__ = ("ahead", "count", "last", "round", "values")
 
     def __init__(self, values: Reals, count: int = 0, last: Mapping[int, tuple[int, int]] | None = None) -> None:
         self.values = values
@@ -29,15 +29,14 @@ class OriginUpdates:
         self.last = dict(last or {})
         """For each worker: incarnation and progress."""
         self.round = -1
-        self.total = 0
-        """With rounds: the number of all workers' pushes in that round."""
+        """With rounds, `values` is the replica after this round; without values, that is known otherwise."""
         self.ahead: dict[int, tuple[Reals, int]] = {}
-        """With rounds: the sum of the pushes of each later round, and how many they are."""
+        """With rounds: the sum of the origin's pushes in each later round, and how many they are."""
 
     def state(self, origin: int) -> OriginState:
         last = tuple(LastPush(worker, *self.last[worker]) for worker in sorted(self.last))
         ahead = tuple((each, self.ahead[each][1]) for each in sorted(self.ahead))
-        return OriginState(origin, self.count, last, self.round, ahead, self.total)
+        return OriginState(origin, self.count, last, self.round, ahead, based=bool(self.values.size))
 
     def arrays(self) -> list[Reals]:
         return [self.values, *(self.ahead[each][0] for each in sorted(self.ahead))]
@@ -59,12 +58,13 @@ def unpacked(states: Iterable[OriginState], payload: Payload, size: int) -> dict
     """The inverse of `packed`."""
     found, start = {}, 0
     for state in states:
-        rows = 1 + len(state.ahead)
-        values, *later = np.array(payload[start : start + rows * size], np.float64).reshape(rows, size)
+        rows = state.based + len(state.ahead)
+        arrays = list(np.array(payload[start : start + rows * size], np.float64).reshape(rows, size))
+        values, later = (arrays[0], arrays[1:]) if state.based else (np.zeros(0), arrays)
         start += rows * size
         last = {each.worker: (each.incarnation, each.progress) for each in state.last}
         made = found[state.origin] = OriginUpdates(values.copy(), state.count, last)
-        made.round, made.total = state.round, state.total
+        made.round = state.round
         made.ahead = {each: (raw.copy(), n) for (each, n), raw in zip(state.ahead, later, strict=True)}
     return found
 

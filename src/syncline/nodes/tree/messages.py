@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
-from syncline.layout import Bucket
+from syncline.errors import PeerError
+from syncline.layout import VALUE_BYTES, Bucket
 from syncline.messages import Count, Iteration, Message, WorkerNumber
 
 Counted = tuple[tuple[WorkerNumber, Count], ...]
 """How many updates of each origin a sum contains."""
+
+RoundKind = Literal["opening", "replica", "round"]
 
 
 class LastPush(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -26,11 +31,11 @@ class OriginState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     count: Count
     last: tuple[LastPush, ...]
     round: Iteration = -1
-    """With rounds: the last round that the values contain."""
+    """With rounds: the values are the replica after this round."""
     ahead: tuple[tuple[Count, Count], ...] = ()
     """With rounds: (round, pushes) of each later round; the sums of these pushes follow the values."""
-    total: Count = 0
-    """With rounds: the number of all workers' pushes in `round`."""
+    based: bool = True
+    """Whether there are values at all; with rounds they can be left out."""
 
 
 class OriginStates(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -53,14 +58,6 @@ class SideSum(Message, frozen=True, tag="tree-sum", gc=False):
     """How many updates the sum contains after this change."""
     size: Count = 0
     """The size of a payload that a codec encoded, in bytes; 0: the payload is the plain values."""
-    round: Iteration = -1
-    """With rounds: the round that the change is, or up to which the sum goes."""
-    pushes: Count = 0
-    """With rounds: how many pushes that round has, on this side, or in all if the message is a sum."""
-    whole: bool = False
-    """With rounds: the sum up to this round, not the round itself."""
-    totals: tuple[tuple[Count, Count], ...] = ()
-    """With a whole sum: the number of all workers' pushes in each of the last rounds."""
 
 
 class SideHeard(Message, frozen=True, tag="tree-heard", gc=False):
@@ -69,6 +66,31 @@ class SideHeard(Message, frozen=True, tag="tree-heard", gc=False):
     link: Count
     mine: Count
     yours: Count
+    bucket: Bucket
+    number: Count
+
+
+class RoundSum(Message, frozen=True, tag="tree-round", gc=False):
+    """With `bsp`, one of three: how far my side of the link is, the replica after a round, or a round of my side."""
+
+    epoch: Count
+    """The view in which nodes or links last changed."""
+    bucket: Bucket
+    number: Count
+    kind: RoundKind
+    round: Iteration
+    pushes: Count = 0
+    """How many pushes this round has on my side."""
+    own: Iteration = -1
+    """In an opening: the last round that I have closed myself."""
+    passed: bool = False
+    """A worker on my side has pushed a later round: its push of this one is lost with a node."""
+
+
+class RoundHeard(Message, frozen=True, tag="tree-round-heard", gc=False):
+    """I have this number of what you send me in this epoch."""
+
+    epoch: Count
     bucket: Bucket
     number: Count
 
@@ -156,4 +178,44 @@ class ClocksHeard(Message, frozen=True, tag="tree-clocks-heard", gc=False):
     number: Count
 
 
-MESSAGES = (SideSum, SideHeard, TakeOver, TookOver, OriginStored, CopySum, CopyHeard, CopyKept, Clocks, ClocksHeard)
+MESSAGES = (
+    SideSum,
+    SideHeard,
+    RoundSum,
+    RoundHeard,
+    TakeOver,
+    TookOver,
+    OriginStored,
+    CopySum,
+    CopyHeard,
+    CopyKept,
+    Clocks,
+    ClocksHeard,
+)
+
+
+def payload_type(message: Message, size: int) -> str:
+    """The type of the values in a payload of `size` bytes; `PeerError` if the message cannot have such a payload."""
+    match message:
+        case SideSum(bucket=bucket, size=0):
+            kind, expected = "<f4", VALUE_BYTES * bucket.size
+        case SideSum(bucket=bucket, size=written) if written <= VALUE_BYTES * bucket.size:
+            kind, expected = "|u1", written
+        case RoundSum(bucket=bucket, kind="round"):
+            kind, expected = "<f4", VALUE_BYTES * bucket.size
+        case RoundSum(bucket=bucket, kind="replica"):
+            kind, expected = "<f8", 2 * VALUE_BYTES * bucket.size
+        case TakeOver(bucket=bucket, state=state):
+            kind, expected = "<f8", 2 * VALUE_BYTES * bucket.size * _rows(state)
+        case CopySum(bucket=bucket, origins=origins, whole=whole):
+            rows = sum(map(_rows, origins)) if whole else 1
+            kind, expected = "<f8", 2 * VALUE_BYTES * bucket.size * rows
+        case _:
+            raise PeerError(f"it sent {type(message).__name__} with a payload")
+    if size != expected:
+        raise PeerError(f"it sent {type(message).__name__} of {bucket} with {size:,} bytes instead of {expected:,}")
+    return kind
+
+
+def _rows(state: OriginState) -> int:
+    return state.based + len(state.ahead)

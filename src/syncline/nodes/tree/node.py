@@ -28,12 +28,15 @@ from syncline.nodes.tree.messages import (
     CopyKept,
     CopySum,
     OriginStored,
+    RoundHeard,
+    RoundSum,
     SideHeard,
     SideSum,
     TakeOver,
     TookOver,
 )
 from syncline.nodes.tree.round_bucket import RoundBucket
+from syncline.nodes.tree.sum_bucket import SumBucket
 from syncline.nodes.tree.tree_bucket import AnswerRule, Checkpoint, TreeBucket, moved
 from syncline.nodes.tree.tree_terms import APPROXIMATE, BSP, EVENTUAL, SSP, TreeSettings, TreeTerms
 
@@ -64,7 +67,7 @@ class TreeNode:
         self.tally = Tally()
         self.staleness: Counter[int] = Counter()
         rule = AnswerRule(self._may_answer, self._v, lambda: self.clocks.limit)
-        made = RoundBucket if settings.consistency.kind == BSP else TreeBucket
+        made = RoundBucket if settings.consistency.kind == BSP else SumBucket
         self.buckets: dict[Bucket, TreeBucket] = {
             name: made(name, values, self.terms, rule) for name, values in first.items()
         }
@@ -76,6 +79,8 @@ class TreeNode:
         """Requests of workers that moved here with updates that are not stored here yet."""
         self._reported: set[int] = set()
         """The origins of which the coordinator knows that they are stored here."""
+        self._reports_due = False
+        """Whether the coordinator waits to learn how far this node is."""
         self._repeats = self._saves = False
         """Whether a timer for repeats, or for the next checkpoint, is set."""
         if fresh:
@@ -104,6 +109,15 @@ class TreeNode:
     def in_force(self) -> Change:
         return Change(None)
 
+    @property
+    def at_rest(self) -> bool:
+        return self._begun and self._is_quiet and all(bucket.at_rest for bucket in self.buckets.values())
+
+    @property
+    def sums(self) -> int:
+        """Its replica, and what it owes each neighbour."""
+        return 1 + sum(self.number in (each.one, each.other) for each in self.terms.tree.links)
+
     # Events.
 
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -127,6 +141,7 @@ class TreeNode:
         """After every event: publish the own clock, and set the timers that are needed."""
         settings = self.settings
         self._report_stored(out)
+        self._report_for_joiners(out)
         if settings.consistency.kind in (SSP, APPROXIMATE) and self._begun and self.terms.place is not None:
             self.clocks.publish(self._own_clock(), out)
         if settings.patience is not None and not self._repeats and not self._is_quiet:
@@ -164,10 +179,8 @@ class TreeNode:
         match message:
             case Push() | Pull():
                 self._request(event, message, now, out)
-            case SideSum():
-                self._bucket(message.bucket).side_sum(event, message, now, out)
-            case SideHeard():
-                self._bucket(message.bucket).side_heard(event, message, now, out)
+            case SideSum() | SideHeard() | RoundSum() | RoundHeard():
+                self._bucket(message.bucket).link_message(event, message, now, out)
             case TakeOver():
                 self._bucket(message.bucket).take_over(event, message, now, out)
             case TookOver():
@@ -297,7 +310,7 @@ class TreeNode:
             else:
                 bucket.restore(self._checkpoint.pop(name, None), now, out)
         self._begun = True
-        self._report_for_joiners(out)
+        self._reports_due = self.terms.place is not None and any(each.first is None for each in view.members)
         self._settle(out)
         self._answer_all(out)
         waiting, self._deferred = [*self._deferred, *self._waiting], []
@@ -323,10 +336,10 @@ class TreeNode:
 
     def _report_for_joiners(self, out: Out) -> None:
         """Tell the coordinator how far the workers are, and keep to it until it names the joiner's first iteration."""
-        joining = any(member.first is None for member in self.terms.members.values())
-        if joining and self.terms.place is not None:
-            rounds = [bucket.latest for bucket in self.buckets.values() if isinstance(bucket, RoundBucket)]
-            largest = max([0, *rounds]) if rounds else max(self._v(), self.clocks.highest)
+        rounds = [bucket for bucket in self.buckets.values() if isinstance(bucket, RoundBucket)]
+        if self._reports_due and all(bucket.opened for bucket in rounds):
+            self._reports_due = False
+            largest = max([0, *(each.latest for each in rounds)]) if rounds else max(self._v(), self.clocks.highest)
             self.clocks.limit = largest
             out.append(Send(COORDINATOR, Report(self.terms.view, largest)))
 

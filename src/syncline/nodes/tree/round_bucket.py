@@ -1,161 +1,243 @@
 """One bucket on a node of the tree with `bsp`: the replica after a round is that of synchronous SGD.
 
-1. Every summand is complete up to a round; later rounds wait beside it, as the sum of their pushes and their number.
-2. A round of the node's own workers is whole when all of its live workers have pushed it, and checkpoint and copy
-   contain that. A change over a link is one round of everything on the sender's side, sent when it is whole there.
-3. A node closes a round when it has it of all summands: it divides each sum by the number of all pushes. So the content
-   of a sum is known by its round: what comes a second time, or over another link, is the same.
-4. The first message of a session is the sum up to the last round that any of its summands is complete to; the number of
-   that round's pushes goes with it, so that a node that starts again can divide its own.
-5. A node that starts again, or changes over to another view, does so at the greatest round of its summands.
-6. A pull for round i is answered when the node has closed it.
+1. After a round all replicas are equal. So a replica is known by its round, and any node can have it from any other.
+2. A node keeps its replica, and its workers' pushes of later rounds, by origin. Checkpoint, copy, and what one node
+   gives another, each contain both, as they were at one moment. So all pushes of a round that any node has closed are
+   stored, or part of a stored replica.
+3. An epoch begins with every view that changes nodes, links or incarnations. Nothing of an earlier epoch is sent or
+   accepted any more.
+4. An epoch begins with an opening. When a node holds the origins of the view, it tells over each link the last round
+   that any node on its side has closed: its own, or what it was told over the other links. When it has heard that over
+   all links, it knows the last round of all. A node with that replica sends it to the neighbours that lack it.
+5. After the opening, a node sends a round over a link when it has closed the round before, its own workers' round is
+   whole, and it has the round over all other links. It closes the round when it has it over all links: it divides the
+   sum by the number of pushes.
+6. A round of the node's own workers is whole when all of its live workers have pushed it, and checkpoint and copy
+   contain that.
+7. A pull for round i is answered when the node has closed it.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from syncline.effects import Effect
-from syncline.layout import Payload
-from syncline.messages import Push
+from syncline.effects import Effect, Received, Send
+from syncline.errors import PeerError
+from syncline.layout import Bucket, Payload, Values
+from syncline.messages import Message, NodeId, Push, server_id
 from syncline.nodes.tree.held_updates import OriginUpdates
-from syncline.nodes.tree.link_end import LinkEnd, Session
-from syncline.nodes.tree.messages import SideSum
-from syncline.nodes.tree.summand import Key, link_key
-from syncline.nodes.tree.tree_bucket import Pending, Request, TreeBucket
+from syncline.nodes.tree.messages import RoundHeard, RoundKind, RoundSum
+from syncline.nodes.tree.tree_bucket import AnswerRule, Pending, Request, TreeBucket
+from syncline.nodes.tree.tree_terms import TreeTerms
 from syncline.reals import Reals
 
 Out = list[Effect]
 
-KEPT = 64
-"""Of how many rounds a node remembers the number of pushes, for nodes that start again."""
+
+class RoundPart(NamedTuple):
+    """A round of some nodes: the sum of its pushes, how many they are, and whether a worker is beyond it already."""
+
+    raw: Reals
+    pushes: int
+    passed: bool
 
 
-class RoundSending:
-    """Which rounds have been prepared for a link, and those that wait for an acknowledgement of the one before."""
+def _sum(parts: Sequence[RoundPart]) -> RoundPart:
+    raw = parts[0].raw
+    for each in parts[1:]:
+        raw = raw + each.raw
+    return RoundPart(raw, sum(each.pushes for each in parts), any(each.passed for each in parts))
 
-    __slots__ = ("next_round", "queue", "session")
 
-    def __init__(self, session: Session, next_round: int) -> None:
-        self.session = session
-        self.next_round = next_round
-        self.queue: deque[tuple[int, int, Reals, bool]] = deque()
-        """Round, pushes, values, and whether it is the sum up to that round."""
+class RoundLink:
+    """One end of a link, for one bucket and one epoch. One message is unacknowledged at a time."""
+
+    __slots__ = (
+        "expected",
+        "heard",
+        "next_number",
+        "own",
+        "peer",
+        "queue",
+        "rest",
+        "rounds",
+        "sent",
+        "told",
+        "unheard",
+    )
+
+    def __init__(self, peer: int, size: int) -> None:
+        self.peer: NodeId = server_id(peer)
+        self.told: int | None = None
+        """The last round that any node on this side had closed, as this node has told it."""
+        self.heard: int | None = None
+        """The same of the other side."""
+        self.own = -1
+        """The last round that the neighbour itself had closed."""
+        self.rounds: dict[int, RoundPart] = {}
+        """The rounds of the other side that are not closed yet."""
+        self.sent = -1
+        """The last round that was sent."""
+        self.rest = np.zeros(size)
+        """What float32 has not carried yet."""
+        self.queue: deque[tuple[RoundSum, Payload | None]] = deque()
+        self.unheard: tuple[RoundSum, Payload | None] | None = None
+        self.next_number = self.expected = 0
 
 
 class RoundBucket(TreeBucket):
     """What a node knows about one bucket with `bsp`."""
 
-    closed = -1
-    """The last round that the replica contains."""
-    begun = -1
-    """The last round of the node's own workers that has been sent on or closed."""
+    def __init__(self, name: Bucket, first: Values, terms: TreeTerms, gate: AnswerRule) -> None:
+        super().__init__(name, first, terms, gate)
+        self.closed = -1
+        """The last round that the replica contains."""
+        self.begun = -1
+        """The last round that this node has sent or closed."""
+        self.epoch = -1
+        self.opened = False
+        """Whether the opening of the epoch is over."""
+        self.links: dict[int, RoundLink] = {}
+        """By neighbour."""
+        self._ever_opened = False
 
     # Start and views.
 
     def start(self) -> None:
-        self.mirrors: dict[int, OriginUpdates] = {}
-        self.totals: dict[int, int] = {}
-        self.sending: dict[int, RoundSending] = {}
         super().start()
-        for number, link in self.links.items():
-            self.mirrors[number] = OriginUpdates(np.zeros(self.size))
-            self.sending[number] = RoundSending(link.session, 0)
+        self.opened = self._ever_opened = True
+        self._keep_replica()
+        for link in self.links.values():
+            link.told = link.heard = -1
 
-    def _own_updates(self) -> OriginUpdates:
-        return OriginUpdates(np.zeros(self.size))
+    def _aim(self) -> None:
+        terms = self.terms
+        if terms.place is None:
+            self.links, self.opened = {}, False
+        elif terms.tree.since != self.epoch:
+            around = [
+                each.one + each.other - terms.me for each in terms.tree.links if terms.me in (each.one, each.other)
+            ]
+            self.links, self.opened = {peer: RoundLink(peer, self.size) for peer in around}, False
+            self.epoch = terms.tree.since
 
-    def restore(self, *arguments: object) -> None:
-        self.mirrors, self.totals, self.sending = {}, {}, {}
-        super().restore(*arguments)  # type: ignore[arg-type]
-
-    def _show_origin(self, origin: int, updates: OriginUpdates) -> None:
-        """The origin itself is the summand."""
-
-    def _show_update(self, update: Reals) -> None:
-        """An update counts when its round is whole."""
+    def _nothing(self) -> OriginUpdates:
+        return OriginUpdates(np.zeros(0))
 
     def _has_origin(self, origin: int) -> bool:
         waits = any(each.origin == origin and each.update is None for each in self.pending)
         return origin in self.held.by_origin and not waits
 
+    def _show_origin(self, origin: int, updates: OriginUpdates) -> None:
+        values = updates.values
+        if origin != self.terms.me:
+            updates.values = np.zeros(0)
+        if values.size and updates.round > self.closed:
+            self._replace(updates.round, values)
+
+    def _as_gift(self, updates: OriginUpdates) -> OriginUpdates:
+        if not updates.values.size or updates.round < self.closed:  # one that has just arrived can be newer
+            updates.values, updates.round = self.theta, self.closed
+        return updates
+
+    def _of_lost(self, owner: int, copied: dict[int, OriginUpdates]) -> dict[int, OriginUpdates]:
+        own = copied.get(owner)
+        for each in copied.values():
+            if own is not None and not each.values.size:
+                each.values, each.round = own.values, own.round
+        return copied
+
     def contained(self) -> dict[int, int]:
         return {self.terms.me: self.closed + 1}
 
     @property
+    def serves(self) -> bool:
+        return self._ever_opened and self.terms.place is not None
+
+    @property
     def latest(self) -> int:
-        """The last round that any node has begun, as far as this one knows: a joiner can take part in the next."""
-        sums = (*self.held.by_origin.values(), *self.held.gifts.values(), *self.mirrors.values())
-        return max([self.closed, self.begun, *(max([each.round, *each.ahead]) for each in sums)])
+        """The last round that this node knows to have begun: a joiner can take part in the next."""
+        pushed = [number for each in self.held.by_origin.values() for number in each.ahead]
+        return max([self.closed, self.begun, *pushed])
 
-    # Rounds.
+    # The replica.
 
-    def _part(self, key: Key) -> OriginUpdates | None:
-        if key[0] == "link":
-            return self.mirrors.get(key[1])
-        return self.held.by_origin[key[1]] if self._has_origin(key[1]) else None
+    def _replace(self, number: int, values: Reals) -> None:
+        """Take the replica after this round from elsewhere."""
+        self.theta, self.closed = values, number
+        self._keep_replica()
 
-    def _parts(self, keys: frozenset[Key]) -> list[tuple[Key, OriginUpdates]] | None:
-        """The summands with these keys; None if one of them is not there yet."""
-        found = [(key, self._part(key)) for key in sorted(keys)]
-        return None if any(each is None for _, each in found) else found  # type: ignore[return-value]
+    def _keep_replica(self) -> None:
+        """The replica has changed: what it contains need not be kept any more."""
+        self.begun = max(self.begun, self.closed)
+        self.version += 1
+        self._stale = True
+        for each in self.held.by_origin.values():
+            each.ahead = {number: raw for number, raw in each.ahead.items() if number > self.closed}
+        for link in self.links.values():
+            link.rounds = {number: raw for number, raw in link.rounds.items() if number > self.closed}
+        own = self.held.by_origin.get(self.terms.me)
+        if own is not None and own.round <= self.closed:  # while a checkpoint is read it can be newer
+            own.values, own.round = self.theta, self.closed
 
     def advance(self, now: float, out: Out) -> None:
-        wanted = frozenset(map(link_key, self.links))
-        kept = {number for number in self.mirrors if link_key(number) in wanted}
-        self.mirrors = {number: self.mirrors[number] for number in kept}
-        progress = bool(self.target)
-        while progress:
-            progress = self._change_over() | self._close_next()
-            for link in self.links.values():
-                self._prepare(link)
+        if self.terms.place is not None:
+            if not self.opened and not self.missing:
+                self._open()
+            while self.opened and self._next_round():
+                pass
         self.send_due(now, out)
         self.answer(out)
 
-    def _change_over(self) -> bool:
-        """Take the summands of the view as they are, at their greatest round, if all are there."""
-        parts = self._parts(self.target)
-        if parts is None:
+    def _open(self) -> None:
+        links = list(self.links.values())
+        for link in links:
+            others = [each.heard for each in links if each is not link]
+            known = [each for each in others if each is not None]
+            if link.told is None and len(known) == len(others):
+                link.told = max([self.closed, *known])
+                self._queue(link, "opening", link.told)
+        heard = [link.heard for link in links if link.heard is not None]
+        if len(heard) < len(links) or self.closed < max([self.closed, *heard]):
+            return
+        self.opened = self._ever_opened = True
+        self.reached = self.epoch
+        for link in links:
+            if link.own < self.closed:
+                self._queue(link, "replica", self.closed, self.theta)
+            link.sent = self.closed
+
+    def _next_round(self) -> bool:
+        """Send the next round over the links, and close it, as far as possible; returns whether it is closed."""
+        number = self.closed + 1
+        if not self._is_whole(number):
             return False
-        if self.basis == self.target:
-            self.reached = self.terms.tree.since
-            if max(part.round for _, part in parts) == self.closed:
-                return False
-        if self._raised([part for _, part in parts]) is None:
+        parts = {peer: link.rounds[number] for peer, link in self.links.items() if number in link.rounds}
+        due = [
+            (peer, link)
+            for peer, link in self.links.items()
+            if link.sent < number and parts.keys() >= self.links.keys() - {peer}
+        ]
+        if not due and len(parts) < len(self.links):
             return False
-        self.basis = self.target
-        self.closed = max(part.round for _, part in parts)
-        self.begun = max(self.begun, self.closed)
-        self._show(parts)
+        own = self._own_round(number)
+        for peer, link in due:
+            self._send_round(link, number, _sum([own, *(each for other, each in parts.items() if other != peer)]))
+        whole = _sum([own, *parts.values()])
+        if len(parts) < len(self.links) or not self._is_needed(number, whole):
+            return False
+        self._replace(number, self.theta + whole.raw / whole.pushes if whole.pushes else self.theta)
         return True
 
-    def _raised(self, parts: list[OriginUpdates]) -> int | None:
-        """Bring these summands to their greatest round; returns that round, None if one has to wait for a message."""
-        most = max(part.round for part in parts)
-        own = list(self.held.by_origin.values())
-        for part in own:
-            if part.total:
-                self.totals.setdefault(part.round, part.total)
-        for part in parts:
-            while part.round < most:
-                following = part.round + 1
-                raw = part.ahead.get(following)
-                if raw is not None and following in self.totals:
-                    self._add(part, following, self.totals[following])
-                elif raw is None and any(part is each for each in own):
-                    part.round = most if not part.ahead else following  # its workers have pushed nothing in this round
-                    part.total = self.totals.get(part.round, 0)
-                else:
-                    return None
-        return most
-
-    def _add(self, part: OriginUpdates, number: int, pushes: int) -> None:
-        raw, _ = part.ahead.pop(number)
-        if pushes:
-            part.values += raw / pushes
-        part.round, part.total = number, pushes
+    def _own_round(self, number: int) -> RoundPart:
+        """The pushes of all origins that this node holds."""
+        held = [each.ahead for _, each in sorted(self.held.by_origin.items())]
+        nothing = RoundPart(np.zeros(self.size), 0, any(later > number for each in held for later in each))
+        return _sum([nothing, *(RoundPart(*each[number], False) for each in held if number in each)])
 
     def _is_whole(self, number: int) -> bool:
         """Whether the node's own workers have pushed this round, and it is stored."""
@@ -168,137 +250,108 @@ class RoundBucket(TreeBucket):
                 return False
         return not self.pending
 
-    def _rounds(self, keys: frozenset[Key], number: int) -> list[tuple[OriginUpdates, Reals, int]] | None:
-        """The sum of this round and its number of pushes, of each of these summands; None if one lacks it."""
-        parts = self._parts(keys)
-        if parts is None or not self._is_whole(number):
-            return None
-        found = []
-        for key, part in parts:
-            raw = part.ahead.get(number)
-            if raw is None and key[0] == "x" and part.round < number:
-                raw = (np.zeros(self.size), 0)
-            if raw is None or part.round != number - 1:
-                return None
-            found.append((part, *raw))
-        return found
-
-    def _close_next(self) -> bool:
-        number = self.closed + 1
-        if self.basis != self.target or self.basis is None:
-            return False
-        found = self._rounds(self.target, number)
-        if found is None or not self._is_needed(number, sum(n for _, _, n in found)):
-            return False
-        for link in self.links.values():
-            self._prepare(link)
-        pushes = sum(n for _, _, n in found)
-        self.totals[number] = pushes
-        self.totals.pop(number - KEPT, None)
-        for part, raw, n in found:
-            part.ahead[number] = (raw, n)
-            self._add(part, number, pushes)
-        self.closed, self.begun = number, max(self.begun, number)
-        self._show(self._parts(self.target) or [])
-        return True
-
-    def _is_needed(self, number: int, pushes: int) -> bool:
-        """Whether anyone has pushed this round, or waits for a later one; else empty rounds would never end."""
+    def _is_needed(self, number: int, whole: RoundPart) -> bool:
+        """Whether anyone has pushed this round or a later one, or will begin with one; else empty ones never end."""
         firsts = [member.first for member in self.terms.members.values()]
-        return pushes > 0 or any(first is not None and first > number for first in firsts)
+        return whole.pushes > 0 or whole.passed or any(first is not None and first > number for first in firsts)
 
-    def _show(self, parts: list[tuple[Key, OriginUpdates]]) -> None:
-        self.theta = self.first + sum((part.values for _, part in parts), np.zeros(self.size))
-        self.version += 1
-        self._stale = True
+    @property
+    def at_rest(self) -> bool:
+        """Whether no round with pushes is open, and the neighbours have everything."""
+        held = [pushes for each in self.held.by_origin.values() for _, pushes in each.ahead.values()]
+        heard = [part.pushes for link in self.links.values() for part in link.rounds.values()]
+        sent = not any(link.queue for link in self.links.values())
+        return self.opened and sent and not self.missing and not self.pending and not any((*held, *heard))
 
     # Links.
 
-    def _prepare(self, link: LinkEnd) -> None:
-        """Prepare what can be sent over a link: the first message of a session, and whole rounds."""
-        number = link.session[0]
-        others = self.target - {link.key}
-        sending = self.sending.get(number)
-        if sending is None or sending.session != link.session:
-            sending = RoundSending(link.session, -1)
-        parts = self._parts(others)
-        if parts is None:
-            return
-        if max(part.round for _, part in parts) >= sending.next_round:
-            most = self._raised([part for _, part in parts])
-            if most is None:
-                return
-            self.sending[number] = sending
-            total = sum((part.values for _, part in parts), np.zeros(self.size))
-            sending.queue.append((most, self.totals.get(most, 0), total, True))
-            sending.next_round = most + 1
-        if self.closed >= sending.next_round - 1:
-            found = self._rounds(others, sending.next_round)
-            if found is not None:
-                raw = sum((each for _, each, _ in found), np.zeros(self.size))
-                sending.queue.append((sending.next_round, sum(n for _, _, n in found), raw, False))
-                self.begun = max(self.begun, sending.next_round)
-                sending.next_round += 1
+    def _queue(
+        self,
+        link: RoundLink,
+        kind: RoundKind,
+        number: int,
+        payload: Payload | None = None,
+        part: RoundPart | None = None,
+    ) -> None:
+        known = (self.terms.view, self.epoch, self.name, link.next_number)
+        pushes, passed = (0, False) if part is None else part[1:]
+        link.next_number += 1
+        link.queue.append((RoundSum(*known, kind, number, pushes, self.closed, passed), payload))
+
+    def _send_round(self, link: RoundLink, number: int, part: RoundPart) -> None:
+        link.sent, self.begun = number, max(self.begun, number)
+        payload: Payload | None = None
+        if part.pushes:
+            owed = part.raw + link.rest
+            payload = owed.astype(np.float32)
+            link.rest = owed - payload
+        self._queue(link, "round", number, payload, part)
 
     def send_due(self, now: float, out: Out) -> None:
-        for number, link in self.links.items():
-            sending = self.sending.get(number)
-            if link.unheard is None and sending is not None and sending.session == link.session and sending.queue:
-                self._send_round(link, *sending.queue.popleft())
-                self._post(link, out)
+        for link in self.links.values():
+            if link.unheard is None and link.queue:
+                link.unheard = link.queue.popleft()
+                out.append(Send(link.peer, *link.unheard))
         self.copy_due(now, out)
 
-    def _send_round(self, link: LinkEnd, number: int, pushes: int, values: Reals, whole: bool) -> None:
-        rest = values if link.owed is None or whole else values + link.owed
-        payload: Payload = rest.astype(np.float32)
-        link.owed = rest - payload
-        known = tuple(sorted(self.totals.items())) if whole else ()
-        message = SideSum(
-            self.terms.view,
-            *link.session,
-            self.name,
-            link.next_number,
-            (),
-            0,
-            round=number,
-            pushes=pushes,
-            whole=whole,
-            totals=known,
-        )
-        link.unheard = (message, payload)
-        link.next_number += 1
-
-    def _take_side(self, link: LinkEnd, message: SideSum, values: Reals) -> None:
-        mirror, number = self.mirrors.get(link.session[0]), message.round
-        if not message.whole:
-            assert mirror is not None
-            if number > mirror.round and number not in mirror.ahead:
-                mirror.ahead[number] = (values, message.pushes)
+    def link_message(self, event: Received, message: Message, now: float, out: Out) -> None:
+        link = self.links.get(event.source.number)
+        if not isinstance(message, RoundSum | RoundHeard):
+            raise PeerError(f"{type(message).__name__} is not for consistency bsp")
+        if link is None or message.epoch != self.epoch:
             return
-        for each, pushes in message.totals:
-            self.totals.setdefault(each, pushes)
-        if mirror is None:
-            mirror = self.mirrors[link.session[0]] = OriginUpdates(values)
-            mirror.round = number
-        elif number > mirror.round and number not in mirror.ahead:
-            others = self._rounds(self.target - {link.key}, number) if number == mirror.round + 1 else None
-            if others is not None and message.pushes:
-                rest = message.pushes - sum(n for _, _, n in others)
-                mirror.ahead[number] = ((values - mirror.values) * message.pushes, rest)
-                return
-            mirror.values, mirror.round = values, number
-            mirror.ahead = {each: raw for each, raw in mirror.ahead.items() if each > number}
+        if isinstance(message, RoundHeard):
+            if link.unheard is not None and link.unheard[0].number == message.number:
+                link.unheard = None
+                self.send_due(now, out)
+            return
+        if message.number > link.expected:
+            raise PeerError(f"message {message.number} of {self.name}, but {link.expected} comes next")
+        out.append(Send(event.source, RoundHeard(self.terms.view, self.epoch, self.name, message.number)))
+        if message.number == link.expected:
+            link.expected += 1
+            self._take(link, message, event.payload)
+            self.advance(now, out)
+
+    def _take(self, link: RoundLink, message: RoundSum, payload: Payload | None) -> None:
+        if payload is not None and payload.size != self.size:
+            raise PeerError(f"a round of {payload.size} values of {self.name}, which has {self.size}")
+        values = np.zeros(self.size) if payload is None else payload.astype(np.float64)
+        match message.kind:
+            case "opening":
+                link.heard, link.own = message.round, message.own
+            case "replica":
+                if message.round > self.closed:
+                    self._replace(message.round, values)
+            case "round":
+                if message.round > self.closed:
+                    link.rounds[message.round] = RoundPart(values, message.pushes, message.passed)
+
+    def repeat(self, out: Out) -> None:
+        for link in self.links.values():
+            if link.unheard is not None:
+                out.append(Send(link.peer, *link.unheard))
+        super().repeat(out)
+
+    @property
+    def is_quiet(self) -> bool:
+        return super().is_quiet and all(each.unheard is None for each in self.links.values())
 
     # Workers.
+
+    def _progress(self, worker: int, incarnation: int) -> int:
+        return max(self.closed, self.held.progress(worker, incarnation))
 
     def _take_update(self, worker: int, push: Push, update: Reals, now: float) -> None:
         held = self.held
         held.record(worker, push.incarnation, push.progress)
         raw, n = held.own.ahead.get(push.progress, (np.zeros(self.size), 0))
         held.own.ahead[push.progress] = (raw + update, n + 1)
-        for stream in self.streams.values():
-            stream.changed = None
+        self._copies_changed()
         self.pending.append(Pending(held.position, self.terms.me, update))
+
+    def _show_update(self, update: Reals) -> None:
+        """An update counts when its round is whole."""
 
     def _update(self, push: Push, payload: Payload | None) -> Reals:
         return np.zeros(self.size) if payload is None or push.empty else payload.astype(np.float64)

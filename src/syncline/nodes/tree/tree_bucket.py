@@ -1,47 +1,29 @@
-"""One bucket on a node of the tree. The law of the protocol.
+"""What all buckets of a tree node do: keep the updates of their workers, hand them over, store them, answer workers.
 
-1. The replica is theta = theta0 + x + the sum of the mirrors: x is what the node's own workers have pushed, by origin;
-   the mirror of a link is everything on the other side of it. These are the summands.
-2. What a node sends over a link is the sum of all its other summands. It accumulates what each neighbour is owed.
-3. The view says which summands a node shall have: the origins that it holds, and its links (the target). A sum, the
-   replica or what is sent over a link, is made of the summands of one view (its basis). It changes over to the target
-   when all summands of the target that it needs are there: for the replica all, for a link all others. Until then it
-   keeps its basis: summands that the view lacks stay as they were.
-4. A node that starts again, or is new, has no basis. So it sends over a link when it has all other summands, and
-   answers workers when it has all.
-5. An origin that the view gives to another node is sent there until that node's checkpoint has it. It is not a summand
-   of the taker before. The taker answers the workers that moved to it when its replica has changed over.
-6. If a node is lost, the keeper of its copy does the same for it.
-7. With `durable`, an update becomes part of x when checkpoint and copy contain it, and its push is answered only then.
+How nodes exchange updates is in sum_bucket.py, and for `bsp` in round_bucket.py.
+
+1. A node holds the updates of some origins, by origin. An origin that the view gives to another node is sent there
+   until that node's checkpoint has it. The taker does not use it before. It answers the workers that moved to it when
+   its replica has changed over.
+2. If a node is lost, the keeper of its copy does the same for it.
+3. With `durable`, an update counts when checkpoint and copy contain it, and its push is answered only then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from syncline.effects import Effect, Received, Save, Send, SetTimer
-from syncline.errors import PeerError
 from syncline.layout import Bucket, Payload, Values
-from syncline.messages import Moved, NodeId, Params, Pull, Push, Taken, TreeMember, Wants, server_id, worker_id
+from syncline.messages import Message, Moved, NodeId, Params, Pull, Push, Taken, TreeMember, Wants, server_id, worker_id
 from syncline.nodes.tree.copies import CopyStream, KeptCopy
 from syncline.nodes.tree.held_updates import HeldUpdates, OriginUpdates, packed, unpacked
-from syncline.nodes.tree.link_end import LinkEnd, Session
-from syncline.nodes.tree.messages import (
-    CopyHeard,
-    CopySum,
-    Counted,
-    OriginStates,
-    SideHeard,
-    SideSum,
-    TakeOver,
-    TookOver,
-)
-from syncline.nodes.tree.summand import Basis, Key, Summand, Summands, link_key, x_key
+from syncline.nodes.tree.messages import CopyHeard, CopySum, OriginStates, TakeOver, TookOver
 from syncline.nodes.tree.tree_terms import TreeTerms
-from syncline.nodes.update_writer import bucket_codec, check_written
 from syncline.reals import Reals
 
 Out = list[Effect]
@@ -83,8 +65,8 @@ class AnswerRule:
         """With rounds: the last round that may close before a joiner's first iteration is known."""
 
 
-class TreeBucket:
-    """What a node knows about one bucket, with any consistency but `bsp`."""
+class TreeBucket(ABC):
+    """What a node knows about one bucket."""
 
     def __init__(self, name: Bucket, first: Values, terms: TreeTerms, gate: AnswerRule) -> None:
         self.name = name
@@ -94,13 +76,9 @@ class TreeBucket:
         self.first = np.array(first, np.float64)
         self.params = np.array(first, np.float32)
         self.version = 0
-        self.basis: Basis | None = None
         self.theta: Reals = self.first.copy()
         self.reached = -1
         """The last view whose nodes and links the replica has changed over to."""
-        self.summands = Summands(self.size)
-        self.target: Basis = frozenset()
-        self.links: dict[int, LinkEnd] = {}
         self.held = HeldUpdates(terms.me, self.size)
         self.pending: list[Pending] = []
         self.missing: dict[int, int] = {}
@@ -117,21 +95,71 @@ class TreeBucket:
         """For each worker: how many updates the replica contained when it was last answered."""
         self._stale = False
         """Whether `params` lacks something of theta."""
-        self._codec = bucket_codec(terms.settings.codec, terms.settings.layout, name)
+
+    # What a way to exchange updates adds.
+
+    @abstractmethod
+    def advance(self, now: float, out: Out) -> None:
+        """Do all that is possible now: change over, send, answer."""
+
+    @abstractmethod
+    def link_message(self, event: Received, message: Message, now: float, out: Out) -> None:
+        """Take in a message that came over a link."""
+
+    @abstractmethod
+    def send_due(self, now: float, out: Out) -> None:
+        """Send over every link what may be sent now, and to the keepers of copies."""
+
+    @abstractmethod
+    def contained(self) -> dict[int, int]:
+        """How many updates of each origin the replica contains."""
+
+    @property
+    @abstractmethod
+    def serves(self) -> bool:
+        """Whether there is a replica to answer workers with."""
+
+    @property
+    @abstractmethod
+    def at_rest(self) -> bool:
+        """Whether the replica has changed over, and the neighbours have everything that it contains."""
+
+    @abstractmethod
+    def _aim(self) -> None:
+        """Find the links of the view."""
+
+    @abstractmethod
+    def _has_origin(self, origin: int) -> bool:
+        """Whether this node has the origin stored."""
+
+    @abstractmethod
+    def _show_origin(self, origin: int, updates: OriginUpdates) -> None:
+        """Checkpoint and copy contain this origin: use it."""
+
+    @abstractmethod
+    def _show_update(self, update: Reals) -> None:
+        """Checkpoint and copy contain this update: use it."""
+
+    def _own_updates(self) -> OriginUpdates:
+        """The node's own updates at the start of a run."""
+        return self._nothing()
+
+    def _nothing(self) -> OriginUpdates:
+        """An origin without updates."""
+        return OriginUpdates(np.zeros(self.size))
+
+    def _as_gift(self, updates: OriginUpdates) -> OriginUpdates:
+        """An origin as it is given to another node."""
+        return updates
 
     # Start and views.
 
     def start(self) -> None:
         """Begin with the run: nothing has been pushed yet, and everyone knows."""
         self._aim()
-        for key in self.target:
-            self.summands[key] = Summand(np.zeros(self.size), {})
         self.missing.clear()
         self.held.by_origin[self.terms.me] = self._own_updates()
-        self.basis = self.target
         self.reached = self.terms.tree.since
-        for link in self.links.values():
-            link.open_at_start(self.target - {link.key}, self.size)
         self._follow_copies()
         for stream in self.streams.values():
             stream.open_at_start(self.size)
@@ -139,30 +167,22 @@ class TreeBucket:
             for keeper, since in each.copies:
                 if keeper == self.terms.me:
                     kept = self.kept[each.number] = KeptCopy((since, each.incarnation, self.terms.incarnations[keeper]))
-                    kept.open_at_start(each.number, self.size)
-
-    def _own_updates(self) -> OriginUpdates:
-        """The node's own updates, which share their array with the summand unless they wait to be stored."""
-        shared = not self.terms.settings.durable
-        return OriginUpdates(self.summands[x_key(self.terms.me)].values if shared else np.zeros(self.size))
+                    kept.open_at_start(each.number, self._nothing())
 
     def restore(self, checkpoint: Checkpoint | None, now: float, out: Out) -> None:
         """Begin in a run that is under way; `checkpoint`: what an earlier process of this node has saved."""
         found = {} if checkpoint is None else unpacked(checkpoint.state.origins, checkpoint.payload, self.size)
-        found.setdefault(self.terms.me, OriginUpdates(np.zeros(self.size)))
+        found.setdefault(self.terms.me, self._nothing())
         self.held.by_origin = found
         self.missing = dict.fromkeys(self.terms.holders, -1)  # it is not known which view gave it an origin
         for origin, updates in found.items():
             self._show_origin(origin, updates)
         self.adopt(now, out)
 
-    def _show_origin(self, origin: int, updates: OriginUpdates) -> None:
-        values = updates.values.copy() if self.terms.settings.durable else updates.values
-        self.summands[x_key(origin)] = Summand(values, {origin: updates.count})
-
     def adopt(self, now: float, out: Out) -> None:
         """Follow the view that the terms have adopted."""
         self._aim()
+        self._find_missing()
         self._replace_orphans()
         self._give(out)
         self._restore_lost(out)
@@ -171,177 +191,21 @@ class TreeBucket:
         self._stored(now, out)
         self.save_if_due(out)
 
-    def _aim(self) -> None:
-        """Find the target of the view, and its links."""
-        terms, place = self.terms, self.terms.place
-        links: dict[int, LinkEnd] = {}
-        origins: tuple[int, ...] = ()
-        if place is not None:
-            origins = place.origins
-            for each in terms.tree.links:
-                if terms.me in (each.one, each.other):
-                    peer = each.one + each.other - terms.me
-                    session = (each.number, place.incarnation, terms.incarnations[peer])
-                    links[each.number] = self._link(peer, session)
-        self.links = links
-        self.target = frozenset((*map(x_key, origins), *map(link_key, links)))
-        missing = [origin for origin in origins if not self._has_origin(origin)]
-        self.missing = {origin: self.missing.get(origin, terms.view) for origin in missing}
-
-    def _has_origin(self, origin: int) -> bool:
-        """Whether this node has the origin stored."""
-        return x_key(origin) in self.summands
-
-    def _link(self, peer: int, session: Session) -> LinkEnd:
-        link = self.links.get(session[0])
-        if link is None:
-            return LinkEnd(self.name, peer, session)
-        if link.session != session:
-            link.reopen(session)
-        return link
-
-    # Sums.
-
-    def advance(self, now: float, out: Out) -> None:
-        """Let every sum change over to the target if it can, then send and answer what is due."""
-        if self.target and self.basis != self.target and self.summands.have(self.target):
-            self._change_basis()
-        if self.basis == self.target:
-            self.reached = self.terms.tree.since
-        for link in self.links.values():
-            wanted = self.target - {link.key}
-            if link.basis != wanted and self.summands.have(wanted):
-                self._change_link_basis(link, wanted)
-        self._forget()
-        self.send_due(now, out)
-        self.answer(out)
-
-    def _change_basis(self) -> None:
-        if self.basis is None:
-            self.theta = self.first + self.summands.total(self.target)
-        else:
-            self.theta += self.summands.total(self.target - self.basis) - self.summands.total(self.basis - self.target)
-        self.basis = self.target
-        self.version += 1
-        self._stale = True
-
-    def _change_link_basis(self, link: LinkEnd, wanted: Basis) -> None:
-        if link.basis is not None:
-            link.owe(self.summands.total(wanted - link.basis) - self.summands.total(link.basis - wanted))
-        link.basis = wanted
-
-    def _forget(self) -> None:
-        """Forget the summands that no sum needs any more."""
-        bases = [link.basis for link in self.links.values() if link.basis is not None]
-        self.summands.keep(self.target.union(self.basis or (), *bases))
-
-    def change(self, key: Key, change: Reals, counts: Mapping[int, int]) -> None:
-        """Add to a summand, and so to every sum that it is a part of."""
-        summand = self.summands[key]
-        summand.values += change
-        self._changed(key, change, counts)
-
-    def _changed(self, key: Key, change: Reals, counts: Mapping[int, int]) -> None:
-        self.summands[key].counts = dict(counts)
-        if self.basis is not None and key in self.basis:
-            self.theta += change
-            self.version += 1
-            self._stale = True
-        for link in self.links.values():
-            if link.basis is not None and key in link.basis:
-                link.owe(change)
-
-    def contained(self) -> dict[int, int]:
-        """How many updates of each origin the replica contains."""
-        return {} if self.basis is None else self.summands.counts(self.basis)
-
-    @property
-    def serves(self) -> bool:
-        """Whether there is a replica to answer workers with."""
-        return self.basis is not None and self.terms.place is not None
-
-    # Links.
-
-    def side_sum(self, event: Received, message: SideSum, now: float, out: Out) -> None:
-        link = self.links.get(message.link)
-        if link is None or event.source != link.peer or not link.is_of_session(message):
-            return
-        if message.number > link.expected:
-            raise PeerError(f"change {message.number} of {self.name}, but {link.expected} comes next")
-        out.append(Send(event.source, link.answer(self.terms.view, message)))
-        if message.number == link.expected:
-            link.expected += 1
-            self._take_side(link, message, self._values(message, event.payload))
-            self.advance(now, out)
-
-    def _values(self, message: SideSum, payload: Payload | None) -> Reals:
-        if payload is None:
-            return np.zeros(self.size)
-        if message.size:
-            check_written(self._codec, payload, self.size)
-            payload = self._codec.decode(payload, np.empty(self.size, np.float32))
-        if payload.size != self.size:
-            raise PeerError(f"a change of {payload.size} values of {self.name}, which has {self.size}")
-        return payload.astype(np.float64)
-
-    def _take_side(self, link: LinkEnd, message: SideSum, values: Reals) -> None:
-        counts = dict(message.counts)
-        if link.key not in self.summands:
-            self.summands[link.key] = Summand(values, counts)
-            return
-        mirror = self.summands[link.key]
-        if message.number:
-            self.change(link.key, values, counts)
-        else:
-            before, mirror.values = mirror.values, values
-            self._changed(link.key, values - before, counts)
-
-    def side_heard(self, event: Received, message: SideHeard, now: float, out: Out) -> None:
-        link = self.links.get(message.link)
-        if link is not None and event.source == link.peer and link.heard(message):
-            self.send_due(now, out)
-
-    def send_due(self, now: float, out: Out) -> None:
-        """Send over every link what may be sent now."""
-        for link in self.links.values():
-            if link.unheard is None and link.basis is not None:
-                self._send(link, now, out)
-        self.copy_due(now, out)
-
-    def _send(self, link: LinkEnd, now: float, out: Out) -> None:
-        assert link.basis is not None
-        terms = self.terms
-        counts = _counted(self.summands.counts(link.basis))
-        if not link.has_news(counts):
-            return
-        if link.owed is not None and now < link.not_before:
-            if not link.timed:
-                link.timed = True
-                out.append(SetTimer(("send", link.session[0], self.name), link.not_before - now))
-            return
-        total = self.summands.total(link.basis) if link.owed is None else self.first
-        keys = (terms.me, link.session[0], link.next_number, self.name.start)
-        link.write(terms.view, total, counts, self._codec, lambda: terms.settings.draw.generator("codec", *keys))
-        link.not_before = now + terms.settings.period
-        self._post(link, out)
-
-    def _post(self, link: LinkEnd, out: Out) -> None:
-        assert link.unheard is not None
-        out.append(Send(link.peer, *link.unheard))
+    def _find_missing(self) -> None:
+        place = self.terms.place
+        missing = [each for each in (() if place is None else place.origins) if not self._has_origin(each)]
+        self.missing = {origin: self.missing.get(origin, self.terms.view) for origin in missing}
 
     def timer(self, what: str, number: int, now: float, out: Out) -> None:
-        """A timer has expired: for a link (`send`) or a copy (`copy`)."""
-        waiting: LinkEnd | CopyStream | None = self.links.get(number) if what == "send" else self.streams.get(number)
-        if waiting is not None and waiting.timed:
-            waiting.timed = False
-            waiting.not_before = min(waiting.not_before, now)
+        """A timer has expired; here: for a copy."""
+        stream = self.streams.get(number)
+        if what == "copy" and stream is not None and stream.timed:
+            stream.timed = False
+            stream.not_before = min(stream.not_before, now)
             self.send_due(now, out)
 
     def repeat(self, out: Out) -> None:
         """Send everything again that is not acknowledged."""
-        for link in self.links.values():
-            if link.unheard is not None:
-                self._post(link, out)
         for stream in self.streams.values():
             if stream.unheard is not None:
                 out.append(Send(stream.keeper, stream.unheard[0], stream.unheard[1]))
@@ -350,9 +214,7 @@ class TreeBucket:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing is unacknowledged."""
-        links, streams = self.links.values(), self.streams.values()
-        quiet = all(each.unheard is None for each in links) and all(each.unheard is None for each in streams)
-        return quiet and not self.held.gifts
+        return not self.held.gifts and all(each.unheard is None for each in self.streams.values())
 
     # Origins that change hands.
 
@@ -365,7 +227,7 @@ class TreeBucket:
             updates = self.held.by_origin.pop(origin)
             self.pending = [each for each in self.pending if each.origin != origin]
             if origin in terms.holders:
-                self.held.gifts.setdefault(origin, updates)
+                self.held.gifts.setdefault(origin, self._as_gift(updates))
             self._copies_changed()
         for origin in [each for each in self.held.gifts if terms.holders.get(each, terms.me) == terms.me]:
             updates = self.held.gifts.pop(origin)
@@ -415,7 +277,7 @@ class TreeBucket:
             known = origin in self.held.by_origin or origin in self.held.gifts or origin in self._given
             if node == self.terms.me and not known:
                 self.begun_empty.add(origin)
-                self._arrive(origin, OriginUpdates(np.zeros(self.size)))
+                self._arrive(origin, self._nothing())
 
     # Storing.
 
@@ -487,13 +349,17 @@ class TreeBucket:
         """Take the place of owners that are lost: their origins go to the nodes that hold them now."""
         terms = self.terms
         for owner in [each for each in self.kept if each not in terms.incarnations]:
-            for origin, updates in self.kept.pop(owner).origins.items():
+            for origin, updates in self._of_lost(owner, self.kept.pop(owner).origins).items():
                 holder = terms.holders.get(origin)
                 if holder == terms.me:
                     self._arrive(origin, updates)
                 elif holder is not None:
                     self.held.gifts.setdefault(origin, updates)
         self._send_gifts(out)
+
+    def _of_lost(self, owner: int, copied: dict[int, OriginUpdates]) -> dict[int, OriginUpdates]:
+        """The origins in the copy of a lost node, as they are given to other nodes."""
+        return copied
 
     def _copies_changed(self) -> None:
         for stream in self.streams.values():
@@ -545,7 +411,7 @@ class TreeBucket:
     def push(self, event: Received, push: Push, now: float, out: Out) -> bool:
         """Take an update, unless it is a repeat; its answer follows when the worker may continue. Returns if taken."""
         worker, held = event.source.number, self.held
-        taken = push.progress > held.progress(worker, push.incarnation)
+        taken = push.progress > self._progress(worker, push.incarnation)
         if taken:
             self._take_update(worker, push, self._update(push, event.payload), now)
         self.requests[worker] = Request(push, held.position if taken else self._position_of(worker))
@@ -555,6 +421,10 @@ class TreeBucket:
         else:
             self.answer(out)
         return taken
+
+    def _progress(self, worker: int, incarnation: int) -> int:
+        """The last iteration of a worker that this node has; -1: none."""
+        return self.held.progress(worker, incarnation)
 
     def _position_of(self, worker: int) -> int:
         """What must be stored before a repeat of this worker's push is answered."""
@@ -579,11 +449,6 @@ class TreeBucket:
             self.pending.append(Pending(held.position, self.terms.me, update))
         else:
             self._show_update(update)
-
-    def _show_update(self, update: Reals) -> None:
-        key = x_key(self.terms.me)
-        shown = self.summands[key].counts.get(self.terms.me, 0) + 1
-        self.change(key, update, {self.terms.me: shown})
 
     def pull(self, event: Received, pull: Pull, out: Out) -> None:
         self.requests[event.source.number] = Request(pull, 0)
@@ -631,7 +496,3 @@ class TreeBucket:
 
 def moved(view: int, message: Push | Pull) -> Moved:
     return Moved(view, message.incarnation, message.progress, message.bucket)
-
-
-def _counted(counts: Mapping[int, int]) -> Counted:
-    return tuple(sorted(counts.items()))

@@ -60,8 +60,7 @@ def served(view: View, worker: int, buckets: tuple[Bucket, ...]) -> View:
     """The view as this worker sees it: one server holds everything."""
     tree = view.topology
     assert isinstance(tree, TreeMap), "a worker of a tree needs a tree"
-    node = next((each.node for each in tree.workers if each.worker == worker), tree.nodes[0].number)
-    return View(view.view, view.members, (*((),) * node, buckets))
+    return View(view.view, view.members, (*((),) * tree.node_of(worker), buckets))
 
 
 def _incarnations(view: View) -> dict[int, int]:

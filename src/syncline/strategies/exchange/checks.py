@@ -49,8 +49,8 @@ def check(strategy: ExchangeStrategy, workers: int) -> None:
     if workers < strategy.least_workers:
         raise UsageError(
             "workers",
-            "strategy 'exchange' needs at least 2 workers, which exchange their updates; start more workers, or let "
-            "others join (--listen)",
+            "strategy 'exchange' needs at least 2 workers, which exchange their updates; start more workers "
+            "(with syncline run, others can also join later: --listen)",
         )
     if not strategy.accumulate and strategy.codec != Dense():
         raise UsageError(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from syncline.codecs import Dense, every_codec
 from syncline.errors import UsageError
-from syncline.nodes.tree.shapes import MOST_NODES, edges_of
+from syncline.nodes.topologies import AUTO, MOST_NODES, edges_of
 from syncline.nodes.tree.tree_terms import BSP
 from syncline.spec import write
 from syncline.units import MOST_SECONDS, whole
@@ -41,7 +41,8 @@ def check(strategy: TreeStrategy, workers: int) -> None:
     whole(strategy.workers_per_node, "workers_per_node", 1, MOST_NODES)
     fitted = strategy.fitted(workers)
     whole(fitted.nodes, "servers", 1, MOST_NODES, name="the number of nodes")
-    edges_of(strategy.shape, fitted.nodes)
+    if strategy.shape != AUTO:
+        edges_of(strategy.shape, fitted.nodes)
     if strategy.consistency.kind == BSP:
         _check_rounds(strategy)
     if any(getattr(each, "momentum", 0) for each in every_codec(strategy.codec)):

@@ -14,6 +14,8 @@ Edge = tuple[int, int]
 
 MOST_NODES = 10_000
 OPTION = "topology"
+AUTO = "auto"
+"""The topology that the delay model chooses."""
 
 _PAIR = re.compile(r"\s*([0-9]{1,5})\s*(?:-|\s)\s*([0-9]{1,5})\s*")
 
@@ -65,7 +67,7 @@ def read_edges(text: str) -> tuple[Edge, ...]:
     for word in words:
         pair = _PAIR.fullmatch(word)
         if pair is None:
-            known = ", ".join((*SHAPES, "tree:D"))
+            known = ", ".join((*SHAPES, "tree:D", AUTO))
             raise UsageError(OPTION, f"{word!r} is not a topology; use {known}, a list of edges (0-1 1-2), or a file")
         found.append(ordered(int(pair[1]), int(pair[2])))
     return tuple(found)
@@ -145,9 +147,10 @@ def best_fan_out(nodes: int, hop: float, update: float) -> int:
     """
     if nodes < 4:
         return max(1, nodes - 1)
+    return min(range(2, nodes), key=lambda degree: fan_out_delay(nodes, degree, hop, update))
 
-    def delay(degree: int) -> float:
-        depth = max(1.0, log(nodes) / log(degree))
-        return 2 * hop * depth + update * degree * (2 * depth - 1)
 
-    return min(range(2, nodes), key=delay)
+def fan_out_delay(nodes: int, degree: int, hop: float, update: float) -> float:
+    """The seconds that an update needs at most to reach all nodes, by the paper's model."""
+    depth = max(1.0, log(nodes) / log(degree))
+    return 2 * hop * depth + update * degree * (2 * depth - 1)
