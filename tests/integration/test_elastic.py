@@ -195,7 +195,7 @@ def test_nothing_is_lost_of_means_that_come_back_in_few_bytes(tmp_path: Path, la
 
 @pytest.mark.parametrize(
     ("lane", "sync"),
-    sampled(product(LANES, ("asp", "ssp:2", "bsp", "psp:sample=1,s=1")), ("shm", "psp:sample=1,s=1"), ("tcp", "bsp")),
+    sampled(product(LANES, ("asp", "ssp:2", "bsp", "psp:sample=1,s=1")), ("tcp", "bsp")),
 )
 def test_every_update_counts_once(tmp_path: Path, lane: str, sync: str) -> None:
     rule = "dc-asgd:1,lam=0" if sync.startswith("psp") else "sgd:1"  # the same, but with copies that move as well

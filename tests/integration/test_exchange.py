@@ -212,7 +212,7 @@ print("accuracy", accuracy(model, data), "sum", total)
 """
 
 
-@pytest.mark.parametrize("lane", sampled(["shm", "tcp"], "shm"))
+@pytest.mark.parametrize("lane", sampled(["shm", "tcp"]))
 def test_a_pytorch_script_trains_by_it(lane: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

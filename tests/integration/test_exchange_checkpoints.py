@@ -163,13 +163,9 @@ print("done")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("lane", "partitions", "buffers"),
-    [
-        ("shm", 1, "local"),
-        pytest.param("tcp", 1, "mean", marks=pytest.mark.slow),
-        pytest.param("tcp", 3, "mean", marks=pytest.mark.slow),
-    ],
+    ("lane", "partitions", "buffers"), [("shm", 1, "local"), ("tcp", 1, "mean"), ("tcp", 3, "mean")]
 )
 def test_a_model_that_was_saved_goes_on(lane: str, partitions: int, buffers: str, tmp_path: Path) -> None:
     """Between two barriers all clocks are equal. With one range the end is that of a run that was not interrupted."""

@@ -127,6 +127,7 @@ def test_a_worker_that_joins_gets_examples_of_its_own(lane: str, tmp_path: Path)
     assert first >= 2, "it begins with an epoch that the others are in"
 
 
+@pytest.mark.slow
 def test_a_restarted_worker_gets_its_share_again(tmp_path: Path) -> None:
     body = DEALT.replace(
         "    epoch, members",
