@@ -25,7 +25,7 @@ LANES = ("shm", "tcp")
 RUNS = [(topology, lane) for topology in ("chain", "star", "twin", "tree:2") for lane in LANES]
 
 
-@pytest.mark.parametrize(("topology", "lane"), sampled(RUNS, ("chain", "shm")))
+@pytest.mark.parametrize(("topology", "lane"), sampled(RUNS))
 def test_digits_are_learnt(topology: str, lane: str, tmp_path: Path) -> None:
     report, _ = train(tmp_path, "-q", "-n", "4", "--strategy", f"tree:topology={topology}", "--lane", lane)
     check_learnt(report)
