@@ -15,7 +15,6 @@ from syncline.strategies.protocol import Job
 from syncline.units import MOST_SECONDS
 
 if TYPE_CHECKING:
-    from syncline.sim.faults import Fault
     from syncline.sim.scenario import Scenario
     from syncline.sim.world import World
 
@@ -192,7 +191,3 @@ def read_nodes(value: Any, option: str) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(each) is int for each in value):
         raise UsageError(option, f"must be a list of node numbers, e.g. [1, 4], not {value!r}")
     return tuple(value)
-
-
-def is_about_nodes(fault: Fault) -> bool:
-    return isinstance(fault, NODE_FAULTS)
