@@ -383,6 +383,11 @@ def test_quiet_says_nothing(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_a_note_names_its_section(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text('iterations = 2\n[cluster]\nworkers = 2\n[dispatch]\nrule = "uniform"\n')
+    assert "note: [dispatch] has no clock" in process("simulate", "run.toml", cwd=tmp_path).stderr
+
+
 def test_version(tmp_path: Path) -> None:
     done = process("--version", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"syncline {syncline.__version__}\n")

@@ -101,6 +101,7 @@ def test_what_cannot_work_is_refused_with_what_would_be_right(
             "strategy.overlap: strategy 'exchange' sends and receives while workers compute",
         ),
         ("strategy.central", True, "strategy.central: is about servers"),
+        ("dispatch.rule", "uniform", "dispatch: has no clock"),
         ("network.apply", "1GB/s", "network.apply: is about servers"),
         ("strategy.partitions", 0, "partitions: must be at least 1"),
         ("network.bandwidth", "0", "network.bandwidth"),

@@ -70,7 +70,7 @@ def summary(outcome: Outcome, figures: dict[str, Any]) -> None:
     console = Console(stderr=True)
     console.print(figures_table({key: value for key, value in figures.items() if key not in _NOT_SHOWN}))
     for note in outcome.notes:
-        console.print(f"note: {note}", style="yellow")
+        console.print(f"note: {note}", style="yellow", markup=False)
 
 
 _NOT_SHOWN = ("schema", "staleness_histogram", "staleness_curve", "bytes_per_link", "lost_origins")
@@ -84,7 +84,7 @@ def figures_table(figures: dict[str, Any], meaning: Mapping[str, str] | None = N
     table.add_column("value", overflow="fold", min_width=22)
     table.add_column("")
     for key, value in figures.items():
-        table.add_row(key, "-" if value is None else _number(value), known.get(key, ""))
+        table.add_row(key, "-" if value is None else escape(_number(value)), known.get(key, ""))
     return table
 
 

@@ -133,6 +133,9 @@ class Scenario:
         if self.overlap is not Overlap.NONE:
             problem = f"{about} sends and receives while workers compute, whatever this says; leave it out"
             raise UsageError("strategy.overlap", problem)
+        if self.dispatch is not None:
+            problem = f"has no clock, and with {about} every worker steps and sends at a pace of its own; remove one"
+            raise UsageError("dispatch", problem)
         for key, given in (
             ("strategy.central", self.central),
             ("cluster.colocated", self.cluster.colocated),

@@ -71,8 +71,6 @@ class Strategy:
     `Finish` after the last step, which needs no answer. What is still owed then is exchanged after the run."""
     refuses: ClassVar[Mapping[str, str]] = {}
     """Settings of other strategies that make no sense here, each with the reason and what to do instead."""
-    simulated_only: ClassVar[bool] = False
-    """Whether there are no real processes for this strategy yet."""
     announces: ClassVar[bool] = False
     """Whether the nodes of servers are told the first view when the run begins."""
     applied: ClassVar[frozenset[type[Message]]] = frozenset()
@@ -161,12 +159,7 @@ class Strategy:
         """Raise `UsageError` if the settings cannot work with this many workers. Called before anything runs."""
 
     def check_real(self) -> None:
-        """Raise `UsageError` if the strategy runs in the simulator only. Called before any process starts."""
-        if self.simulated_only:
-            problem = f"{self.name()!r} runs only in the simulator so far"
-            raise UsageError(
-                "strategy", f"{problem}; use syncline train --engine sim or syncline simulate, or strategy 'server'"
-            )
+        """Raise `UsageError` for settings that only the simulator has. Called before any process starts."""
 
     def costs(self, workers: int) -> tuple[str, ...]:
         """What the parts need besides the parameters, one line each, for `--dry-run`."""

@@ -155,7 +155,6 @@ class TreeStrategy(Strategy):
         return self if count is None else replace(self, nodes=count)
 
     def check_real(self) -> None:
-        super().check_real()
         if self.shape == AUTO:
             problem = "auto works only in the simulator so far: real runs do not measure the delay of a message"
             raise UsageError("topology", f"{problem}; name a topology, for example tree:2")
