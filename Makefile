@@ -32,11 +32,11 @@ train: $(INSTALLED) ## train for real: one process, DDP and Syncline, with a slo
 
 test: $(INSTALLED) ## run the tests, without the slow ones
 	@echo '== pytest'
-	@$(BIN)/python -m pytest -q -n $(JOBS) -m 'not slow'
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m 'not slow'
 
 test-all: $(INSTALLED) ## run all tests
 	@echo '== pytest, all'
-	@$(BIN)/python -m pytest -q -n $(JOBS)
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 
 check: $(INSTALLED) ## lint, format, types, import contracts
 	@echo '== ruff check'

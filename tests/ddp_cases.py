@@ -227,7 +227,9 @@ def main() -> None:
     if session is not None:
         session.close()
     else:
+        dist.barrier()
         dist.destroy_process_group()
+        os._exit(0)  # without the end of the interpreter, in which threads of gloo sometimes abort the process
 
 
 if __name__ == "__main__":

@@ -628,9 +628,15 @@ class Schedule:
             self._check_given(process)
 
     def _check_given(self, process: Process) -> None:
-        """Check that all updates of a finished worker are applied, wait for their round, or are held back."""
+        """Check that all updates of a finished worker are applied, wait for their round, or are held back.
+
+        A worker that crashed or was declared lost while it left is not checked: what it had held back was on its way
+        and may be lost.
+        """
         node = process.node
-        if not process.finished or any(key[:2] == (node.number, node.incarnation) for key in self.books.dropped):
+        cut_off = process.failed or (not process.alive and node.phase is Phase.LEAVING)
+        late = any(key[:2] == (node.number, node.incarnation) for key in self.books.dropped)
+        if not process.finished or cut_off or late:
             return
         accounts = {name: account for ledger in self.ledgers for name, account in ledger.accounts.items()}
         for bucket, i in process.given:

@@ -105,7 +105,7 @@ def random_kill(number: int) -> Kill:
 
 
 KILLS = [
-    pytest.param(random_kill(number), id=str(random_kill(number)), marks=[] if number < 4 else slow)
+    pytest.param(random_kill(number), id=str(random_kill(number)), marks=[] if number < 2 else slow)
     for number in range(100)
 ]
 
@@ -270,6 +270,7 @@ def test_a_server_is_killed(lane: str, number: int, tmp_path: Path) -> None:
         assert "Traceback" not in run.out, run.story()
 
 
+@pytest.mark.slow
 def test_a_server_is_killed_while_a_worker_computes(tmp_path: Path) -> None:
     body = """
 begin()
@@ -422,7 +423,7 @@ session.close()
 AHEAD = ("-n3", "--sync", "ssp:2", "--release", "soft")
 
 
-@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize("lane", sampled(LANES, "shm"))
 def test_a_worker_that_is_stopped_is_declared_dead_and_learns_it(lane: str, tmp_path: Path) -> None:
     options = ["--servers", "2", "--lane", lane, "--trace", "."]
     with running(tmp_path, STOPPED, *AHEAD, *options, SYNCLINE_PATIENCE="1") as run:
@@ -468,6 +469,7 @@ def test_a_worker_that_is_stopped_for_a_moment_is_waited_for(tmp_path: Path) -> 
     assert last_answer(trace) == 39
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_never_continued_does_not_keep_the_run(tmp_path: Path) -> None:
     with running(tmp_path, STOPPED, *AHEAD, SYNCLINE_PATIENCE="1") as run:
         run.touch("stop")
@@ -494,7 +496,7 @@ say("done")
 
 
 @pytest.mark.parametrize("patience", ["1", pytest.param("10", marks=slow)])
-@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize("lane", sampled(LANES, "tcp"))
 def test_a_worker_that_computes_is_not_dead(lane: str, patience: str, tmp_path: Path) -> None:
     """Worker 1 computes when worker 2 is stopped, and still does when worker 2 is dead."""
     os.mkfifo(tmp_path / "computed")
@@ -729,6 +731,7 @@ def test_a_joiner_of_a_finished_run(tmp_path: Path) -> None:
         assert len(other.err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_joiner_of_something_else(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         address = f"127.0.0.1:{stranger.getsockname()[1]}"

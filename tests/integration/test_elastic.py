@@ -223,6 +223,7 @@ def test_a_worker_that_left_reads_the_final_parameters_from_later_servers(tmp_pa
     counted(run, 2)
 
 
+@pytest.mark.slow
 def test_a_server_that_comes_before_the_workers_is_given_its_part_when_they_train(tmp_path: Path) -> None:
     waiting = "while not there('begin'):\n    time.sleep(0.002)\n" + COUNTING
     options = ("-n2", "--sync", "asp", "--rule", "sgd:1", "--report", "report.json", "--listen", "127.0.0.1:0")
@@ -237,6 +238,7 @@ def test_a_server_that_comes_before_the_workers_is_given_its_part_when_they_trai
     assert [each["left"] for each in report["servers"]] == [True, False]
 
 
+@pytest.mark.slow
 def test_workers_and_servers_join_together(tmp_path: Path) -> None:
     with training(tmp_path, COUNTING, 1, "--sync", "asp", "--rule", "sgd:1") as run:
         where = run.hears(r"--join (\S+)")[1]
@@ -270,6 +272,7 @@ for model in models:
 """
 
 
+@pytest.mark.slow
 def test_a_server_has_a_part_of_every_model(tmp_path: Path) -> None:
     with (
         training(tmp_path, TWO_MODELS, 2, "--bucket", "1KiB", "--report", "report.json") as run,
@@ -324,6 +327,7 @@ def test_a_server_that_has_joined_and_dies_ends_the_run(tmp_path: Path) -> None:
         assert more.ends() == 1, more.story()
 
 
+@pytest.mark.slow
 def test_a_server_gets_no_part_between_different_sync_models(tmp_path: Path) -> None:
     options = ("--servers", "2", "--sync", "asp", "--sync", "ssp:2", "--rule", "sgd:1")
     with training(tmp_path, COUNTING, 2, *options) as run:

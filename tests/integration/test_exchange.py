@@ -155,7 +155,7 @@ def trained(directory: Path, *options: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     "options",
     [
-        ("exchange", "--lane", "shm"),
+        pytest.param(("exchange", "--lane", "shm"), marks=pytest.mark.slow),
         pytest.param(("exchange", "--lane", "tcp"), marks=pytest.mark.slow),
         pytest.param(("exchange:partitions=4,tau=2", "--lane", "shm"), marks=pytest.mark.slow),
         pytest.param(("exchange:partitions=3,codec=topk:0.1", "--lane", "tcp"), marks=pytest.mark.slow),

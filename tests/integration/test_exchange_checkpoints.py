@@ -98,6 +98,7 @@ print("ended with", *(float(each.sum()) for each in tables.values()))
 """
 
 
+@pytest.mark.slow
 def test_tables_with_servers_go_on_with_the_memory_of_the_rule(tmp_path: Path) -> None:
     words = ("-n", 2, "--servers", 2, "program.py")
     whole = ran(tmp_path, WITH_SERVERS, *words, "go on")

@@ -387,6 +387,7 @@ def resident(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.slow
 def test_strangers_that_say_nothing_are_sent_away_when_they_are_many(shared_run: Victim) -> None:
     for where in (shared_run.unix, shared_run.places()[0]):
         crowd = [dial(where) for _ in range(300)]

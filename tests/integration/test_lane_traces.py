@@ -46,12 +46,8 @@ CASES = [
     Case(("ssp:1", "bsp"), (("ssp", 1), ("bsp",)), (1, 0)),
 ]
 LANES, RELEASES = ("shm", "tcp"), ("lazy", "soft")
-QUICK = [
-    *zip(CASES, cycle(LANES), cycle(("lazy", "soft", "soft", "lazy")), strict=False),
-    (CASES[0], "tcp", "soft"),
-    (CASES[2], "tcp", "lazy"),
-]
-"""Every model once, and each lane with each release; those that are used most once more, in the other lane."""
+QUICK = [*zip(CASES[::2], cycle(LANES), cycle(("lazy", "soft", "soft", "lazy")), strict=False)]
+"""Every second model, and each lane with each release."""
 
 
 @pytest.mark.parametrize(("case", "lane", "release"), sampled(product(CASES, LANES, RELEASES), *QUICK), ids=str)

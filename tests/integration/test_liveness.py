@@ -73,6 +73,7 @@ session.close()
 """
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_stopped_before_the_run_begins_does_not_delay_it_forever(tmp_path: Path) -> None:
     with running(tmp_path, STOPPED, "-n", "2", SYNCLINE_PATIENCE="1") as run:
         run.hears("connected")

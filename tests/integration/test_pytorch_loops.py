@@ -403,7 +403,7 @@ say("closed", session.rank)
 )
 
 
-@pytest.mark.parametrize("sync", sampled(["bsp", "ssp:2", "asp"], "ssp:2"))
+@pytest.mark.parametrize("sync", sampled(["bsp", "ssp:2", "asp"]))
 def test_a_worker_loads_and_the_other_closes_its_session(sync: str, tmp_path: Path) -> None:
     """The worker that has loaded goes on alone, and says whom it lacks and what to do."""
     with running(tmp_path, LOADS_ALONE, "-n2", "--sync", sync) as run:

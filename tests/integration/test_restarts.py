@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from engine import running
+from samples import sampled
 
 LANES = ("shm", "tcp")
 STEPS = 40
@@ -46,8 +48,7 @@ DEATHS = {
 }
 
 
-@pytest.mark.parametrize("how", DEATHS)
-@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize(("how", "lane"), sampled(product(DEATHS, LANES), ("signal", "shm"), ("exit code", "tcp")))
 def test_a_worker_that_dies_is_restarted_and_no_update_is_lost_or_applied_twice(
     lane: str, how: str, tmp_path: Path
 ) -> None:
@@ -138,6 +139,7 @@ say("final", tables["w"][0])
         assert f"final {4.0 + 10 - first}" in run.out, run.story()
 
 
+@pytest.mark.slow
 def test_a_worker_that_has_joined_from_elsewhere_keeps_its_number(tmp_path: Path) -> None:
     steady = "begin()\nsteps_until('stop')\nsession.close()"
     joins = "begin()\nsay('is', rank, session.incarnation)\nsteps_until('stop')\nsession.close()\nsay('done')"

@@ -94,6 +94,7 @@ def run(
 MODES = ("gradients", "fasgd", "topk", "terngrad", "qsgd", "changes", "momentum", "adam")
 
 
+@pytest.mark.slow
 def test_what_was_saved_on_the_way_leads_to_the_same_end(tmp_path: Path) -> None:
     code, said, whole = run(tmp_path, "state", "gradients", 11)
     assert code == 0, said

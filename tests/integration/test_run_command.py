@@ -102,6 +102,7 @@ def marked(pid: int, mark: dict[str, str]) -> bool:
 # How it ends.
 
 
+@pytest.mark.slow
 def test_a_worker_fails_and_the_others_are_given_time(tmp_path: Path) -> None:
     """First they are told, then asked by SIGTERM, then killed."""
     body = """

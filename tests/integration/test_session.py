@@ -192,6 +192,7 @@ def test_a_session_that_has_ended_cannot_be_opened_again_within_its_run(end: str
     assert ends_well(tmp_path, CONNECTS_AGAIN.replace("END", end), "-n2").count("trained") == 2
 
 
+@pytest.mark.slow
 def test_under_torchrun_too_a_session_cannot_be_opened_again(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     torchrun = ("torch.distributed.run", "--nproc-per-node", "2")
@@ -273,6 +274,7 @@ say("done")
         assert run.ends() == 1, run.story()
 
 
+@pytest.mark.slow
 def test_the_programs_own_hook_is_called_and_comes_back(tmp_path: Path) -> None:
     body = """
 def own(kind, error, trace):

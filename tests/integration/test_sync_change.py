@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 import lanes
 from engine import Run, running
+from samples import sampled
 from syncline import UsageError, connect
 from syncline.engines.net.keys import make_key_file
 from syncline.sync import Asp, Ssp
@@ -172,7 +174,7 @@ def name_of(run: Run) -> str:
     return run.hears(r"to change the sync model while it trains: syncline tell (\w{8}) --sync ssp:3")[1]
 
 
-@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize("lane", sampled(LANES, "tcp"))
 def test_a_run_is_changed_by_its_name(lane: str, tmp_path: Path) -> None:
     with running(tmp_path, STEADY, *OPTIONS, *COUNTS, "--lane", lane, "--trace", str(tmp_path), "-v") as run:
         run.hears("waits at 10")
@@ -295,6 +297,7 @@ def test_a_model_for_each_server(tmp_path: Path) -> None:
 # Who is let in.
 
 
+@pytest.mark.slow
 def test_with_a_key(tmp_path: Path) -> None:
     body = "begin()\nsteps_until('stop')\nsession.close()"
     options = ["-n2", "--listen", "127.0.0.1:0", "--key-file", "key"]
@@ -360,7 +363,7 @@ def port_of(run: Run) -> int:
 def test_invalid_requests_of_syncline_tell(words: list[str], code: int, said: str, tmp_path: Path) -> None:
     told = tell("", *words, directory=tmp_path)
     assert told.returncode == code, told
-    assert told.stderr.startswith(f"syncline: {said}"), told
+    assert told.stderr.startswith(f"syncline: {ANSWERS[words]}"), told
     assert told.stderr.count("\n") == 1
 
 
@@ -388,19 +391,20 @@ say("final", [each.tolist() for each in model.parameters()])
 """
 
 
-@pytest.mark.parametrize("lane", LANES)
+ANSWERS = {
+    "mode='gradients'": r"refused: sync: 'gradients' works only with bsp, not 'ssp:3', because every worker",
+    "mode='changes'": "changed to ssp:3",
+    "rule='sgd:0.1'": "changed to ssp:3",
+}
+
+
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("mode='gradients'", r"refused: sync: 'gradients' works only with bsp, not 'ssp:3', because every worker"),
-        ("mode='changes'", "changed to ssp:3"),
-        pytest.param("rule='sgd:0.1'", "changed to ssp:3", marks=slow),
-    ],
+    ("words", "lane"), sampled(product(ANSWERS, LANES), ("mode='gradients'", "tcp"), ("mode='changes'", "shm"))
 )
-def test_a_model_of_pytorch(words: str, said: str, lane: str, tmp_path: Path) -> None:
+def test_a_model_of_pytorch(words: str, lane: str, tmp_path: Path) -> None:
     with running(tmp_path, GRADIENTS.replace("WORDS", words), "-n2", "--lane", lane) as run:
         assert run.ends() == 0, run.story()
-        assert re.search(rf"\[w1\] {said}", run.out), run.story()
+        assert re.search(rf"\[w1\] {ANSWERS[words]}", run.out), run.story()
         finals = re.findall("final (.*)", run.out)
         assert len(finals) == 2, run.story()
         assert len(set(finals)) == 1, run.story()

@@ -170,6 +170,7 @@ def test_the_run_ends_when_its_last_node_is_lost(tmp_path: Path) -> None:
         assert "Traceback" not in run.out + run.err, run.story()
 
 
+@pytest.mark.slow
 def test_checkpoints_are_removed_at_the_end(tmp_path: Path) -> None:
     folder = tmp_path / "temporary"
     folder.mkdir()
