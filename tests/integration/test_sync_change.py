@@ -363,7 +363,7 @@ def port_of(run: Run) -> int:
 def test_invalid_requests_of_syncline_tell(words: list[str], code: int, said: str, tmp_path: Path) -> None:
     told = tell("", *words, directory=tmp_path)
     assert told.returncode == code, told
-    assert told.stderr.startswith(f"syncline: {ANSWERS[words]}"), told
+    assert told.stderr.startswith(f"syncline: {said}"), told
     assert told.stderr.count("\n") == 1
 
 

@@ -235,6 +235,7 @@ say("final", float(tables["w"].min()), float(tables["w"].max()))
         with running(tmp_path, body, "-n1", "--servers", "1", "--join", place) as joined:
             run.hears("three", 2)
             run.hears("gets no part of the model: strategy 'tree' does not let servers join")
+            joined.hears("server2 ended with exit code 1")
             run.touch("enough")
             assert joined.ends() == 1, joined.story()  # because of the server
             assert run.ends() == 0, run.story()
