@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from exchange_schedule import Case, ExchangeSchedule
@@ -181,6 +181,7 @@ FAULTS = st.lists(
     strategy=st.builds(ExchangeStrategy, st.one_of(st.integers(1, 6), st.just("auto")), st.integers(0, 2)),
     bandwidth=st.sampled_from([None, 5e3, 1e5, 1e7]),
 )
+@example([Crash(1.5, 0, 0.0), Restart(1.0, 0)], None, ExchangeStrategy("auto", 0), 5e3)  # it never gets a replica
 def test_simulated_runs_end_whatever_happens(
     faults: list[object], join: float | None, strategy: ExchangeStrategy, bandwidth: float | None
 ) -> None:

@@ -73,10 +73,12 @@ class RangeSender:
         """Whether nothing may be forgotten, because a joiner may need it."""
         self.one_by_one = False
         """Whether each message carries one update."""
+        self.parts = 0
+        """Into how many ranges the parameters are divided; 0 before it begins."""
 
     def begin(self, parts: int, clock: int, accumulate: bool) -> None:
         """Begin with the update after `clock`."""
-        self.ranges = Ranges(self._flat, parts)
+        self.parts, self.ranges = parts, Ranges(self._flat, parts)
         self.window = (
             WindowSums(self._flat.length, parts, clock) if accumulate else NewestUpdate(self._flat.length, clock)
         )
@@ -90,10 +92,6 @@ class RangeSender:
     @property
     def clock(self) -> int:
         return self.window.clock
-
-    @property
-    def parts(self) -> int:
-        return self.ranges.parts
 
     @property
     def peers(self) -> Mapping[int, OwedRanges]:
