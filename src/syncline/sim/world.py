@@ -256,8 +256,7 @@ class World:
         driver = driver_of(worker_id(number), node, self, observers)
         model = WorkerModel(self.problem, self._initial, steps=self._steps)
         worker = SimulatedWorker(node, driver, model, joining=node.phase is Phase.JOINING)
-        host = self._host_of(driver.me)
-        if self.scenario.cluster.colocated and host < len(self.servers):
+        if self.scenario.cluster.colocated and (host := self._host_of(driver.me)) < len(self.servers):
             worker.processor = self.servers[host].processor
         self.workers[number] = worker
         self.awaited += 1

@@ -186,7 +186,11 @@ class HeldBucket:
         elif payload is not None:
             stale, counted = self.version - read, terms.staleness
             counted[stale] = counted.get(stale, 0) + 1
-            self._apply([payload], terms.share, stale, push.lr, out, None, who, read)
+            if terms.simple and self._lent_to is not out:  # what `_apply` does nearly always
+                self.optimised.apply([payload], terms.share, stale, push.lr)
+                self.version += 1
+            else:
+                self._apply([payload], terms.share, stale, push.lr, out, None, who, read)
         if i >= self.v:
             there = self._pushed.get(i)
             if there is None:

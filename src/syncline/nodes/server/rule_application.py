@@ -36,7 +36,7 @@ class Block:
 class RuleApplication:
     """The parameters of a bucket, the rule's memory, and the mean of the statistic that the rule reports."""
 
-    __slots__ = ("_blocks", "_codec", "_scratch", "_single", "_terms", "mean", "memory", "params")
+    __slots__ = ("_blocks", "_codec", "_only", "_scratch", "_single", "_terms", "mean", "memory", "params")
 
     def __init__(self, params: Values, codec: Codec, terms: ShardTerms) -> None:
         self.params = params
@@ -48,6 +48,8 @@ class RuleApplication:
         self._scratch = np.empty_like(params)
         self._blocks = [self._block(start) for start in range(0, params.size, BLOCK)]
         self._single = len(self._blocks) == 1
+        self._only = self._blocks[0] if self._single and terms.plain and not terms.reports else None
+        """The only block, if updates are plain values and the rule reports nothing."""
         self.measure()
 
     def _block(self, start: int) -> Block:
@@ -91,6 +93,13 @@ class RuleApplication:
     ) -> Collection[int]:
         """Sum the updates, divide the sum by `share`, and apply the rule once; `bad`: see `apply_guarded`."""
         terms, total = self._terms, 0.0
+        if bad is None and self._only is not None:  # the most frequent case, without the rest
+            block = self._only
+            one = share is WHOLE and len(updates) == 1
+            update = updates[0] if one else self._summed(block, updates, share)
+            if update is not block.params:
+                terms.rule.apply(block.params, update, block.memory, staleness, lr, block.work)
+            return ()
         whole = None if terms.plain else self._summed_whole(updates, share)
         if whole is self.params:
             return ()
