@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from benchmarks.cluster.engine import Crew, Process, start_syncline
 from benchmarks.cluster.experiment import System
-from benchmarks.cluster.network import Host
+from benchmarks.cluster.network import Host, LinkBetween, region_of
 
 from syncline.draw import Draw
 from syncline.engines.launch.plan import Plan
@@ -58,6 +58,8 @@ class LearningTask:
     settings: Mapping[str, str] = field(default_factory=dict)
     optimizer: str = ""
     """The optimizer of each worker; empty: the recipe's own."""
+    between: LinkBetween | None = None
+    """The link between two regions; None: all hosts are in one."""
 
     @property
     def servers(self) -> int:
@@ -75,7 +77,17 @@ class LearningTask:
     @property
     def limit(self) -> float:
         """The timeout in seconds: sending the whole model to all others takes longer than any system does."""
-        return START_SECONDS + LIMIT_TIMES * self.steps * self.step * (1 + self.load)
+        across = 0.0
+        if self.between is not None:
+            across = self.hosts**2 * self.model_bytes / self.between.rate + 4 * self.hosts * self.between.latency
+        return START_SECONDS + LIMIT_TIMES * self.steps * (self.step * (1 + self.load) + across)
+
+    @property
+    def region_edges(self) -> str:
+        """A topology in which one link crosses from region to region: in each, a star around its first host."""
+        centres = [0, next(host for host in range(self.hosts) if region_of(host, self.hosts))]
+        pairs = [(centres[region_of(host, self.hosts)], host) for host in range(self.hosts) if host not in centres]
+        return " ".join(f"{one}-{other}" for one, other in [tuple(centres), *pairs])
 
     def problem(self) -> Problem:
         """The model and its data; all workers start with the same parameters."""
@@ -88,7 +100,11 @@ class LearningTask:
             Plan((), self.hosts, self.servers or None, self.settings).settled()
 
 
+REGIONS = "regions"
+"""Stands for a topology in which one link crosses from region to region."""
+
 EXCHANGE = {"strategy": "exchange"}
+TREE = {"strategy": "tree", "consistency": "approximate:8"}
 TOP = {"codec": "topk:0.01", "reply_codec": "topk:0.01"}
 HALF = {"codec": "fp16", "reply_codec": "fp16"}
 
@@ -101,6 +117,10 @@ LEARNING_CASES: Mapping[str, tuple[System, Mapping[str, str]]] = {
     "bsp-fp16": (System.SYNCLINE, {"sync": "bsp", **HALF}),
     "bsp-topk": (System.SYNCLINE, {"sync": "bsp", **TOP}),
     "ssp-topk": (System.SYNCLINE, {"sync": "ssp:3", **TOP}),
+    "tree-star": (System.SYNCLINE, {**TREE, "topology": "star"}),
+    "tree-chain": (System.SYNCLINE, {**TREE, "topology": "chain"}),
+    "tree-regions": (System.SYNCLINE, {**TREE, "topology": REGIONS}),
+    "tree-regions-fp16": (System.SYNCLINE, {**TREE, "topology": REGIONS, "codec": "fp16"}),
     "gloo": (System.GLOO, {}),
 }
 """The settings of each case; `gloo` is PyTorch's DistributedDataParallel."""
@@ -111,6 +131,8 @@ def learning_case(name: str, base: LearningTask) -> LearningTask:
     if name not in LEARNING_CASES:
         raise UsageError("--cases", f"{name!r} is unknown; choose from: {', '.join(LEARNING_CASES)}")
     system, settings = LEARNING_CASES[name]
+    if settings.get("topology") == REGIONS:
+        settings = {**settings, "topology": base.region_edges}
     return replace(base, system=system, settings=settings)
 
 

@@ -12,7 +12,7 @@ from statistics import median
 
 from benchmarks.cluster.learning import LEARNING_CASES, LearningRun, LearningTask, learn, learning_case, why_not
 from benchmarks.cluster.measure import Tell
-from benchmarks.cluster.network import Host, check_possible, network
+from benchmarks.cluster.network import Host, LinkBetween, check_possible, network
 from benchmarks.cluster.predict import GOODPUT, cores
 from rich.console import Console
 from rich.table import Table
@@ -72,6 +72,13 @@ def parse_learning(arguments: Sequence[str]) -> LearningRequest:
     given = _parser().parse_args(arguments)
     rate, step = units.rate(given.rate, "--rate"), units.seconds(given.step, "--step")
     task = LearningTask(given.recipe, given.hosts, rate, step, given.steps, given.every, given.batch, given.seed)
+    if given.between is not None:
+        seconds = units.seconds(given.between_latency, "--between-latency")
+        task = replace(task, between=LinkBetween(units.rate(given.between, "--between"), seconds))
+    elif given.between_latency != "0ms":
+        raise UsageError(
+            "--between-latency", "delays the link between two regions; give its rate too: --between 20Mbit"
+        )
     cases, optimizers = _words(given.cases, "--cases"), _words(given.optimizers, "--optimizers")
     request = LearningRequest(task, cases, optimizers, given.target, given.repeat, given.report)
     _check(request)
@@ -93,6 +100,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--recipe", default="digits-cnn", help=f"one of {', '.join(own)} (default: digits-cnn)")
     add("--hosts", type=int, default=4, help="hosts, each with a worker and, if the case has servers, a server")
     add("--rate", default="46Mbit", help="rate of each link in each direction (default: 46Mbit)")
+    add("--between", help="divide the hosts into two regions, joined by one link of this rate, e.g. 20Mbit")
+    add("--between-latency", default="0ms", help="time from one region to the other (default: 0ms)")
     add("--step", default="100ms", help="how long a worker computes in a step (default: 100ms)")
     add("--steps", type=int, default=120, help="steps of each worker (default: 120)")
     add("--every", type=int, default=2, help="after how many steps a replica is kept (default: 2)")
@@ -122,6 +131,8 @@ def _check(request: LearningRequest) -> None:
         raise UsageError("--target", f"must be above 0 and below 1, not {request.target:g}")
     if not task.rate or not task.step:
         raise UsageError("--rate" if not task.rate else "--step", "must be above 0")
+    if task.between is not None and not task.between.rate:
+        raise UsageError("--between", "must be above 0")
     for name in request.cases:
         learning_case(name, task)
     for word in request.optimizers:
@@ -143,7 +154,7 @@ def run_learning(arguments: Sequence[str], tell: Tell) -> int:
     """Run every case with every seed; print and write the table. 1: a case failed."""
     request = parse_learning(arguments)
     check_possible(request.task.hosts)
-    with network(request.task.hosts, request.task.rate) as hosts:
+    with network(request.task.hosts, request.task.rate, between=request.task.between) as hosts:
         rows = [_row(name, each, request, hosts, tell) for name in request.cases for each in request.optimizers]
     if request.report is not None:
         request.report.write_text(json.dumps(as_json(request, rows), indent=2) + "\n")
@@ -185,6 +196,9 @@ def show_learning(request: LearningRequest, rows: Sequence[LearningRow], console
     """Print the table and its notes."""
     task = request.task
     links = f"{task.hosts} hosts, links of {task.rate * 8e-6:g} Mbit/s, x = {task.load / GOODPUT:.2f}"
+    if task.between is not None:
+        slow = task.between
+        links += f", two regions joined by {slow.rate * 8e-6:g} Mbit/s and {slow.latency * 1e3:g} ms"
     title = f"{task.recipe}: seconds to an accuracy of {request.target:.0%}; {links}"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for head in HEADS:
@@ -242,4 +256,6 @@ def notes(request: LearningRequest) -> list[str]:
         f"each case was run with {' and '.join(request.optimizers)}; the table shows the better one",
         "gloo: DistributedDataParallel; connections have no encryption",
     ]
+    if task.between is not None:
+        found.append("two regions with half of the hosts each; tree-regions has one edge from one to the other")
     return [*found, *([f"medians of {request.repeat} runs with different seeds"] if request.repeat > 1 else [])]

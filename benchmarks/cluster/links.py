@@ -1,4 +1,4 @@
-"""A link between a host and the switch: its two devices, its rate and its latency."""
+"""A link between a host and its switch, or between two switches: its two devices, its rate and its latency."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ FRAMES = 100_000
 
 @dataclass(frozen=True)
 class Link:
-    """Where a link is: the namespaces of its ends, and the switch's device; the host's device is `eth0`."""
+    """Where a link is: the namespaces of its ends, and the switch's device; the host's device is `eth0`.
+
+    Between two switches, `host` is one of them.
+    """
 
     host: str
     address: str
@@ -95,6 +98,14 @@ def plug_in(link: Link, rate: float, latency: float = 0.0) -> None:
         call(*at_port, "qdisc", "add", "dev", link.port, "root", "handle", "1:", "netem", *_delay(latency))
         parent = ["parent", "1:1"]
     call(*at_port, "qdisc", "add", "dev", link.port, *parent, "tbf", *_limits(rate, PORT_QUEUE))
+
+
+def join_switches(link: Link, rate: float) -> None:
+    """Connect the two devices to the two switches, `link.host` and `link.switch`, and limit the rate."""
+    for switch, device in ((link.host, INTERFACE), (link.switch, link.port)):
+        call("ip", "-n", switch, "link", "set", device, "master", "bridge")
+        call("ip", "-n", switch, "link", "set", device, "up")
+        call("tc", "-n", switch, "qdisc", "add", "dev", device, "root", "tbf", *_limits(rate, PORT_QUEUE))
 
 
 def _limits(rate: float, queue: int) -> tuple[str, ...]:

@@ -6,7 +6,8 @@
    receives.
 4. Without latency a link is a `veth` pair. With latency, `tc netem` delays frames at the switch, if the kernel has it.
    Otherwise the link is a process (cable.py) between two TAP devices, which delays frames by half of the latency.
-5. Everything is removed at the end, also after an error or an interrupt.
+5. With two regions, each half of the hosts has a switch of its own, and one link joins the switches.
+6. Everything is removed at the end, also after an error or an interrupt.
 
 This needs root, and `ip` and `tc` (iproute2).
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -60,40 +61,76 @@ class Count:
         return Count(self.sent - before.sent, self.received - before.received)
 
 
+@dataclass(frozen=True)
+class LinkBetween:
+    """The link between two regions, each with half of the hosts."""
+
+    rate: float
+    """Bytes per second in each direction."""
+    latency: float = 0.0
+    """Seconds that a frame takes over it."""
+
+
 @contextmanager
-def network(hosts: int, rate: float, latency: float = 0.0) -> Iterator[tuple[Host, ...]]:
+def network(
+    hosts: int, rate: float, latency: float = 0.0, between: LinkBetween | None = None
+) -> Iterator[tuple[Host, ...]]:
     """Make this many hosts, each with a link of `rate` bytes per second in each direction.
 
-    A frame takes `latency` seconds from one host to another, in addition to the time on the links.
+    A frame takes `latency` seconds from one host to another, in addition to the time on the links. `between`: the first
+    half of the hosts is in one region, the rest in another.
     """
     check_possible(hosts)
     run = f"{PREFIX}{os.getpid()}-{next(_NUMBERS)}"
-    switch = f"{run}-switch"
+    switches = [f"{run}-switch{number}" for number in range(1 if between is None else 2)]
     made = tuple(Host(f"{run}-h{number}", f"10.78.{os.getpid() % 256}.{number + 1}") for number in range(hosts))
     with ExitStack() as stack:
-        for name in (switch, *(host.name for host in made)):
+        for name in (*switches, *(host.name for host in made)):
             stack.callback(_remove, name)  # register this first, since an interrupt may come while it is made
             call("ip", "netns", "add", name)
-        call("ip", "-n", switch, "link", "add", "bridge", "type", "bridge")
-        call("ip", "-n", switch, "link", "set", "bridge", "up")
-        _connect(stack, [Link(h.name, h.address, switch, f"port{n}") for n, h in enumerate(made)], rate, latency)
+        for switch in switches:
+            call("ip", "-n", switch, "link", "add", "bridge", "type", "bridge")
+            call("ip", "-n", switch, "link", "set", "bridge", "up")
+        homes = [switches[region_of(number, hosts) if between else 0] for number in range(hosts)]
+        for number, (host, switch) in enumerate(zip(made, homes, strict=True)):
+            _connect(stack, Link(host.name, host.address, switch, f"port{number}"), rate, latency)
+        if between is not None:
+            _connect_switches(stack, Link(switches[0], "", switches[1], "between"), between)
         yield made
 
 
-def _connect(stack: ExitStack, all_links: Sequence[Link], rate: float, latency: float) -> None:
-    """Make the links; the processes of long cables end with `stack`."""
-    netem = latency > 0 and links.has_netem(all_links[0].switch)
-    if latency > 0 and not netem and not Path(DEVICE).exists():
+def region_of(host: int, hosts: int) -> int:
+    """The region of a host, if there are two."""
+    return int(host >= (hosts + 1) // 2)
+
+
+def _connect(stack: ExitStack, link: Link, rate: float, latency: float) -> None:
+    """Make the link of a host; the process of a long cable ends with `stack`."""
+    netem = latency > 0 and links.has_netem(link.switch)
+    if latency > 0 and not netem:
+        _lay_cable(stack, link, latency / 2)
+    else:
+        links.join(link)
+    links.plug_in(link, rate, latency if netem else 0.0)
+
+
+def _connect_switches(stack: ExitStack, link: Link, between: LinkBetween) -> None:
+    """Make the link between two switches."""
+    if between.latency:
+        _lay_cable(stack, link, between.latency)
+    else:
+        links.join(link)
+    links.join_switches(link, between.rate)
+
+
+def _lay_cable(stack: ExitStack, link: Link, seconds: float) -> None:
+    """Make a link whose frames take this long; its process ends with `stack`."""
+    if not Path(DEVICE).exists():
         raise RunError(f"--latency needs a kernel with the qdisc `netem`, or {DEVICE}")
-    for link in all_links:
-        if latency > 0 and not netem:
-            with delay_interrupts():
-                cable = links.join_by_cable(link, latency / 2)
-                stack.callback(links.end_cable, cable)
-            links.connect_cable(link, cable)
-        else:
-            links.join(link)
-        links.plug_in(link, rate, latency if netem else 0.0)
+    with delay_interrupts():
+        cable = links.join_by_cable(link, seconds)
+        stack.callback(links.end_cable, cable)
+    links.connect_cable(link, cable)
 
 
 def check_hosts(hosts: int) -> None:
