@@ -7,8 +7,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 EXTRAS := recipes,plot,dev
 
-# What a shell has set up for another project must not leak in.
-unexport PYTHONPATH PYTHONHOME
+# What a shell has set up for another project must not leak in. Without bytecode files, every process would compile
+# Syncline's modules again when it starts.
+unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help venv train test test-all check format bench matrix soak docs wheel clean
