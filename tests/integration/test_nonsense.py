@@ -20,11 +20,11 @@ from programs import Done
 from samples import sampled
 from syncline.cli.output import INCOMPLETE
 
-BLOCK = 100
+BLOCK = 25
 """Requests of one test."""
 
-BLOCKS = {"file": 16, "simulate": 4, "run": 4, "train": 3, "bench": 1, "plan": 1, "reproduce": 1, "tell": 1}
-"""How many tests of each kind: 3,000 requests in all."""
+BLOCKS = {"file": 64, "simulate": 16, "run": 16, "train": 12, "bench": 4, "plan": 4, "reproduce": 4, "tell": 4}
+"""How many tests of each kind: 3,100 requests in all."""
 
 SECONDS = 60
 """Seconds; far more than any of these requests takes. A request that takes longer hangs."""
