@@ -202,7 +202,7 @@ def start_syncline(
 
     Without servers, workers listen for each other.
     """
-    here = Wiring(run=secrets.token_hex(16), insecure="1", token=new_token(), trace=trace)
+    here = Wiring(run=secrets.token_hex(16), insecure="1", token=new_token(), trace=trace, checkpoints=str(crew.folder))
     said = json.dumps({COMMAND_LINE: dict(settings)})
     words = ["-m", "syncline.engines.coordinator", str(len(crew.hosts)), str(servers), said]
     first = crew.hosts[0]

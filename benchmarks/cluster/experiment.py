@@ -38,7 +38,10 @@ class Experiment:
     """The computing time of a step in seconds; 0: the time in models.py."""
     system: System = System.SYNCLINE
     strategy: str = "server"
-    """Syncline's strategy. With `exchange`, workers send each other parts of their updates."""
+    """Syncline's strategy. With `exchange`, workers send each other parts of their updates. With `tree`, each host
+    has a node."""
+    topology: str = ""
+    """With `tree`: who talks to whom."""
     partitions: str = "auto"
     """With `exchange`: the number of ranges into which the model is cut."""
     sync: str = "bsp"
@@ -78,6 +81,16 @@ class Experiment:
         return self.strategy == "exchange"
 
     @property
+    def is_tree(self) -> bool:
+        """Does each host have a node of a tree?"""
+        return self.strategy == "tree"
+
+    @property
+    def same_bits(self) -> bool:
+        """Do all workers end with the same bits? Otherwise with sums of the same updates in different orders."""
+        return self.strategy == "server"
+
+    @property
     def servers(self) -> int:
         """The number of servers: one on each host, if the strategy has servers."""
         return 0 if self.exchanges else self.hosts
@@ -91,7 +104,7 @@ class Experiment:
     @property
     def lockstep(self) -> bool:
         """Does every step exchange all updates, so that no worker begins the next step before?"""
-        return self.sync == "bsp" and self.gate == "always" and not self.exchanges
+        return self.sync == "bsp" and self.gate == "always" and self.strategy == "server"
 
     @property
     def period(self) -> int:
@@ -109,6 +122,9 @@ class Experiment:
         """The settings for Syncline."""
         if self.exchanges:
             return {"strategy": self.strategy, "partitions": self.partitions, "codec": self.codec}
+        if self.is_tree:
+            tree = {"topology": self.topology, "consistency": self.sync, "codec": self.codec, "copies": "false"}
+            return {"strategy": self.strategy, **tree}
         keys = ("sync", "gate", "placement", "codec", "reply_codec", "bucket", "window")
         words = {key: str(getattr(self, key)) for key in keys}
         return {key: word for key, word in words.items() if word}
@@ -139,6 +155,9 @@ SMALL = "128KiB"
 TOP = "topk:0.01"
 """The largest 1 % by magnitude."""
 
+TREE = {"strategy": "tree", "sync": "ssp:5"}
+"""Trees are compared with servers under the same sync model. Like servers, nodes keep no copies for each other."""
+
 CASES: Mapping[str, Mapping[str, object]] = {
     "bsp-after": {"overlap": Overlap.NONE},
     "bsp": {},
@@ -154,6 +173,9 @@ CASES: Mapping[str, Mapping[str, object]] = {
     "all": {"sync": "ssp:5", "gate": "cached:5", "codec": TOP, "reply_codec": TOP, "overlap": Overlap.FORWARD},
     "exchange": {"strategy": "exchange"},
     "all-to-all": {"strategy": "exchange", "partitions": "1"},
+    "tree-star": {**TREE, "topology": "star"},
+    "tree-chain": {**TREE, "topology": "chain"},
+    "tree-2": {**TREE, "topology": "tree:2"},
     "gloo-after": {"system": System.GLOO, "overlap": Overlap.NONE},
     "gloo": {"system": System.GLOO},
 }

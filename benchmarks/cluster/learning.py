@@ -104,7 +104,7 @@ REGIONS = "regions"
 """Stands for a topology in which one link crosses from region to region."""
 
 EXCHANGE = {"strategy": "exchange"}
-TREE = {"strategy": "tree", "consistency": "approximate:8"}
+TREE = {"strategy": "tree", "consistency": "approximate:8", "copies": "false"}
 TOP = {"codec": "topk:0.01", "reply_codec": "topk:0.01"}
 HALF = {"codec": "fp16", "reply_codec": "fp16"}
 
@@ -120,6 +120,7 @@ LEARNING_CASES: Mapping[str, tuple[System, Mapping[str, str]]] = {
     "tree-star": (System.SYNCLINE, {**TREE, "topology": "star"}),
     "tree-chain": (System.SYNCLINE, {**TREE, "topology": "chain"}),
     "tree-regions": (System.SYNCLINE, {**TREE, "topology": REGIONS}),
+    "tree-regions-topk": (System.SYNCLINE, {**TREE, "topology": REGIONS, "codec": TOP["codec"]}),
     "tree-regions-fp16": (System.SYNCLINE, {**TREE, "topology": REGIONS, "codec": "fp16"}),
     "gloo": (System.GLOO, {}),
 }

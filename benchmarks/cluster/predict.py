@@ -33,6 +33,9 @@ WARM, STEPS = 4, 6
 EXCHANGE_STEPS = 24
 """The number of counted iterations without servers, where one iteration differs from the next."""
 
+TREE_STEPS = 30
+"""The same for trees: at first workers do not wait, because the sync model lets them run ahead."""
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -81,6 +84,8 @@ def predict(experiment: Experiment) -> Prediction:
     partitions = 0
     if experiment.system is System.GLOO:
         step, sent = _ring(experiment)
+    elif experiment.is_tree:
+        step, sent = _tree(experiment)
     elif experiment.exchanges:
         step, sent, partitions = _exchanged(experiment)
     else:
@@ -95,6 +100,15 @@ def _simulated(experiment: Experiment) -> tuple[float, float]:
     moved = (long.bytes_pushed + long.bytes_pulled) / long.scenario.iterations / experiment.hosts
     others = (experiment.hosts - 1) / experiment.hosts  # one worker is on the same host as the server of a bucket
     return (long.virtual_seconds - short.virtual_seconds) / STEPS, moved * others
+
+
+def _tree(experiment: Experiment) -> tuple[float, float]:
+    """The same for a tree, in which a host sends changes over all edges of its node."""
+    worlds = [_world(experiment, iterations) for iterations in (WARM, WARM + TREE_STEPS)]
+    short, long = (world.run() for world in worlds)
+    few, many = (0 if world.watch is None else sum(world.watch.bytes.values()) for world in worlds)
+    seconds = (long.virtual_seconds - short.virtual_seconds) / TREE_STEPS
+    return seconds, (many - few) / TREE_STEPS / experiment.hosts
 
 
 def _exchanged(experiment: Experiment) -> tuple[float, float, int]:

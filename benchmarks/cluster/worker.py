@@ -112,7 +112,7 @@ def main() -> None:
         step, agree = Stepper(session, experiment).step, agreement(session)
         window = measure(step, float(seconds), agree, experiment.warm, experiment.period)
         window = replace(window, partitions=partitions(session))
-    end = {"sample": sample(tables)} if experiment.exchanges else {"digest": digest(tables)}
+    end = {"digest": digest(tables)} if experiment.same_bits else {"sample": sample(tables)}
     Path(file).write_bytes(msgspec.json.encode(replace(window, **end)))  # type: ignore[arg-type]
 
 

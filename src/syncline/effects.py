@@ -1,7 +1,8 @@
 """Events and effects, the input and output of a node: `handle(event, now) -> list[Effect]`.
 
 Payload ownership. An effect's payload is valid until the node's next `handle`; an engine that needs it longer copies
-it. An event's payload is valid until the node has answered that push; until then the worker does not write to it.
+it. An event's payload is valid until the node has answered that push; until then the worker does not write to it. The
+payloads of some messages between servers are valid only while the node handles the event (`Strategy.placed`).
 Equality of events and effects ignores payloads.
 """
 
@@ -41,6 +42,11 @@ class Received(_Carrier, frozen=True, eq=False, gc=False):
     source: NodeId
     message: Message
     payload: Payload | None = None
+
+
+def kept(event: Received) -> Received:
+    """The same event with a copy of its payload, for a node or an engine that handles it later."""
+    return event if event.payload is None else Received(event.source, event.message, event.payload.copy())
 
 
 class Ready(_Carrier, frozen=True, eq=False, gc=False):

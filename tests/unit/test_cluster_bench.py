@@ -14,6 +14,7 @@ from dataclasses import replace
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
@@ -884,6 +885,43 @@ def test_a_round_trip_takes_twice_the_latency_at_least_and_nothing_is_left(own: 
         pids = [cable_pid for host in hosts for cable_pid in processes_in(host)]
     assert left_behind(own, os.getpid()) == []
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+@needs_namespaces
+def test_the_link_between_two_regions_has_its_rate_and_its_latency(own: Any) -> None:
+    between = own.network.LinkBetween(2.5e6, 0.02)
+    with own.network.network(4, 125e6, between=between) as hosts:
+        assert [own.network.region_of(number, 4) for number in range(4)] == [0, 0, 1, 1]
+        assert len(left_behind(own, os.getpid())) == 6
+        answer = hosts[0].inside(sys.executable, "-c", ECHO, "answer", hosts[0].address)
+        with subprocess.Popen(answer, stdout=subprocess.PIPE, text=True) as there:
+            assert there.stdout is not None
+            assert there.stdout.readline() == "ready\n"
+            begun = monotonic()
+            ask = hosts[3].inside(sys.executable, "-c", ECHO, "ask", hosts[0].address)
+            asked = subprocess.run(ask, check=True, capture_output=True, text=True, timeout=60)
+            seconds = monotonic() - begun
+            assert there.wait(30) == 0
+        assert float(asked.stdout) >= 2 * between.latency  # lower bounds, which a busy machine cannot break
+        assert seconds >= (500_000 - own.links.LEAST_BURST) / between.rate
+    assert left_behind(own, os.getpid()) == []
+
+
+@pytest.mark.parametrize("name", ["tree-star", "tree-chain", "tree-2"])
+def test_a_tree_has_a_node_on_each_host_and_keeps_no_copies_like_servers(own: Any, name: str) -> None:
+    made = own.experiment.case(name, own.experiment.Experiment("resnet56"))
+    assert (made.servers, made.lockstep, made.same_bits) == (4, False, False)
+    assert made.settings["copies"] == "false"
+    assert own.measure.why_not(made) == ""
+
+
+def test_the_predicted_bytes_of_a_tree_are_those_of_its_links(own: Any) -> None:
+    """Every update crosses every link at most once in one direction; changes that are on their way add up."""
+    base = own.experiment.Experiment("resnet56", hosts=3)
+    size = base.layers.layout.size * 4
+    predicted = own.predict.predict(own.experiment.case("tree-chain", base))
+    assert 0 < predicted.bytes_per_iteration <= 2 * size * 2 * (3 - 1) / 3
+    assert 1 < predicted.speedup <= 3
 
 
 def processes_in(host: Any) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 
 from peers import Peer, any_payload
 from syncline.engines.net.connection import Connection
+from syncline.engines.net.control import Laid, Lifted
 from syncline.engines.net.frames import Frame
 from syncline.engines.server.server_links import ServerLinks
 from syncline.errors import PeerError
@@ -89,13 +90,29 @@ def test_a_view_without_a_server_ends_its_connection(caller: Caller) -> None:
     assert caller.calls == []
 
 
-def test_payloads_are_checked_before_memory_is_allocated(caller: Caller) -> None:
-    links = caller.links
-    assert links.sink(SUM, 16).nbytes == 16
+def test_payloads_are_checked_before_memory_is_allocated(caller: Caller, peer: Callable[[], Peer]) -> None:
+    links, wire = caller.links, peer().wire
+    assert links.sink(wire, SUM, 16).nbytes == 16
     for message, size in [(SUM, 12), (HEARD, 16), (Settled(1), 16)]:
         with pytest.raises(PeerError):
-            links.sink(message, size)
+            links.sink(wire, message, size)
     event = links.received(2, SUM, memoryview(np.ones(4, np.float32).tobytes()))
     assert event.source == server_id(2)
     assert event.payload is not None
     assert event.payload.tolist() == [1, 1, 1, 1]
+
+
+def test_two_servers_that_send_at_the_same_time_do_not_share_a_buffer(caller: Caller, peer: Callable[[], Peer]) -> None:
+    one, other = peer().wire, peer().wire
+    first = caller.links.sink(one, SUM, 16)
+    first[:8] = b"11111111"  # the rest is still on its way
+    caller.links.sink(other, SUM, 16)[:] = b"2222222222222222"
+    assert bytes(first[:8]) == b"11111111"
+    first.release()
+    assert caller.links.sink(one, SUM, 16).nbytes == 16
+
+
+def test_a_message_about_memory_that_is_not_shared_is_refused(caller: Caller, peer: Callable[[], Peer]) -> None:
+    for message in (Laid(16), Lifted()):
+        with pytest.raises(PeerError, match="shares no memory"):
+            caller.links.on_memory(peer().wire, message)

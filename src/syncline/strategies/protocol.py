@@ -75,6 +75,10 @@ class Strategy:
     """Whether the nodes of servers are told the first view when the run begins."""
     applied: ClassVar[frozenset[type[Message]]] = frozenset()
     """The messages, besides pushes, that cost a server time to apply."""
+    placed: ClassVar[Mapping[type[Message], int]] = {}
+    """Messages between servers, each with a `bucket`, and the bytes of their payload per value. Servers on one host
+    send them through shared memory. A node must not change the payload after it has sent it, and a node that receives
+    one must copy it if it needs it after the event."""
     rounding: ClassVar[float] = 0.0
     """How much the final replicas may differ, relative to the largest value of the model."""
     survives_servers: ClassVar[bool] = False

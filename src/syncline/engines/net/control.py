@@ -181,7 +181,7 @@ class Whole(Control, frozen=True, tag="whole"):
 
 
 class Laid(Control, frozen=True, tag="laid", gc=False):
-    """Worker to worker on one host: the payload of my next message, in bytes, is in the memory that we share."""
+    """Between workers, or servers, of one host: the payload of my next message, in bytes, is in the shared memory."""
 
     size: Count
 

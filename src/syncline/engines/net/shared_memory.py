@@ -13,6 +13,7 @@ from contextlib import suppress
 
 import numpy as np
 
+from syncline.codecs import Bytes
 from syncline.effects import Deliver, How
 from syncline.errors import PeerError
 from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
@@ -31,7 +32,8 @@ class LaneMemory:
         if fd is None:
             with suppress(OSError):  # a kernel without huge pages works as well, but slower
                 self._map.madvise(mmap.MADV_HUGEPAGE)
-        both = np.frombuffer(self._map, np.float32, 2 * values)
+        self.everything: Bytes = np.frombuffer(self._map, np.uint8, 2 * values * VALUE_BYTES)
+        both = self.everything.view(np.float32)
         self.updates: Values = both[:values]
         self.params: Values = both[values:]
 

@@ -21,10 +21,23 @@ from time import monotonic
 import numpy as np
 
 from syncline.draw import Draw
-from syncline.effects import Change, Deliver, Event, Fail, Received, Reject, Save, Saved, Send, SetTimer, Timer
+from syncline.effects import Change, Deliver, Event, Fail, Received, Reject, Save, Saved, Send, SetTimer, Timer, kept
 from syncline.engines.message_trace import MessageTrace
 from syncline.engines.net.connection import Connection
-from syncline.engines.net.control import Abort, Begin, Figures, NodeAddress, Noted, Read, Seed, Take, Whole, layout_of
+from syncline.engines.net.control import (
+    Abort,
+    Begin,
+    Figures,
+    Laid,
+    Lifted,
+    NodeAddress,
+    Noted,
+    Read,
+    Seed,
+    Take,
+    Whole,
+    layout_of,
+)
 from syncline.engines.net.frames import Frame
 from syncline.engines.server.checkpoint_folder import CheckpointFolder
 from syncline.engines.server.handovers import HandoverInbox, HandoverOutbox
@@ -107,7 +120,7 @@ class HeldModel:
         self._meter = self.strategy.meter()
         self._inbox = HandoverInbox(id.number, begin.view.holders, self.strategy.memory_types)
         self._outbox = HandoverOutbox()
-        self.links = ServerLinks(self.strategy, self.givers, out, partial(call, self), drop)
+        self.links = ServerLinks(self.strategy, self.givers, out, partial(call, self), drop, self.layout.size)
         self.links.adopt(self.strategy.servers_of(begin.view))
         self._early: list[Received] = []
         """Messages of other servers that wait for the initial parameters."""
@@ -228,12 +241,18 @@ class HeldModel:
 
     def hear(self, number: int, wire: Connection, message: Frame, payload: memoryview | None) -> None:
         """Another server has sent a message of the strategy, or asks for the buckets that now belong to it."""
+        if isinstance(message, Laid | Lifted):
+            self.links.on_memory(wire, message)
+            return
         if isinstance(message, Message) and self.links.accepts(message):
-            event = self.links.received(number, message, payload)
+            laid = self.links.laid(wire, message) if payload is None else None
+            event = self.links.received(number, message, payload if laid is None else laid)
             if self._keeper is None:
-                self._early.append(event)
+                self._early.append(kept(event))
             else:
                 self._handle(event)
+            if laid is not None:
+                self.links.lift(wire)
             return
         if not isinstance(message, Take):
             raise PeerError(f"it sent {type(message).__name__} instead of Take")

@@ -22,6 +22,7 @@ import signal
 import ssl
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -35,6 +36,7 @@ from syncline.engines.net.control import (
     AskRest,
     Begin,
     Hello,
+    Lifted,
     NewTerms,
     NodeAddress,
     Reach,
@@ -131,7 +133,7 @@ class ServerProcess:
             held, number = self._givers[wire]
             return held.handover_sink(number, message, size)
         if wire in self._takers:
-            return self._takers[wire][0].links.sink(message, size)
+            return self._takers[wire][0].links.sink(wire, message, size)
         if wire not in self._peers:
             raise PeerError(f"it sent {type(message).__name__} with a payload")
         held, peer = self._peers[wire]
@@ -145,7 +147,10 @@ class ServerProcess:
             self._from_coordinator(wire, message)
         elif wire in self._givers:
             held, number = self._givers[wire]
-            self._from_giver(held, number, message, payload)
+            if isinstance(message, Lifted):
+                held.links.on_memory(wire, message)
+            else:
+                self._from_giver(held, number, message, payload)
         elif wire in self._takers:
             held, number = self._takers[wire]
             held.hear(number, wire, message, payload)
@@ -163,9 +168,11 @@ class ServerProcess:
             self._go_if_free()
         elif wire in self._givers:
             held, number = self._givers.pop(wire)
+            held.links.ended(wire)
             held.giver_lost(number, reason)
         elif wire in self._takers:
             held, number = self._takers.pop(wire)
+            held.links.ended(wire)
             held.taker_lost(number, wire)
             if reason:
                 say(f"{self.id}: dropped {server_id(number)}: {reason}")
@@ -231,6 +238,7 @@ class ServerProcess:
             raise PeerError(reason)
         held = self._models[message.model]
         if message.role == "server":
+            held.links.accept(wire)
             self._loop.known(wire, HANDOVER)
             wire.further = held.strategy.messages
             self._takers[wire] = (held, message.number)
@@ -311,7 +319,13 @@ class ServerProcess:
         hello = Hello(
             self._wiring.run, "server", self.number, pid=os.getpid(), host=host(), model=held.name, word=held.word
         )
-        self._out(wire, hello)
+        fd = held.links.share(wire)
+        if fd is None:
+            self._out(wire, hello)
+        else:
+            with suppress(OSError):  # the event loop will read the end of the connection
+                wire.send_with(hello, fd)
+            os.close(fd)
         self._loop.call(wire, tls)
         done("")
 
@@ -336,7 +350,9 @@ class ServerProcess:
 
     def _drop(self, wire: Connection) -> None:
         """Close a connection to another server."""
-        self._givers.pop(wire, None)
+        known = self._givers.pop(wire, None)
+        if known is not None:
+            known[0].links.ended(wire)
         self._loop.drop(wire)
 
     def _reach(self, held: HeldModel, reach: Reach) -> None:

@@ -6,6 +6,9 @@
    connect, or the connection ends, these messages are lost: the node sends again what is not acknowledged.
 3. A connection to a server that the view does not name any more is closed, and messages to it are dropped.
 4. The size of a payload is checked before memory is allocated. The node checks everything else.
+5. Servers on one host share memory (server_memory.py), unless the user asks for TCP. Only payloads that a node does not
+   keep can be there, and it gets them in place. Over a connection these payloads are received into one buffer per
+   connection, which is used again.
 """
 
 from __future__ import annotations
@@ -17,7 +20,10 @@ import numpy as np
 
 from syncline.effects import Received
 from syncline.engines.net.connection import Connection
+from syncline.engines.net.control import Laid, Lifted
 from syncline.engines.net.frames import Frame
+from syncline.engines.server import server_memory
+from syncline.engines.server.server_memory import ServerMemory
 from syncline.engines.server.worker_peer import Out
 from syncline.errors import PeerError
 from syncline.layout import Payload
@@ -40,14 +46,20 @@ class ServerLinks:
         out: Out,
         call: Callable[[int, Callable[[str], None]], None],
         drop: Callable[[Connection], None],
+        values: int = 0,
     ) -> None:
-        """`opened`: the connections that this server has opened, shared with the
+        """`values`: the size of the model. `opened`: the connections that this server has opened, shared with the
         process. `call`: connect, and call a function with the problem, or ""."""
         self._strategy = strategy
         self._opened = opened
         self._out = out
         self._call = call
         self._drop = drop
+        self._values = values
+        self._memory: dict[Connection, ServerMemory] = {}
+        """The memory that is shared over each of these connections."""
+        self._buffers: dict[Connection, bytearray] = {}
+        """For each connection of another server, the buffer for payloads that the node does not keep."""
         self._named: frozenset[int] = frozenset()
         self._waiting: dict[int, list[_Unsent]] = {}
         """Messages to servers that are being connected."""
@@ -65,7 +77,26 @@ class ServerLinks:
         """Close the connection to another server; the next message to it opens another one."""
         wire = self._opened.pop(number, None)
         if wire is not None:
+            self.ended(wire)
             self._drop(wire)
+
+    def share(self, wire: Connection) -> int | None:
+        """Make memory to share over a connection that this server has opened; return its file descriptor."""
+        if not (wire.is_near and self._strategy.placed and self._values):
+            return None
+        self._memory[wire], fd = server_memory.share(self._strategy.placed, self._values)
+        return fd
+
+    def accept(self, wire: Connection) -> None:
+        """Take the memory, if there is any, that came with the first frame of a connection."""
+        memory = server_memory.accept(wire, self._strategy.placed, self._values)
+        if memory is not None:
+            self._memory[wire] = memory
+
+    def ended(self, wire: Connection) -> None:
+        """A connection has ended."""
+        self._memory.pop(wire, None)
+        self._buffers.pop(wire, None)
 
     def send(self, number: int, message: Message, payload: Payload | None) -> None:
         if number not in self._named:
@@ -75,7 +106,7 @@ class ServerLinks:
             self.sent_bytes += payload.nbytes
         wire = self._opened.get(number)
         if wire is not None:
-            self._out(wire, message, None if payload is None else payload.data)
+            self._transmit(wire, message, payload)
             return
         calling = number in self._waiting
         kept = None if payload is None else payload.copy()
@@ -90,17 +121,52 @@ class ServerLinks:
         for message, payload in waiting:
             self._out(wire, message, None if payload is None else payload.data, lasting=True)
 
+    def _transmit(self, wire: Connection, message: Message, payload: Payload | None) -> None:
+        memory = self._memory.get(wire)
+        if memory is not None and payload is not None and memory.lay(message, payload):
+            self._out(wire, Laid(payload.nbytes))
+            payload = None
+        lasting = type(message) in self._strategy.placed
+        self._out(wire, message, None if payload is None else payload.data, lasting=lasting)
+
     # Receiving.
+
+    def on_memory(self, wire: Connection, message: Laid | Lifted) -> None:
+        """The other server has written to the memory that we share, or has read it."""
+        memory = self._memory.get(wire)
+        if memory is None:
+            raise PeerError(f"it sent {type(message).__name__}, but shares no memory")
+        if isinstance(message, Laid):
+            memory.laid(message.size)
+        else:
+            memory.lifted()
+
+    def lift(self, wire: Connection) -> None:
+        """The node has handled a message whose payload was in shared memory."""
+        self._out(wire, Lifted())
+
+    def laid(self, wire: Connection, message: Message) -> memoryview | None:
+        """The payload of this message that is in shared memory, checked; None: it has none there."""
+        memory = self._memory.get(wire)
+        found = None if memory is None else memory.take(message)
+        if found is None:
+            return None
+        self._strategy.payload_type(message, found.size)
+        return found.data
 
     def accepts(self, message: Frame) -> bool:
         return type(message) in self._strategy.messages
 
-    def sink(self, message: Frame, size: int) -> memoryview:
+    def sink(self, wire: Connection, message: Frame, size: int) -> memoryview:
         """Return memory for the payload of another server's message."""
         if not isinstance(message, Message) or not self.accepts(message):
             raise PeerError(f"it sent {type(message).__name__} with a payload")
         self._strategy.payload_type(message, size)
-        return memoryview(bytearray(size))
+        if type(message) not in self._strategy.placed:
+            return memoryview(bytearray(size))
+        if len(self._buffers.get(wire, b"")) < size:
+            self._buffers[wire] = bytearray(size)
+        return memoryview(self._buffers[wire])[:size]
 
     def received(self, number: int, message: Message, data: memoryview | None) -> Received:
         """Another server's message, with the values in its payload."""

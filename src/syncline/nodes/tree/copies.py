@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from syncline.layout import Bucket, Payload
+from syncline.layout import Bucket, Payload, Values
 from syncline.messages import NodeId, server_id
 from syncline.nodes.tree.held_updates import HeldUpdates, OriginUpdates, packed, unpacked
 from syncline.nodes.tree.messages import CopyHeard, CopySum
@@ -56,7 +56,7 @@ class CopyStream:
     def has_news(self, held: HeldUpdates) -> bool:
         return self.changed is None or held.position > self._written
 
-    def owe(self, change: Reals) -> None:
+    def owe(self, change: Reals | Values) -> None:
         if self.changed is not None:
             self.changed += change
 

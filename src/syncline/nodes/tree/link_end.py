@@ -6,7 +6,8 @@
 3. One message is unacknowledged at a time. It is repeated unchanged until it is acknowledged. Its receiver applies it
    once, and acknowledges it every time.
 4. What is owed accumulates. What a message does not carry, because of the codec or because float32 rounds, stays owed.
-   If nothing has happened since the last message, the next one is sent dense.
+   Usually the next update takes it along. It is sent by itself, dense, when the workers have left, or when no update
+   has come for a while.
 """
 
 from __future__ import annotations
@@ -17,28 +18,37 @@ from syncline.codecs import Chance, Codec
 from syncline.layout import Bucket, Payload, Values
 from syncline.messages import NodeId, server_id
 from syncline.nodes.tree.messages import Counted, SideHeard, SideSum
-from syncline.nodes.tree.summand import Basis, Key, link_key
+from syncline.nodes.tree.summand import BLOCK, Basis, Key, link_key
 from syncline.nodes.update_writer import encoded_bytes, is_plain
 from syncline.reals import Reals
 
 Session = tuple[int, int, int]
 """(link, my incarnation, the peer's incarnation)."""
 
+REST_PERIODS, REST_GAPS = 10, 3
+"""A rest is sent when no update has come for this many periods, and for this many times as long as between updates."""
+
 
 class LinkEnd:
     """What this node knows about one link and one bucket."""
 
     __slots__ = (
+        "_empty",
+        "_gap",
+        "_is_zero",
+        "_news_at",
+        "_not_before",
+        "_only",
+        "_rests",
         "_sent_counts",
         "basis",
         "bucket",
         "expected",
         "next_number",
-        "not_before",
         "owed",
         "peer",
         "session",
-        "timed",
+        "timer_due",
         "unheard",
     )
 
@@ -54,10 +64,22 @@ class LinkEnd:
         self.unheard: tuple[SideSum, Payload | None] | None = None
         self.expected = 0
         """The number of the next message from the peer."""
-        self.not_before = 0.0
+        self.timer_due: float | None = None
+        """For when a timer is set."""
+        self._not_before = 0.0
         """When the next change may be sent."""
-        self.timed = False
-        """Whether a timer is set for that moment."""
+        self._news_at: float | None = None
+        """When the last message with further updates was sent."""
+        self._gap = 0.0
+        """How long before it the one before was sent."""
+        self._only: Values | None = None
+        """The only change since the sum was zero; it is not a part of `owed`."""
+        self._is_zero = True
+        """Whether `owed` is exactly zero."""
+        self._rests = False
+        """Whether the last message was a rest."""
+        self._empty: bool | None = True
+        """Whether what is owed rounds to zero; None: not known."""
         self._sent_counts: Counted | None = None
 
     @property
@@ -73,32 +95,98 @@ class LinkEnd:
     def reopen(self, session: Session) -> None:
         """Begin another session: one of the two nodes has restarted."""
         self.session = session
-        self.owed = self.unheard = self._sent_counts = None
+        self.owed = self.unheard = self._sent_counts = self._only = None
         self.next_number = self.expected = 0
 
-    def owe(self, change: Reals) -> None:
-        if self.owed is not None:
+    def owe(self, change: Reals | Values) -> None:
+        """Add a change to what the peer is owed. One that float32 can carry needs no sum while nothing else is owed."""
+        if self.owed is None:
+            return
+        self._empty = None
+        if self._is_zero and self._only is None and change.dtype == np.float32:
+            self._only = change.astype(np.float32)
+        else:
+            self._sum_up()
             self.owed += change
+            self._is_zero = False
+
+    def owe_whole(self, total: Reals) -> None:
+        """The next message is the whole sum."""
+        self.owed, self._only, self._empty, self._is_zero = total, None, None, False
+
+    def _sum_up(self) -> None:
+        """Add the only change to the sum."""
+        if self._only is not None and self.owed is not None:
+            self.owed += self._only
+            self._only, self._is_zero = None, False
 
     def has_news(self, counts: Counted) -> bool:
         """Whether there is anything to send that the peer has not been sent."""
-        return self.owed is None or counts != self._sent_counts or bool(self.owed.astype(np.float32).any())
+        return self.owed is None or counts != self._sent_counts or not self._is_empty()
 
-    def write(self, view: int, total: Reals, counts: Counted, codec: Codec, chance: Chance) -> None:
-        """Make the next message. `total`: the whole sum, which is used only for the first one of a session."""
-        rest = counts == self._sent_counts
+    def _is_empty(self) -> bool:
+        if self._empty is None:
+            assert self.owed is not None
+            self._empty = not (self.owed.astype(np.float32) if self._only is None else self._only).any()
+        return self._empty
+
+    def due(self, counts: Counted, *, workers: bool, period: float) -> float | None:
+        """When the next message may be sent; None: there is nothing. `workers`: whether there are any workers."""
         if self.owed is None:
-            self.owed, codec_used = total, None
-        else:
-            codec_used = None if rest or is_plain(codec) else codec
-        payload, sent = _written(self.owed.astype(np.float32), codec_used, chance)
-        self.owed -= sent
+            return 0.0
+        if counts != self._sent_counts or not workers:
+            return self._not_before
+        if self._empty:
+            return None
+        return (self._news_at or 0.0) + max(REST_PERIODS * period, REST_GAPS * self._gap)
+
+    def write(self, view: int, counts: Counted, codec: Codec, chance: Chance) -> None:
+        """Make the next message. A whole sum and a rest are sent dense."""
+        assert self.owed is not None
+        rest = counts == self._sent_counts
+        dense = rest or self._sent_counts is None or is_plain(codec)
+        payload = self._written(self.owed) if dense else self._encoded(self.owed, codec, chance)
         link, mine, yours = self.session
         size = encoded_bytes(payload)
         message = SideSum(view, link, mine, yours, self.bucket, self.next_number, counts, size)
         self.unheard = (message, payload)
         self.next_number += 1
         self._sent_counts = counts
+        self._rests = rest
+
+    def wrote(self, now: float, period: float) -> None:
+        """The message was written at this time."""
+        self._not_before = now + period
+        if not self._rests:
+            self._gap, self._news_at = now - (now if self._news_at is None else self._news_at), now
+
+    def _written(self, owed: Reals) -> Values | None:
+        """What is owed in float32, or None if that is zero; the rounding stays owed."""
+        only, self._only = self._only, None
+        if only is not None:
+            self._empty = True
+            return only if only.any() else None
+        values, empty, left = np.empty(owed.size, np.float32), True, False
+        for start in range(0, owed.size, BLOCK):
+            block = slice(start, start + BLOCK)
+            part, rounded = owed[block], values[block]
+            rounded[:] = part
+            part -= rounded
+            empty = empty and not rounded.any()
+            left = left or bool(part.any())
+        self._empty, self._is_zero = (None if left else True), not left
+        return None if empty else values
+
+    def _encoded(self, owed: Reals, codec: Codec, chance: Chance) -> Payload | None:
+        """What is owed, as the codec writes it; the rest stays owed."""
+        self._sum_up()
+        values = owed.astype(np.float32)
+        payload = codec.encode(values, codec.memory(values.size), np.empty(codec.size(values.size), np.uint8), chance)
+        if payload.nbytes >= values.nbytes:
+            return self._written(owed)
+        owed -= codec.decode(payload, values)
+        self._empty, self._is_zero = None, False
+        return payload
 
     def heard(self, message: SideHeard) -> bool:
         """Whether this acknowledges the message that was sent last."""
@@ -112,13 +200,3 @@ class LinkEnd:
 
     def answer(self, view: int, message: SideSum) -> SideHeard:
         return SideHeard(view, *self.session, self.bucket, message.number)
-
-
-def _written(values: Values, codec: Codec | None, chance: Chance) -> tuple[Payload | None, Values]:
-    """The payload for these values, and the values that it stands for. No payload: nothing but zeros."""
-    if codec is not None:
-        out = np.empty(codec.size(values.size), np.uint8)
-        payload = codec.encode(values, codec.memory(values.size), out, chance)
-        if payload.nbytes < values.nbytes:
-            return payload, codec.decode(payload, np.empty_like(values))
-    return (values if values.any() else None), values

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from syncline.effects import Change, Effect, Event, Received, Reject, Saved, Send, SetTimer, Timer
+from syncline.effects import Change, Effect, Event, Received, Reject, Saved, Send, SetTimer, Timer, kept
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Values
 from syncline.messages import COORDINATOR, Gone, Message, Pull, Push, Report, Settled, View, worker_id
@@ -166,15 +166,15 @@ class TreeNode:
                 self._saves = False
                 for bucket in self.buckets.values():
                     bucket.save_if_due(out, always=True)
-            case (("send" | "copy") as what, int(number), Bucket() as name):
-                self.buckets[name].timer(what, number, now, out)
+            case (("send" | "copy") as what, int(number), Bucket() as name, float(due)):
+                self.buckets[name].timer(what, number, due, now, out)
             case _:
                 raise PeerError(f"node {self.number} has set no timer {key}")
 
     def _receive(self, event: Received, now: float, out: Out) -> None:
         message: Message = event.message
         if not self._begun or message.view > self.terms.view:
-            self._deferred.append(event)
+            self._deferred.append(kept(event) if event.source.role == "server" else event)
             return
         match message:
             case Push() | Pull():

@@ -31,7 +31,7 @@ from syncline.layout import Bucket, Payload, Values
 from syncline.messages import Message, NodeId, Push, server_id
 from syncline.nodes.tree.held_updates import OriginUpdates
 from syncline.nodes.tree.messages import RoundHeard, RoundKind, RoundSum
-from syncline.nodes.tree.tree_bucket import AnswerRule, Pending, Request, TreeBucket
+from syncline.nodes.tree.tree_bucket import AnswerRule, Pending, Request, TreeBucket, Update
 from syncline.nodes.tree.tree_terms import TreeTerms
 from syncline.reals import Reals
 
@@ -94,6 +94,7 @@ class RoundBucket(TreeBucket):
 
     def __init__(self, name: Bucket, first: Values, terms: TreeTerms, gate: AnswerRule) -> None:
         super().__init__(name, first, terms, gate)
+        self.theta: Reals = self.first.astype(np.float64)
         self.closed = -1
         """The last round that the replica contains."""
         self.begun = -1
@@ -150,6 +151,9 @@ class RoundBucket(TreeBucket):
             if own is not None and not each.values.size:
                 each.values, each.round = own.values, own.round
         return copied
+
+    def _rounded(self) -> Values:
+        return self.theta.astype(np.float32)
 
     def contained(self) -> dict[int, int]:
         return {self.terms.me: self.closed + 1}
@@ -342,15 +346,16 @@ class RoundBucket(TreeBucket):
     def _progress(self, worker: int, incarnation: int) -> int:
         return max(self.closed, self.held.progress(worker, incarnation))
 
-    def _take_update(self, worker: int, push: Push, update: Reals, now: float) -> None:
+    def _take_update(self, worker: int, push: Push, update: Update, now: float) -> None:
         held = self.held
+        assert update is not None, "an update without values counts in its round as zeros"
         held.record(worker, push.incarnation, push.progress)
         raw, n = held.own.ahead.get(push.progress, (np.zeros(self.size), 0))
         held.own.ahead[push.progress] = (raw + update, n + 1)
         self._copies_changed()
-        self.pending.append(Pending(held.position, self.terms.me, update))
+        self.pending.append(Pending(held.position, self.terms.me, update.astype(np.float64, copy=False)))
 
-    def _show_update(self, update: Reals) -> None:
+    def _show_update(self, update: Update) -> None:
         """An update counts when its round is whole."""
 
     def _update(self, push: Push, payload: Payload | None) -> Reals:

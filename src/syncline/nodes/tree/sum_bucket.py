@@ -26,7 +26,7 @@ from syncline.nodes.tree.held_updates import OriginUpdates
 from syncline.nodes.tree.link_end import LinkEnd, Session
 from syncline.nodes.tree.messages import Counted, SideHeard, SideSum
 from syncline.nodes.tree.summand import Basis, Key, Summand, Summands, link_key, x_key
-from syncline.nodes.tree.tree_bucket import AnswerRule, TreeBucket
+from syncline.nodes.tree.tree_bucket import AnswerRule, TreeBucket, Update
 from syncline.nodes.tree.tree_terms import TreeTerms
 from syncline.nodes.update_writer import bucket_codec, check_written
 from syncline.reals import Reals
@@ -106,10 +106,6 @@ class SumBucket(TreeBucket):
         self.answer(out)
 
     def _change_basis(self) -> None:
-        if self.basis is None:
-            self.theta = self.first + self.summands.total(self.target)
-        else:
-            self.theta += self.summands.total(self.target - self.basis) - self.summands.total(self.basis - self.target)
         self.basis = self.target
         self.version += 1
         self._stale = True
@@ -124,21 +120,28 @@ class SumBucket(TreeBucket):
         bases = [link.basis for link in self.links.values() if link.basis is not None]
         self.summands.keep(self.target.union(self.basis or (), *bases))
 
-    def change(self, key: Key, change: Reals, counts: Mapping[int, int]) -> None:
-        """Add to a summand, and so to every sum that it is a part of."""
-        summand = self.summands[key]
-        summand.values += change
+    def change(self, key: Key, change: Update, counts: Mapping[int, int]) -> None:
+        """Add to a summand, and so to every sum that it is a part of. None: only the counts change."""
+        if change is not None:
+            self.summands[key].values += change
         self._changed(key, change, counts)
 
-    def _changed(self, key: Key, change: Reals, counts: Mapping[int, int]) -> None:
+    def _changed(self, key: Key, change: Update, counts: Mapping[int, int]) -> None:
         self.summands[key].counts = dict(counts)
         if self.basis is not None and key in self.basis:
-            self.theta += change
             self.version += 1
-            self._stale = True
+            self._stale = self._stale or change is not None
         for link in self.links.values():
-            if link.basis is not None and key in link.basis:
+            if change is not None and link.basis is not None and key in link.basis:
                 link.owe(change)
+
+    @property
+    def theta(self) -> Reals:
+        """The replica in float64; a new array."""
+        return self.first + self.summands.total(self.basis or ())
+
+    def _rounded(self) -> Values:
+        return self.summands.replica(self.first, self.basis or ())
 
     def contained(self) -> dict[int, int]:
         return {} if self.basis is None else self.summands.counts(self.basis)
@@ -170,27 +173,28 @@ class SumBucket(TreeBucket):
             self._take_side(link, message, self._values(message, event.payload))
             self.advance(now, out)
 
-    def _values(self, message: SideSum, payload: Payload | None) -> Reals:
+    def _values(self, message: SideSum, payload: Payload | None) -> Values | None:
         if payload is None:
-            return np.zeros(self.size)
+            return None
         if message.size:
             check_written(self._codec, payload, self.size)
             payload = self._codec.decode(payload, np.empty(self.size, np.float32))
         if payload.size != self.size:
             raise PeerError(f"a change of {payload.size} values of {self.name}, which has {self.size}")
-        return payload.astype(np.float64)
+        return payload
 
-    def _take_side(self, link: LinkEnd, message: SideSum, values: Reals) -> None:
+    def _take_side(self, link: LinkEnd, message: SideSum, values: Values | None) -> None:
         counts = dict(message.counts)
+        if message.number and link.key in self.summands:
+            self.change(link.key, values, counts)
+            return
+        whole = np.zeros(self.size) if values is None else values.astype(np.float64)
         if link.key not in self.summands:
-            self.summands[link.key] = Summand(values, counts)
+            self.summands[link.key] = Summand(whole, counts)
             return
         mirror = self.summands[link.key]
-        if message.number:
-            self.change(link.key, values, counts)
-        else:
-            before, mirror.values = mirror.values, values
-            self._changed(link.key, values - before, counts)
+        before, mirror.values = mirror.values, whole
+        self._changed(link.key, whole - before, counts)
 
     def _side_heard(self, event: Received, message: SideHeard, now: float, out: Out) -> None:
         link = self.links.get(message.link)
@@ -207,31 +211,38 @@ class SumBucket(TreeBucket):
         assert link.basis is not None
         terms = self.terms
         counts = _counted(self.summands.counts(link.basis))
+        due = link.due(counts, workers=bool(terms.members), period=terms.settings.period)
+        if due is None:
+            return
+        if now < due:
+            self._wake(link, due, now, out)
+            return
         if not link.has_news(counts):
             return
-        if link.owed is not None and now < link.not_before:
-            if not link.timed:
-                link.timed = True
-                out.append(SetTimer(("send", link.session[0], self.name), link.not_before - now))
-            return
-        total = self.summands.total(link.basis) if link.owed is None else self.first
+        if link.owed is None:
+            link.owe_whole(self.summands.total(link.basis))
         keys = (terms.me, link.session[0], link.next_number, self.name.start)
-        link.write(terms.view, total, counts, self._codec, lambda: terms.settings.draw.generator("codec", *keys))
-        link.not_before = now + terms.settings.period
+        link.write(terms.view, counts, self._codec, lambda: terms.settings.draw.generator("codec", *keys))
+        link.wrote(now, terms.settings.period)
         self._post(link, out)
+
+    def _wake(self, link: LinkEnd, due: float, now: float, out: Out) -> None:
+        """Set a timer, unless an earlier one is set."""
+        if link.timer_due is None or due < link.timer_due:
+            link.timer_due = due
+            out.append(SetTimer(("send", link.session[0], self.name, due), due - now))
 
     def _post(self, link: LinkEnd, out: Out) -> None:
         assert link.unheard is not None
         out.append(Send(link.peer, *link.unheard))
 
-    def timer(self, what: str, number: int, now: float, out: Out) -> None:
+    def timer(self, what: str, number: int, due: float, now: float, out: Out) -> None:
         link = self.links.get(number)
         if what != "send":
-            super().timer(what, number, now, out)
-        elif link is not None and link.timed:
-            link.timed = False
-            link.not_before = min(link.not_before, now)
-            self.send_due(now, out)
+            super().timer(what, number, due, now, out)
+        elif link is not None and link.timer_due == due:  # else it has been replaced by an earlier one
+            link.timer_due = None
+            self.send_due(max(now, due), out)
 
     def repeat(self, out: Out) -> None:
         for link in self.links.values():
@@ -251,7 +262,7 @@ class SumBucket(TreeBucket):
 
     # Workers.
 
-    def _show_update(self, update: Reals) -> None:
+    def _show_update(self, update: Update) -> None:
         key = x_key(self.terms.me)
         shown = self.summands[key].counts.get(self.terms.me, 0) + 1
         self.change(key, update, {self.terms.me: shown})

@@ -6,7 +6,11 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from syncline.layout import Values
 from syncline.reals import Reals
+
+BLOCK = 1 << 15
+"""How many values are summed at once: they stay in the processor's cache."""
 
 Key = tuple[str, int]
 """("x", origin) or ("link", number of the link)."""
@@ -60,6 +64,17 @@ class Summands:
         found = np.zeros(self._size)
         for key in sorted(basis):
             found += self._by_key[key].values
+        return found
+
+    def replica(self, first: Values, basis: Iterable[Key]) -> Values:
+        """The initial values plus these summands, added in float64, in a new array of float32."""
+        found, parts = np.empty_like(first), [self._by_key[key].values for key in sorted(basis)]
+        for start in range(0, self._size, BLOCK):
+            block = slice(start, start + BLOCK)
+            total = first[block].astype(np.float64)
+            for part in parts:
+                total += part[block]
+            found[block] = total
         return found
 
     def counts(self, basis: Iterable[Key]) -> dict[int, int]:

@@ -28,6 +28,9 @@ from syncline.reals import Reals
 
 Out = list[Effect]
 
+Update = Reals | Values | None
+"""An update as it is added to the sums; None: it has no values."""
+
 
 class Checkpoint(NamedTuple):
     """What the engine has kept of the last `Save`."""
@@ -73,10 +76,9 @@ class TreeBucket(ABC):
         self.terms = terms
         self.gate = gate
         self.size = first.size
-        self.first = np.array(first, np.float64)
-        self.params = np.array(first, np.float32)
+        self.first: Values = np.asarray(first, np.float32)
+        self.params = self.first
         self.version = 0
-        self.theta: Reals = self.first.copy()
         self.reached = -1
         """The last view whose nodes and links the replica has changed over to."""
         self.held = HeldUpdates(terms.me, self.size)
@@ -111,6 +113,10 @@ class TreeBucket(ABC):
         """Send over every link what may be sent now, and to the keepers of copies."""
 
     @abstractmethod
+    def _rounded(self) -> Values:
+        """The replica in float32, in a new array."""
+
+    @abstractmethod
     def contained(self) -> dict[int, int]:
         """How many updates of each origin the replica contains."""
 
@@ -137,8 +143,8 @@ class TreeBucket(ABC):
         """Checkpoint and copy contain this origin: use it."""
 
     @abstractmethod
-    def _show_update(self, update: Reals) -> None:
-        """Checkpoint and copy contain this update: use it."""
+    def _show_update(self, update: Update) -> None:
+        """Checkpoint and copy contain this update: use it. None: it has no values."""
 
     def _own_updates(self) -> OriginUpdates:
         """The node's own updates at the start of a run."""
@@ -196,8 +202,8 @@ class TreeBucket(ABC):
         missing = [each for each in (() if place is None else place.origins) if not self._has_origin(each)]
         self.missing = {origin: self.missing.get(origin, self.terms.view) for origin in missing}
 
-    def timer(self, what: str, number: int, now: float, out: Out) -> None:
-        """A timer has expired; here: for a copy."""
+    def timer(self, what: str, number: int, due: float, now: float, out: Out) -> None:
+        """A timer has expired, which was set for `due`; here: for a copy."""
         stream = self.streams.get(number)
         if what == "copy" and stream is not None and stream.timed:
             stream.timed = False
@@ -372,7 +378,7 @@ class TreeBucket(ABC):
             if now < stream.not_before and not self.terms.settings.durable and stream.changed is not None:
                 if not stream.timed:
                     stream.timed = True
-                    out.append(SetTimer(("copy", number, self.name), stream.not_before - now))
+                    out.append(SetTimer(("copy", number, self.name, stream.not_before), stream.not_before - now))
                 continue
             stream.write(self.terms.view, self.name, self.held)
             stream.not_before = now + self.terms.settings.period
@@ -431,22 +437,27 @@ class TreeBucket(ABC):
         known = self.requests.get(worker)
         return self.held.position if known is None else known.position
 
-    def _update(self, push: Push, payload: Payload | None) -> Reals:
+    def _update(self, push: Push, payload: Payload | None) -> Update:
+        """A worker's update; valid until the push is answered."""
         if payload is None or push.empty:
-            return np.zeros(self.size)
-        update = payload.astype(np.float64)
-        if self.terms.settings.divides:
-            update /= self.terms.share
-        return update
+            return None
+        share = self.terms.share if self.terms.settings.divides else 1
+        if share == 1:
+            return payload
+        if share & (share - 1) == 0:  # a power of two: the quotient is exact in float32
+            return payload * np.float32(1 / share)
+        return payload.astype(np.float64) / share
 
-    def _take_update(self, worker: int, push: Push, update: Reals, now: float) -> None:
+    def _take_update(self, worker: int, push: Push, update: Update, now: float) -> None:
         held, durable = self.held, self.terms.settings.durable
         held.record(worker, push.incarnation, push.progress)
-        for stream in self.streams.values():
-            stream.owe(update)
+        if update is not None:
+            for stream in self.streams.values():
+                stream.owe(update)
         if durable:
-            held.own.values += update
-            self.pending.append(Pending(held.position, self.terms.me, update))
+            waits = np.zeros(self.size) if update is None else update.astype(np.float64)
+            held.own.values += waits
+            self.pending.append(Pending(held.position, self.terms.me, waits))
         else:
             self._show_update(update)
 
@@ -477,7 +488,7 @@ class TreeBucket(ABC):
     def shown(self) -> Values:
         """The replica, in float32; a new array whenever it has changed."""
         if self._stale:
-            self.params = self.theta.astype(np.float32)
+            self.params = self._rounded()
             self._stale = False
         return self.params
 

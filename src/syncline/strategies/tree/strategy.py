@@ -54,6 +54,11 @@ class TreeStrategy(Strategy):
     saved_state: ClassVar[Any] = OriginStates
     settles: ClassVar[bool] = True
     applied: ClassVar[frozenset[type[Message]]] = frozenset({SideSum, RoundSum})
+    placed: ClassVar[Mapping[type[Message], int]] = {
+        SideSum: VALUE_BYTES,
+        RoundSum: VALUE_BYTES,
+        CopySum: 2 * VALUE_BYTES,
+    }
     rounding: ClassVar[float] = 1e-5
     defaults: ClassVar[Mapping[str, str]] = {
         "topology": "chain",
@@ -108,8 +113,9 @@ class TreeStrategy(Strategy):
 
     def costs(self, workers: int) -> tuple[str, ...]:
         return (
-            "each node keeps the model, its workers' updates and two sums per neighbour, in double precision: "
-            "7 x the model, and 5 x the model for each neighbour",
+            "each node keeps its workers' updates and two sums per neighbour in double precision: "
+            "4 x the model, and 6 x the model for each neighbour"
+            + (", and up to 6 x the model for copies" if self.copies else ""),
         )
 
     # Settings.
@@ -275,7 +281,7 @@ class TreeStrategy(Strategy):
             if replicas:
                 found[name] = max(replicas, key=lambda each: each.closed).shown()
                 continue
-            total = bucket.first.copy()
+            total = bucket.first.astype(np.float64)
             held = [node.buckets[name].held for node in nodes]
             given = {origin: updates for each in held for origin, updates in each.gifts.items()}
             for updates in {**given, **{key: one for each in held for key, one in each.by_origin.items()}}.values():
