@@ -158,6 +158,10 @@ FOUND = {
     "a joiner's first iteration is part of its node's clock": TreeCase(
         212, 3, 5, 3, 2, "ssp:1", durable=True, crashes=3, deaths=1, joins=1, hurry=1
     ),
+    "a worker does not send again what was acknowledged for one bucket, and lost with its node": TreeCase(
+        616, 3, 5, 3, 2, "ssp:2", copies=True, lossy=True, crashes=2, leaves=1, losses=2, adds=2, deaths=1, joins=1,
+        hurry=1,
+    ),
     "an origin is taken over when the copy has it too": TreeCase(
         211, 5, 2, 1, 2, "ssp:2", copies=True, crashes=2, reshapes=2, leaves=1, merges=1, adds=1, losses=1, deaths=1,
         joins=1, hurry=1,

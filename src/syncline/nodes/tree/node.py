@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from syncline.effects import Change, Effect, Event, Received, Reject, Saved, Send, SetTimer, Timer, kept
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Values
-from syncline.messages import COORDINATOR, Gone, Message, Pull, Push, Report, Settled, View, worker_id
+from syncline.messages import COORDINATOR, Gone, Member, Message, Pull, Push, Report, Settled, View, worker_id
 from syncline.nodes.protocol import Counts
 from syncline.nodes.server.shard import Tally
 from syncline.nodes.tree.clocks import NodeClocks
@@ -254,12 +254,19 @@ class TreeNode:
 
     def _finished(self, without: int = 0) -> int:
         """The least number of iterations that this node's live workers have finished; `without`: if it has none."""
-        found = []
-        for member in self.terms.workers_of(self.number):
-            if member.first is not None:
-                done = [bucket.held.progress(member.worker, member.incarnation) for bucket in self.buckets.values()]
-                found.append(max(member.first, 1 + min(done, default=-1)))
+        members = [each for each in self.terms.workers_of(self.number) if each.first is not None]
+        found = [max(each.first or 0, self._finished_by(each)) for each in members]
         return min(found, default=without)
+
+    def _finished_by(self, member: Member) -> int:
+        """How many iterations this worker has finished, as far as its pushes show.
+
+        It has finished an iteration if this node has its push of every bucket. It has also finished all iterations
+        before the one of its last push: without `durable`, a push that was acknowledged can be lost with a node, and
+        the worker does not send it again.
+        """
+        done = [bucket.held.progress(member.worker, member.incarnation) for bucket in self.buckets.values()]
+        return max(1 + min(done, default=-1), max(done, default=-1))
 
     def _own_clock(self) -> int:
         """The clock that this node publishes. With `approximate`, an update counts if it is there in all buckets."""
