@@ -491,7 +491,8 @@ class TreeSchedule:
         for effect in effects:
             match effect:
                 case Send(to, message, payload):
-                    self._send(me, to, Received(me, message, None if payload is None else payload.copy()))
+                    travels = payload is not None and payload.size > 0  # a frame without bytes has no payload
+                    self._send(me, to, Received(me, message, payload.copy() if travels else None))
                 case SetTimer(key):
                     assert process is not None
                     self.timers.append((process, key))

@@ -216,35 +216,6 @@ def test_a_node_is_asked_to_leave_and_another_one_takes_over_what_it_held(lane: 
     check_whole(tmp_path)
 
 
-def test_a_worker_joins_and_a_node_does_not(tmp_path: Path) -> None:
-    body = """
-begin()
-while not there("enough"):
-    step()
-    if session.iteration == 5:
-        say("under way")
-    if len(session.members) == 3:
-        say("three")
-    time.sleep(0.01)
-session.close()
-say("final", float(tables["w"].min()), float(tables["w"].max()))
-"""
-    with running(tmp_path, body, "-n2", "--listen", "127.0.0.1:0", "--strategy", "tree:consistency=ssp:3") as run:
-        run.hears("under way", 2)
-        place = run.hears(r"--join (\S+)")[1]
-        with running(tmp_path, body, "-n1", "--servers", "1", "--join", place) as joined:
-            run.hears("three", 2)
-            run.hears("gets no part of the model: strategy 'tree' does not let servers join")
-            joined.hears("server2 ended with exit code 1")
-            run.touch("enough")
-            assert joined.ends() == 1, joined.story()  # because of the server
-            assert run.ends() == 0, run.story()
-        assert "Traceback" not in run.out + run.err + joined.out + joined.err, run.story() + joined.story()
-        finals = re.findall(r"final (\S+) (\S+)", run.out + joined.out)
-    assert len(finals) == 3
-    assert len(set(finals)) == 1
-
-
 # Reconfiguration.
 
 RESHAPE = """

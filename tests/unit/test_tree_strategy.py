@@ -97,8 +97,9 @@ def test_reshaping_names_the_live_nodes() -> None:
     tree = strategy.topology(job, range(4))
     without_2 = TreeMap(tuple(each for each in tree.nodes if each.number != 2), (), tree.workers)
     view = View(1, (), without_2)
-    assert strategy.reshaped("chain", view) == TreePlan(((0, 1), (1, 3)), frozenset({0, 1, 3}))
-    assert strategy.reshaped("0-3 1-3", view) == TreePlan(((0, 3), (1, 3)), frozenset({0, 1, 3}))
+    assert strategy.reshaped("chain", view) == TreePlan(((0, 1), (1, 3)), frozenset({0, 1, 3}), shape="chain")
+    found = strategy.reshaped("0-3 1-3", view)
+    assert found == TreePlan(((0, 3), (1, 3)), frozenset({0, 1, 3}), shape="0-3 1-3")
     with pytest.raises(UsageError, match="is not a topology"):
         strategy.reshaped("/etc/hostname", view)
 

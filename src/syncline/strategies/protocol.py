@@ -87,6 +87,11 @@ class Strategy:
     moves_servers: ClassVar[bool] = False
     """Whether servers can be added or removed in a run. If so, it has `sync` (one model per server) and `release`."""
 
+    takes_servers: ClassVar[bool] = False
+    """Whether servers can join that hold the whole model. Such a server gets the initial parameters from another one;
+    its node is `restored` without checkpoints, and waits for the view that names it. Nodes must not change the arrays
+    that they get as their first parameters."""
+
     def __str__(self) -> str:
         return text(self, self.name())
 

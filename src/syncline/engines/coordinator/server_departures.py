@@ -45,12 +45,12 @@ class ServerDepartures:
 
     # The models call these.
 
-    def joined(self, number: int) -> None:
-        """A joining server gets its part."""
+    def joined(self, number: int, *, hands_over: bool) -> None:
+        """A joining server gets its part; `hands_over`: from the others."""
         entry = self._servers[number]
         if not entry.began:
             entry.began = True
-            self._tell(entry.peers[0], "has joined; the others hand over its part")
+            self._tell(entry.peers[0], "has joined" + "; the others hand over its part" * hands_over)
 
     def returned(self, number: int) -> None:
         """A server that had died takes part again."""

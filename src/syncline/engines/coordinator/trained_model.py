@@ -102,6 +102,8 @@ class TrainedModel:
         self._all_told = False
         self._late: list[Participant] = []
         """The joiners that have not been told yet where the other workers are."""
+        self._held_back: list[tuple[Participant, JoinRequest]] = []
+        """The requests of joiners that wait for a server of their launcher."""
 
     @property
     def begun(self) -> bool:
@@ -130,6 +132,9 @@ class TrainedModel:
     def most_workers(self) -> int:
         """The number of members, or of expected workers if that is larger."""
         return max(len(self.members), self._run.expected)
+
+    def _may_move_servers(self) -> bool:
+        return not self._standing and not self.ended
 
     def resettle(self, words: Mapping[str, str]) -> None:
         """Change these settings; processes that join later are told the new ones."""
@@ -221,12 +226,22 @@ class TrainedModel:
         if self.ended and isinstance(message, JoinRequest):
             self.refuse(peer, OVER, usage=False)
             return
+        if isinstance(message, JoinRequest) and self.changes.brings_server(peer):
+            self._held_back.append((peer, message))
+            return
         self._handle(Received(peer.id, message))
         if not peer.entered and self.is_member(peer):
             peer.entered = True
             peer.wire.trust(DECLARATION)
         if isinstance(message, LeaveNotice):
             peer.left = monotonic()
+
+    def _admit_held_back(self) -> None:
+        """Let the joiners in that have waited for a server of their launcher."""
+        waiting, self._held_back = self._held_back, []
+        for peer, message in waiting:
+            if self.workers.get(peer.id.number) is peer:
+                self.from_worker(peer, message)
 
     def closed(self, peer: Participant, reason: str) -> None:
         """A worker's connection has ended."""
@@ -357,7 +372,7 @@ class TrainedModel:
         secret = replace(self._begun, word=self._secret)
         self._node = self.strategy.coordinator(job, view)
         self._driver = Driver(COORDINATOR, self._node, self)
-        self.changes.begin(secret, self._node, self._handle, lambda: not self._standing and not self.ended)
+        self.changes.begin(secret, self._node, self._handle, self._may_move_servers, self._admit_held_back)
         self._standing = set(ready)
         self._told = [(peer, replace(self._begun, word=self._pass(peer))) for peer in ready]
         self._unready = {self.servers[number] for number in self.strategy.servers_of(view)}

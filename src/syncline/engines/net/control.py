@@ -11,7 +11,7 @@ from syncline.layout import Bucket, Layout
 from syncline.messages import Count, Iteration, Number, Seconds, View
 from syncline.nodes.staleness import MOST_VALUES as MOST_STALENESS
 
-PROTOCOL = 8
+PROTOCOL = 9
 """The protocol version; it changes whenever an older version would misread a frame."""
 
 MOST_SAMPLERS = 64
@@ -337,6 +337,16 @@ class Take(Control, frozen=True, tag="take"):
     view: Count
 
 
+class TakeFirst(Control, frozen=True, tag="take-first"):
+    """Server to server: I join the run; send me the initial parameters of this model."""
+
+
+class First(Control, frozen=True, tag="first"):
+    """The answer to `TakeFirst`, once for each bucket: its initial parameters."""
+
+    bucket: Bucket
+
+
 class Withdraw(Control, frozen=True, tag="withdraw"):
     """Server to coordinator: I was asked to leave; let other servers take over my part."""
 
@@ -450,6 +460,8 @@ ControlMessage = (
     | Reach
     | Reached
     | Take
+    | TakeFirst
+    | First
     | Withdraw
     | Released
     | AskRest
