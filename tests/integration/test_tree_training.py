@@ -202,10 +202,17 @@ WRONG = [
     (("--topology", "0-1"), "--topology: lacks node 2"),
     (("--topology", "star", "--sync", "asp"), "--topology: cannot change together"),
     (("--sync", "asp"), "--sync: strategy 'tree' can change only its topology"),
+    (("--merge", "0,2"), "--merge: nodes 0, 2 are not connected with each other"),
+    (("--merge", "1,7"), "--merge: there is no node 7; the nodes are 0 to 2"),
+    (("--merge", "1"), "--merge: must name at least two nodes"),
+    (("--merge", "1,x"), "--merge: must name at least two nodes"),
+    (("--merge", "0,1", "--topology", "star"), "--merge: cannot change together"),
+    (("--merge", "0,1", "--sync", "asp"), "--merge: cannot change together"),
+    (("--merge", "0,1", "--model", "model"), "--merge: is for all models of the run"),
 ]
 
 
-def test_an_operator_changes_the_topology(tmp_path: Path) -> None:
+def test_an_operator_changes_the_topology_and_merges_nodes(tmp_path: Path) -> None:
     with running(tmp_path, STEPS, "-n3", "-v", "--strategy", "tree:consistency=ssp:3") as run:
         run.hears("under way", 3)
         for options, problem in WRONG:
@@ -219,6 +226,12 @@ def test_an_operator_changes_the_topology(tmp_path: Path) -> None:
             assert (code, said) == (0, f"topology {written}: the nodes change over\n"), said
             run.hears(f"topology {written} from now on, as an operator asked")
             run.hears(f"] topology {written}\n")
+        code, said = tell(run, "--merge", "2,1")
+        assert (code, said) == (0, "merge 2,1: the nodes change over\n"), said
+        run.hears("node 2 takes the place of 1, 2 from now on, as an operator asked")
+        run.hears("server 1: has left; the others hold what it held")
+        code, said = tell(run, "--merge", "2,1")
+        assert (code, said) == (2, "syncline: --merge: there is no node 1; the nodes are 0, 2\n")
         run.touch("enough")
         assert run.ends() == 0, run.story()
         finals = set(re.findall(r"final (\S+) (\S+)", run.out))

@@ -283,7 +283,7 @@ class Strategy:
 
     def reshaping(self, coordinator: ViewMaker, change: NodeChange) -> Reshape:
         """The event that carries out a change of the servers; `UsageError` if that is not possible."""
-        raise UsageError("topology", f"strategy {self.name()!r} has no nodes that can change during a run")
+        raise UsageError("topology", f"strategy {self.name()!r} has no topology that can change during a run")
 
     def watch(self, coordinator: ViewMaker, keepers: Callable[[], Sequence[Keeper]]) -> ServerWatch | None:
         """What a simulation measures of its servers beyond what it measures of all runs.

@@ -113,7 +113,7 @@ class CoordinatorProcess:
         self.tell = self._launchers.tell
         self.departures = ServerDepartures(self._servers, self._models.all, servers, self.out, self.tell)
         allowed = AllowedParts(wiring.allow_parts)
-        self._sync_changes = SyncChanges(self._models.all, self.out, self._launchers.notice, allowed)
+        self._sync_changes = SyncChanges(self._models.all, self.out, self._launchers.notice, allowed, self.departures)
         self._operators: set[Connection] = set()
         self._stopping = False
         self._aborted: str | None = None

@@ -230,6 +230,12 @@ class ServerChanges:
 
     # Leaving.
 
+    def check_merge(self, numbers: Collection[int]) -> None:
+        """Raise `UsageError` if one of these servers has died, and may return."""
+        gone = sorted(self.away.intersection(numbers))
+        if gone:
+            raise UsageError("nodes", f"node {gone[0]} has died and is not back yet; try again later")
+
     def check_leaving(self, number: int) -> None:
         """Raise `UsageError` if the other servers cannot take over the part of this one."""
         if self._node is None or not self._node.view.members or not self.holds(number):

@@ -58,6 +58,7 @@ from syncline.messages import (
 )
 from syncline.nodes.driver import Driver
 from syncline.nodes.protocol import ViewMaker
+from syncline.strategies.node_changes import NodeChange, NodesMerge
 from syncline.strategies.protocol import Job, Strategy
 from syncline.strategies.settings import FITTED, contradiction, settle, strategy_of
 
@@ -178,11 +179,15 @@ class TrainedModel:
         self.changes.lose(peer, returns)
         self.end_if_empty()
 
-    def reshape(self, topology: str) -> None:
-        """Change who talks to whom; `UsageError` if that is not possible."""
+    def planned(self, change: NodeChange) -> Reshape:
+        """What carries out this change of who takes part and who talks to whom; `UsageError` if it is not possible."""
         assert self._node is not None, "the model is trained"
-        self._handle(Reshape(self.strategy.reshaped(topology, self._node.view)))
-        self.resettle({"topology": topology})
+        if isinstance(change, NodesMerge):
+            self.changes.check_merge(change.nodes)
+        return self.strategy.reshaping(self._node, change)
+
+    def reshape(self, planned: Reshape) -> None:
+        self._handle(planned)
 
     def _introduce_workers(self) -> None:
         """Send all workers the addresses of the others, once all that start together have sent theirs."""

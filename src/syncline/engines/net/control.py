@@ -378,7 +378,7 @@ class SurvivesServers(Control, frozen=True, tag="survives"):
 
 
 class ChangeRequest(Control, frozen=True, tag="change"):
-    """Worker or operator to coordinator: change the sync model, the release or the topology from now on."""
+    """Worker or operator to coordinator: change the sync model, release, topology or nodes from now on."""
 
     number: Count
     """The reply carries the same number."""
@@ -389,6 +389,8 @@ class ChangeRequest(Control, frozen=True, tag="change"):
     """The names of the models to change; empty: all models."""
     topology: Wish = ""
     """Who talks to whom from now on; empty: no change. It comes alone."""
+    merge: Annotated[tuple[Number, ...], msgspec.Meta(max_length=1 << 12)] = ()
+    """Servers of which the first takes the place of all; empty: no change. It comes alone, and is for all models."""
 
 
 class ChangeReply(Control, frozen=True, tag="changed"):
