@@ -111,13 +111,19 @@ class ServerChanges:
 
     def brings_server(self, peer: Participant) -> bool:
         """Is a server joining that the launcher of this worker has started?"""
-        if self._node is None or not self._strategy.takes_servers or peer.own:
+        if self._node is None or not self._strategy.takes_servers:
             return False
         held = {*self._node.servers, *self._leaving, *self._refused}
         return any(
-            number not in held and not self.holds(number) and tokens.same(server.hello.token, peer.hello.token)
+            number not in held and not self.holds(number) and self._together(server, peer)
             for number, server in self._servers.items()
         )
+
+    def _together(self, server: Participant, worker: Participant) -> bool:
+        """Has one launcher started both while the run trains?"""
+        if worker.own or server.own:
+            return worker.own and server.own and worker.id.number >= self._run.expected
+        return tokens.same(server.hello.token, worker.hello.token)
 
     def _describe(self, number: int) -> None:
         assert self._node is not None

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from syncline.draw import Draw
 from syncline.effects import Deliver, Event, Fail, Lost, Received, Reject, Reshape, Send, SetTimer, Timer
-from syncline.engines.coordinator.joining import check_joiner, check_restarts
+from syncline.engines.coordinator.joining import check_growth, check_joiner, check_restarts
 from syncline.engines.coordinator.participant import Participant, RunContext
 from syncline.engines.coordinator.resting import Resting
 from syncline.engines.coordinator.server_changes import ServerChanges
@@ -360,6 +360,8 @@ class TrainedModel:
         self.changes.choose(self.strategy)
         if run.returning.allowed:
             check_restarts(self.strategy)
+        if run.growth[0]:
+            check_growth(self.strategy, run.growth[1])
         origins = {key: origin for key, (_, origin) in found.items()}
         self._wishes = dict(declared.wishes)
         for peer in (each for each in ready if each.own):

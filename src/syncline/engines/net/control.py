@@ -377,6 +377,10 @@ class SurvivesServers(Control, frozen=True, tag="survives"):
     survives: bool
 
 
+class TrainingBegun(Control, frozen=True, tag="begun"):
+    """Coordinator to launcher: the training of a model has begun."""
+
+
 class ChangeRequest(Control, frozen=True, tag="change"):
     """Worker or operator to coordinator: change the sync model, release, topology or nodes from now on."""
 
@@ -469,6 +473,7 @@ ControlMessage = (
     | AskRest
     | Rest
     | SurvivesServers
+    | TrainingBegun
     | ChangeRequest
     | ChangeReply
     | NewTerms
