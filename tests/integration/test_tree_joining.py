@@ -158,3 +158,68 @@ def test_a_node_joins_without_a_worker(tmp_path: Path) -> None:
             assert run.ends() == 0, run.story()
             assert joined.ends() == 0, joined.story()
     check_once(tmp_path, 2)
+
+
+# Staged growth.
+
+GROWTH = [(lane, kind) for lane in LANES for kind in ("eventual", "bsp")]
+
+
+@pytest.mark.parametrize(("lane", "consistency"), sampled(GROWTH, ("shm", "bsp")))
+def test_a_run_grows_by_a_node_and_its_worker(lane: str, consistency: str, tmp_path: Path) -> None:
+    settings = f"tree:topology=star,consistency={consistency},period=0.02,durable=true"
+    given = ["-n2", "--lane", lane, "--strategy", settings, "--grow", "at=500ms", "--grow", "at=3600"]
+    with running(tmp_path, LEDGER, *given) as run:
+        run.hears("--grow at=0.5s,nodes=1,workers=1: 1 more worker")
+        run.hears("server 2: has joined")
+        run.hears("under way", 3)
+        run.touch("end")
+        run.hears("--grow at=3600s,nodes=1,workers=1: nothing was started, because the run ended before that")
+        assert run.ends() == 0, run.story()
+        assert "Traceback" not in run.story(), run.story()
+    check_once(tmp_path)
+
+
+def test_what_has_joined_by_growth_starts_again(tmp_path: Path) -> None:
+    settings = "tree:consistency=ssp:3,period=0.02,durable=true"
+    given = ["-n2", "--strategy", settings, "--grow", "at=100ms", "--restarts", "2"]
+    with running(tmp_path, LEDGER, *given) as run:
+        run.hears("under way", 3)
+        run.kill(run.server(2))
+        run.hears("server 2: has started again, from its checkpoint")
+        run.kill(run.worker(2))
+        run.hears(r"w2 ended by signal 9 \(SIGKILL\); it is restarted")
+        run.hears("begins at", 4)
+        run.hears("under way", 4)
+        run.touch("end")
+        assert run.ends() == 0, run.story()
+    finals = [np.load(tmp_path / f"final{rank}.npz")["final"] for rank in range(3)]
+    assert all(np.allclose(final, finals[0], atol=1e-5) for final in finals)
+    counted = finals[0][np.abs(finals[0]) > 1e-4]
+    assert (np.isclose(counted, 3, atol=1e-4) | np.isclose(counted, 2, atol=1e-4)).all()
+
+
+@pytest.mark.parametrize("options", [("--sync", "ssp:3"), ("--strategy", "exchange")])
+def test_runs_with_other_strategies_grow_too(options: tuple[str, str], tmp_path: Path) -> None:
+    body = """
+begin()
+while len(session.members) < 3:
+    step()
+    time.sleep(0.002)
+say("three")
+for _ in range(5):
+    step()
+session.close()
+"""
+    with running(tmp_path, body, "-n1", *options, "--grow", "at=100ms,workers=2") as run:
+        run.hears("--grow at=0.1s,workers=2: 2 more workers")
+        run.hears("three", 3)
+        assert run.ends() == 0, run.story()
+
+
+def test_a_program_in_mode_gradients_cannot_grow(tmp_path: Path) -> None:
+    body = 'session = syncline.connect()\nsession.tables({"w": np.zeros(3)}, mode="gradients")\n'
+    with running(tmp_path, body, "-n2", "--grow", "at=1s") as run:
+        assert run.ends() == 2, run.story()
+        assert "--grow: in mode 'gradients' a worker that joins would need" in run.err
+        assert "Traceback" not in run.story(), run.story()

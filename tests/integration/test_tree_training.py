@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -59,24 +60,60 @@ def check_learnt(report: dict[str, float], accuracy: float = WHATEVER_THE_LOAD) 
 
 @pytest.mark.parametrize(("victim", "lane"), sampled([(0, "tcp"), (1, "shm"), (3, "tcp")]))
 def test_digits_are_learnt_although_a_node_is_killed(victim: int, lane: str, tmp_path: Path) -> None:
-    """It is killed when it has written a checkpoint of an update."""
-    options = ["-q", "-n", "4", "--lane", lane, "--strategy", "tree:durable=true", "--report", "report.json"]
+    errors = train_with_a_loss(tmp_path, lambda launcher: node_of(launcher, victim), victim, "--lane", lane)
+    assert f"server {victim}: is lost; the others go on without it" in errors
+
+
+def test_digits_are_learnt_although_a_node_is_killed_and_starts_again(tmp_path: Path) -> None:
+    errors = train_with_a_loss(tmp_path, lambda launcher: node_of(launcher, 1), 1, "--restarts", "1")
+    assert "server 1: has started again, from its checkpoint" in errors
+
+
+def test_digits_are_learnt_although_a_worker_is_killed_and_starts_again(tmp_path: Path) -> None:
+    errors = train_with_a_loss(tmp_path, lambda launcher: worker_of(launcher, 2), 2, "--restarts", "1")
+    assert "w2 ended by signal 9 (SIGKILL); it is restarted (restart 1 of 1)" in errors
+
+
+def train_with_a_loss(directory: Path, process_of: Callable[[int], int], node: int, *more: str) -> str:
+    """Kill a process of a training when this node has written a checkpoint of an update; returns what the run said."""
+    options = ["-q", "-n", "4", "--strategy", "tree:durable=true", "--report", "report.json", *more]
     with subprocess.Popen(
         [sys.executable, "-m", "syncline", "train", *options],
-        cwd=tmp_path,
-        env={**lanes.environment(), **QUIET, "TMPDIR": str(tmp_path)},
+        cwd=directory,
+        env={**lanes.environment(), **QUIET, "TMPDIR": str(directory)},
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        until(lambda: list(tmp_path.glob(f"syncline-*/server{victim}/model/0-*")), "a checkpoint")
-        os.kill(node_of(process.pid, victim), signal.SIGKILL)
+        until(lambda: list(directory.glob(f"syncline-*/server{node}/model/0-*")), "a checkpoint")
+        os.kill(process_of(process.pid), signal.SIGKILL)
         _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, errors
-    assert f"server {victim}: is lost; the others go on without it" in errors
-    report = json.loads((tmp_path / "report.json").read_text())
+    report = json.loads((directory / "report.json").read_text())
     assert report["accuracy"] >= WHATEVER_THE_LOAD
     assert report["replica_gap"] < 1e-4
-    assert list(tmp_path.glob("syncline-*")) == []
+    assert list(directory.glob("syncline-*")) == []
+    return errors
+
+
+def test_a_training_grows(tmp_path: Path) -> None:
+    slow = ["--slow", "0:5", "--slow", "1:5"]
+    settings = ["-q", "-n", "2", "--strategy", "tree:consistency=ssp:3", "--grow", "at=500ms,workers=2"]
+    report, _ = train(tmp_path, *settings, *slow)
+    assert report["accuracy"] >= WHATEVER_THE_LOAD
+    assert report["replica_gap"] < 1e-4
+    assert report["updates"] == report["iterations_done"]
+    assert [each["worker"] for each in report["workers"]] == [0, 1, 2, 3]
+    assert report["settings"]["grow"] == {"value": "at=0.5s,nodes=1,workers=2", "origin": "command line"}
+
+
+def worker_of(launcher: int, number: int) -> int:
+    """The process of a worker that this launcher has started."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
+            if int(parent) == launcher and f"SYNCLINE_WORKER={number}".encode() in (path / "environ").read_bytes():
+                return int(path.name)
+    raise AssertionError(f"{launcher} has no worker {number}")
 
 
 def node_of(launcher: int, number: int) -> int:
