@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from syncline.engines.launch.growth import Growth, Stage, read_growth
+from syncline.engines.launch.growth import Growth, GrowthStage, read_growth
 from syncline.engines.launch.plan import Plan, checked
 from syncline.errors import UsageError
 
 
 def test_stages_are_read_in_order_of_time() -> None:
     found = read_growth(["at=40s,workers=2", "at=500ms", "at=20,nodes=2,workers=3"])
-    assert found == (Stage(0.5), Stage(20.0, 2, 3), Stage(40.0, None, 2))
+    assert found == (GrowthStage(0.5), GrowthStage(20.0, 2, 3), GrowthStage(40.0, None, 2))
     assert [str(each) for each in found] == ["at=0.5s,workers=1", "at=20s,nodes=2,workers=3", "at=40s,workers=2"]
     assert read_growth(map(str, found)) == found  # type: ignore[arg-type]
 
 
 def test_a_stage_has_its_workers_for_each_node() -> None:
-    assert (Stage(1.0, 2, 3).servers, Stage(1.0, 2, 3).workers) == (2, 6)
-    assert (Stage(1.0, None, 3).servers, Stage(1.0, None, 3).workers) == (0, 3)
-    assert Stage(1.0).fitted(True) == Stage(1.0, 1, 1)
-    assert Stage(1.0).fitted(False) == Stage(1.0)
-    assert Stage(1.0, 2).fitted(True) == Stage(1.0, 2)
+    assert (GrowthStage(1.0, 2, 3).servers, GrowthStage(1.0, 2, 3).workers) == (2, 6)
+    assert (GrowthStage(1.0, None, 3).servers, GrowthStage(1.0, None, 3).workers) == (0, 3)
+    assert GrowthStage(1.0).fitted(True) == GrowthStage(1.0, 1, 1)
+    assert GrowthStage(1.0).fitted(False) == GrowthStage(1.0)
+    assert GrowthStage(1.0, 2).fitted(True) == GrowthStage(1.0, 2)
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_stages_are_due_after_training_has_begun() -> None:
     growth.begin(10.0)
     growth.begin(50.0)  # of another model
     assert growth.due(10.9) == []
-    assert growth.due(12.0) == [Stage(1.0), Stage(2.0)]
-    assert growth.left == [Stage(5.0)]
+    assert growth.due(12.0) == [GrowthStage(1.0), GrowthStage(2.0)]
+    assert growth.left == [GrowthStage(5.0)]
     assert growth.due(12.0) == []
 
 

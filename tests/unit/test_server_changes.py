@@ -297,6 +297,8 @@ def test_a_server_that_holds_everything_is_admitted_by_the_view_that_names_it(tr
 
 def test_a_worker_waits_for_the_server_of_its_launcher(tree: Training, peer: Callable[[], Peer]) -> None:
     worker, other = joining(tree, peer, 1), joining(tree, peer, 7)
+    assert not tree.changes.brings_server(worker), "its server was told of no model"
+    tree.changes.invite(1)
     assert tree.changes.brings_server(worker)
     assert not tree.changes.brings_server(other)
     assert not tree.changes.brings_server(tree.workers[0])
@@ -309,6 +311,8 @@ def test_a_worker_waits_for_the_server_of_its_launcher(tree: Training, peer: Cal
 
 
 def test_a_worker_does_not_wait_for_a_server_that_is_refused_or_gone(tree: Training, peer: Callable[[], Peer]) -> None:
+    tree.changes.invite(1)
+    tree.changes.invite(2)
     tree.introduce(1)
     tree.changes.reached(tree.workers[0], Reached(1, "no way"))
     assert tree.departures.noted == ["1 is refused: worker0 cannot reach it: no way"]
@@ -324,7 +328,7 @@ def test_a_worker_that_the_run_starts_later_waits_for_a_node_that_it_starts_late
     tree: Training, peer: Callable[[], Peer]
 ) -> None:
     tree.servers[1].own = True
-    del tree.servers[2]
+    tree.changes.invite(1)
     assert tree.changes.brings_server(participant(peer(), worker_id(2)))
     assert not tree.changes.brings_server(participant(peer(), worker_id(1))), "it was there from the start"
     assert not tree.changes.brings_server(joining(tree, peer, 1))

@@ -509,6 +509,8 @@ class CoordinatorProcess:
         if entry is not None and self._liveness.is_here(entry, seen.pid):
             for peer in list(entry.peers):
                 self._loop.lose(peer.wire, f"its process {seen.what}")
+        if seen.again:
+            self._roster.left.discard(seen.number)
         if self._aborted is None:
             self._returning_servers.word(seen.number, seen.again)
             if not seen.again:

@@ -45,7 +45,8 @@ class ServerChanges:
         self.away: set[int] = set()
         """The servers that have died and may return, or have returned and are not introduced to all others yet."""
         self._incarnations: dict[int, int] = {}
-        self._refused: set[int] = set()
+        self._invited: set[int] = set()
+        """The joining servers that know the model, without those that were refused."""
 
     def begin(
         self,
@@ -93,6 +94,7 @@ class ServerChanges:
         if problem is not None:
             self._refuse(number, problem)
             return
+        self._invited.add(number)
         self._describe(number)
 
     def _cannot_join(self) -> str | None:
@@ -106,18 +108,15 @@ class ServerChanges:
         return self._cannot_move()
 
     def _refuse(self, number: int, problem: str) -> None:
-        self._refused.add(number)
+        self._invited.discard(number)
         self._run.departures.refuse(number, problem)
 
     def brings_server(self, peer: Participant) -> bool:
         """Is a server joining that the launcher of this worker has started?"""
         if self._node is None or not self._strategy.takes_servers:
             return False
-        held = {*self._node.servers, *self._leaving, *self._refused}
-        return any(
-            number not in held and not self.holds(number) and self._together(server, peer)
-            for number, server in self._servers.items()
-        )
+        joining = [each for each in self._invited - self._leaving if each in self._servers and not self.holds(each)]
+        return any(self._together(self._servers[number], peer) for number in joining)
 
     def _together(self, server: Participant, worker: Participant) -> bool:
         """Has one launcher started both while the run trains?"""

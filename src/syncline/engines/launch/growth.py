@@ -20,7 +20,7 @@ MOST_GROWTH = 1024
 
 
 @dataclass(frozen=True)
-class Stage:
+class GrowthStage:
     """Processes that start `at` seconds after training has begun; the words are those of the fault `grow`."""
 
     at: float
@@ -37,7 +37,7 @@ class Stage:
     def workers(self) -> int:
         return self.each * max(1, self.servers)
 
-    def fitted(self, has_nodes: bool) -> Stage:
+    def fitted(self, has_nodes: bool) -> GrowthStage:
         """The same stage for a strategy that has nodes, or has none."""
         return replace(self, nodes=1) if has_nodes and self.nodes is None else self
 
@@ -46,12 +46,12 @@ class Stage:
         return f"at={self.at:g}s{nodes},workers={self.each}"
 
 
-def read_growth(texts: Sequence[str]) -> tuple[Stage, ...]:
+def read_growth(texts: Sequence[str]) -> tuple[GrowthStage, ...]:
     """The stages in the texts of `--grow`, in order of time."""
     return tuple(sorted(map(_stage, texts), key=lambda each: each.at))
 
 
-def _stage(text: str) -> Stage:
+def _stage(text: str) -> GrowthStage:
     pairs = [part.partition("=") for part in text.split(",")]
     said = {key.strip(): word.strip() for key, _, word in pairs}
     if len(said) < len(pairs):
@@ -63,7 +63,7 @@ def _stage(text: str) -> Stage:
         raise UsageError(OPTION, f"{text!r} lacks the time; {EXAMPLE}")
     at = said["at"]
     nodes = _count(text, "nodes", said["nodes"]) if "nodes" in said else None
-    return Stage(
+    return GrowthStage(
         seconds(f"{at}s" if _is_number(at) else at, OPTION), nodes, _count(text, "workers", said.get("workers", "1"))
     )
 
@@ -81,7 +81,7 @@ def _count(text: str, key: str, word: str) -> int:
 class Growth:
     """The stages that are still to come."""
 
-    def __init__(self, stages: Sequence[Stage]) -> None:
+    def __init__(self, stages: Sequence[GrowthStage]) -> None:
         self.left = list(stages)
         self._began: float | None = None
 
@@ -89,7 +89,7 @@ class Growth:
         """Training has begun."""
         self._began = now if self._began is None else self._began
 
-    def due(self, now: float) -> list[Stage]:
+    def due(self, now: float) -> list[GrowthStage]:
         """Remove and return the stages that are due."""
         if self._began is None:
             return []

@@ -37,7 +37,7 @@ from syncline.engines.failure_report import FailureReport
 from syncline.engines.launch.child import Child, inherited
 from syncline.engines.launch.children import Children
 from syncline.engines.launch.coordinator_link import CoordinatorLink, reach
-from syncline.engines.launch.growth import Growth, Stage
+from syncline.engines.launch.growth import Growth, GrowthStage
 from syncline.engines.launch.guard_link import GuardLink
 from syncline.engines.launch.outcome import RunOutcome, coordinator_died
 from syncline.engines.launch.plan import Plan
@@ -113,7 +113,7 @@ class Launcher:
         self._outcome = RunOutcome(plan.joins)
         self._restarts = Restarts(plan.restarts)
         self._growth = Growth(plan.growth)
-        self._growing: list[tuple[Stage, list[Child]]] = []
+        self._growing: list[tuple[GrowthStage, list[Child]]] = []
         """The stages whose nodes have been started, and whose workers have not."""
         self._checkpoints = ""
         """The folder for checkpoints of servers, which is removed at the end."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from syncline.engines.coordinator.joining import check_growth, check_restarts
 from syncline.engines.launch import growth
-from syncline.engines.launch.growth import Stage
+from syncline.engines.launch.growth import GrowthStage
 from syncline.engines.net import addresses, keys
 from syncline.engines.net.addresses import Address
 from syncline.engines.net.wiring import Wiring, context_for
@@ -54,7 +54,7 @@ class Plan:
     """Whether the program may choose the strategy and the mode, as far as the settings leave that open."""
     restarts: int = 0
     """How many restarts of workers that die or fail are allowed in total."""
-    growth: tuple[Stage, ...] = ()
+    growth: tuple[GrowthStage, ...] = ()
     """The workers and nodes that start while the run trains."""
 
     @property
