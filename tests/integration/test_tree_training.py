@@ -186,6 +186,30 @@ def test_a_pytorch_script_trains_by_it(lane: str, tmp_path: Path) -> None:
     assert max(sums) - min(sums) < 1e-3
 
 
+GROWING = SCRIPT.replace("for epoch in range(6):\n", "rest = 6\nwhile rest:\n").replace(
+    "session.close()",
+    """
+    if rest < 6 or len(session.members) == 3:
+        rest -= 1
+        if rest == 3 and session.rank == 0:
+            session.merge([0, 2])
+session.close()""",
+)
+
+
+def test_a_pytorch_script_grows_and_merges_nodes(tmp_path: Path) -> None:
+    given = ["-n2", "--strategy", "tree:topology=star,period=0.02,durable=true", "--grow", "at=500ms"]
+    with running(tmp_path, GROWING, *given, words=[str(SCRIPTS)]) as run:
+        run.hears("server 2: has joined")
+        run.hears("server 2: is leaving; server 0 takes over what it holds")
+        assert run.ends() == 0, run.story()
+        found = re.findall(r"accuracy (\S+) sum (\S+)", run.out)
+    assert len(found) == 3
+    assert min(float(each) for each, _ in found) > 0.9
+    sums = [float(each) for _, each in found]
+    assert max(sums) - min(sums) < 1e-3
+
+
 WISHES = """
 with syncline.connect() as session:
     tables = session.tables({"w": np.zeros(50, np.float32)}, strategy="tree:consistency=ssp:2")
