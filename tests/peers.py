@@ -79,6 +79,7 @@ class NotedRun:
     aborted: list[str] = field(default_factory=list)
     models_ended: int = 0
     joinable: bool = False
+    growth: tuple[int, int] = (0, 0)
     returning: ReturningWorkers = field(default_factory=lambda: ReturningWorkers(False, 2))
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:

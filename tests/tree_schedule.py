@@ -54,7 +54,7 @@ from syncline.nodes.server.worker_parts import WorkerParts
 from syncline.nodes.topologies import Edge, neighbours_of, ordered
 from syncline.nodes.tree.coordinator import TreeCoordinator, first_tree
 from syncline.nodes.tree.node import TreeNode
-from syncline.nodes.tree.plans import TreePlan
+from syncline.nodes.tree.plans import TreePlan, merged
 from syncline.nodes.tree.round_bucket import RoundBucket
 from syncline.nodes.tree.tree_bucket import Checkpoint
 from syncline.nodes.tree.tree_terms import Consistency, TreeSettings
@@ -85,6 +85,8 @@ class TreeCase:
     merges: int = 0
     """How often two or three connected nodes are replaced by a new one."""
     adds: int = 0
+    absorbs: int = 0
+    """How often one of two or three connected nodes takes the place of all."""
     deaths: int = 0
     """How often a worker dies; it may come back."""
     joins: int = 0
@@ -180,6 +182,7 @@ class TreeSchedule:
             "reshape": case.reshapes,
             "merge": case.merges,
             "add": case.adds,
+            "absorb": case.absorbs,
             "die": case.deaths,
             "join": case.joins,
         }
@@ -219,7 +222,9 @@ class TreeSchedule:
     def may_show_twice(self) -> bool:
         """Whether a lost update may still be in old mirrors while its worker sends it again to another node."""
         case = self.case
-        return bool(self.coordinator.orphaned or (self.forgets and (case.losses or case.leaves or case.merges)))
+        return bool(
+            self.coordinator.orphaned or (self.forgets and (case.losses or case.leaves or case.merges or case.absorbs))
+        )
 
     @property
     def has_rounds(self) -> bool:
@@ -309,6 +314,8 @@ class TreeSchedule:
                 found.append(self._reshape)
             elif what == "merge" and len(inside) > 2:
                 found.append(self._merge)
+            elif what == "absorb" and len(inside) > 2:
+                found.append(self._absorb)
             elif what == "add":
                 found.append(self._add)
             elif what == "die":
@@ -434,15 +441,27 @@ class TreeSchedule:
     def _merge(self) -> None:
         """Replace a few connected nodes by a new one."""
         self.left["merge"] -= 1
-        edges = self.coordinator.edges
-        around = neighbours_of(edges)
+        gone = self._connected()
+        new = self._new_node()
+        self.replace(gone, new)
+
+    def _absorb(self) -> None:
+        """Let one of a few connected nodes take the place of all."""
+        self.left["absorb"] -= 1
+        gone = self._connected()
+        if len(gone) > 1:
+            plan = merged(self.coordinator.edges, self.coordinator.servers, gone, self.random.choice(sorted(gone)))
+            self._perform(COORDINATOR, self.coordinator.handle(Reshape(plan), self.now))
+
+    def _connected(self) -> set[int]:
+        """A few connected nodes."""
+        around = neighbours_of(self.coordinator.edges)
         gone = {self.random.choice(sorted(around))}
         for _ in range(self.random.randrange(3)):
             near = sorted({each for node in gone for each in around[node]} - gone)
             if near and len(gone) + 1 < len(around):
                 gone.add(self.random.choice(near))
-        new = self._new_node()
-        self.replace(gone, new)
+        return gone
 
     def replace(self, gone: set[int], new: int) -> None:
         """Let a new node take the place of these connected nodes."""
@@ -491,7 +510,8 @@ class TreeSchedule:
         for effect in effects:
             match effect:
                 case Send(to, message, payload):
-                    self._send(me, to, Received(me, message, None if payload is None else payload.copy()))
+                    travels = payload is not None and payload.size > 0  # a frame without bytes has no payload
+                    self._send(me, to, Received(me, message, payload.copy() if travels else None))
                 case SetTimer(key):
                     assert process is not None
                     self.timers.append((process, key))

@@ -89,10 +89,10 @@ class Running:
 
 
 def start_run(
-    host: Host, directory: Path, wait_for: str, *options: object, listen: str = ""
+    host: Host, directory: Path, wait_for: str, *options: object, listen: str = "", program: str = COUNTING
 ) -> tuple[Running, list[str]]:
     """A run that trains until the file `wait_for` is there; the words that others paste to join it."""
-    (directory / "program.py").write_text(COUNTING)
+    (directory / "program.py").write_text(program)
     run = Running(
         host, "-n", 2, "--servers", 2, "--listen", f"{listen or host.address}:0", "--key-file", directory / "key",
         "--report", directory / "report.json", *options, directory / "program.py", directory, wait_for,
@@ -158,6 +158,35 @@ def test_a_server_joins_from_another_host_and_leaves(
     assert [(least, most) for _, least, most in counts] == [(total, total)] * 2
     report = json.loads((tmp_path / "report.json").read_text())
     assert {each["server"]: each["left"] for each in report["servers"]} == {0: True, 1: True, 2: True, 3: False}
+
+
+@pytest.mark.parametrize("lane", [[], pytest.param(["--lane", "tcp"], marks=pytest.mark.slow)], ids=["both", "tcp"])
+def test_a_node_of_a_tree_joins_from_another_host_with_a_worker(
+    hosts: tuple[Host, Host], tmp_path: Path, lane: list[str]
+) -> None:
+    """The nodes of the first host leave afterwards: the one that joined holds what they held, and serves all."""
+    here, there = hosts
+    program = COUNTING.replace(', sync="ssp:2", rule="sgd:1", bucket="4KiB"', "").replace("np.full(3000, -1)", "SIX")
+    program = program.replace("sent = 0\n", "sent = 0\nSIX = np.full(3000, 6)\n")
+    strategy = ("--strategy", "tree:topology=star,consistency=ssp:2,durable=true")
+    run, words = start_run(here, tmp_path, "go", *strategy, *lane, program=program)
+    for worker in ("w0", "w1"):
+        run.line_with(f"[{worker}] training")
+    more = Running(there, *words[: words.index("-n")], "-n", 1, "--servers", 1, tmp_path / "program.py", tmp_path, "go")
+    run.line_with("server 2: has joined")
+    more.line_with("[w2] training")
+    for number in (0, 1):
+        os.kill(server_of(tmp_path, number), signal.SIGTERM)
+        run.line_with(f"server {number}: has left")
+    (tmp_path / "go").touch()
+    assert run.end() == 0, run.text
+    assert more.end() == 0, more.text
+    sent = [(tmp_path / f"sent{rank}").read_text().split() for rank in range(3)]
+    assert len({(least, most) for _, least, most in sent}) == 1
+    total = sum(int(count) for count, _, _ in sent)
+    (low, high), (_, least, most) = (2 * total, 6 * total), sent[0]
+    assert least == most
+    assert low - 1 <= int(most) <= high, "each update counts as 6 by the number of live workers"
 
 
 def test_a_server_that_a_worker_cannot_reach_gets_nothing(hosts: tuple[Host, Host], tmp_path: Path) -> None:

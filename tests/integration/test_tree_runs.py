@@ -216,35 +216,6 @@ def test_a_node_is_asked_to_leave_and_another_one_takes_over_what_it_held(lane: 
     check_whole(tmp_path)
 
 
-def test_a_worker_joins_and_a_node_does_not(tmp_path: Path) -> None:
-    body = """
-begin()
-while not there("enough"):
-    step()
-    if session.iteration == 5:
-        say("under way")
-    if len(session.members) == 3:
-        say("three")
-    time.sleep(0.01)
-session.close()
-say("final", float(tables["w"].min()), float(tables["w"].max()))
-"""
-    with running(tmp_path, body, "-n2", "--listen", "127.0.0.1:0", "--strategy", "tree:consistency=ssp:3") as run:
-        run.hears("under way", 2)
-        place = run.hears(r"--join (\S+)")[1]
-        with running(tmp_path, body, "-n1", "--servers", "1", "--join", place) as joined:
-            run.hears("three", 2)
-            run.hears("gets no part of the model: strategy 'tree' does not let servers join")
-            joined.hears("server2 ended with exit code 1")
-            run.touch("enough")
-            assert joined.ends() == 1, joined.story()  # because of the server
-            assert run.ends() == 0, run.story()
-        assert "Traceback" not in run.out + run.err + joined.out + joined.err, run.story() + joined.story()
-        finals = re.findall(r"final (\S+) (\S+)", run.out + joined.out)
-    assert len(finals) == 3
-    assert len(set(finals)) == 1
-
-
 # Reconfiguration.
 
 RESHAPE = """
@@ -278,4 +249,46 @@ def test_the_topology_changes_in_mid_run_and_nothing_is_lost(lane: str, consiste
         run.touch("go")
         for line in REFUSALS:
             run.hears(f"refused: topology: .*{re.escape(line)}")
+    check_whole(tmp_path)
+
+
+MERGE = """
+        if rank == 1:
+            for nodes in ([0, 2], [0, 9], [1], []):
+                try:
+                    session.merge(nodes)
+                except syncline.UsageError as error:
+                    say("refused:", error)
+            session.merge([2, 1])
+            session.merge([0, 2])
+"""
+
+UNMERGED = (
+    "nodes 0, 2 are not connected with each other",
+    "there is no node 9; the nodes are 0 to 3",
+    "must name at least two nodes",
+)
+
+
+@pytest.mark.parametrize(("lane", "consistency"), sampled(SHAPED, ("tcp", "bsp")))
+def test_nodes_are_merged_in_mid_run_and_nothing_is_lost(lane: str, consistency: str, tmp_path: Path) -> None:
+    with ledger(tmp_path, options(lane, "chain", consistency, durable=consistency == "bsp"), MERGE.strip()) as run:
+        run.touch("go")
+        for line in UNMERGED:
+            run.hears(f"refused: merge: .*{re.escape(line)}")
+        for number, taker in ((1, 2), (2, 0)):
+            run.hears(f"server {number}: is leaving; server {taker} takes over what it holds")
+        for number in (1, 2):
+            run.hears(f"server {number}: has left; the others hold what it held")
+    check_whole(tmp_path)
+
+
+def test_a_merged_node_that_is_killed_before_it_has_given_all_away_loses_nothing(tmp_path: Path) -> None:
+    given = options("tcp", "chain", "ssp:3", "--restarts", "1")
+    with ledger(tmp_path, given, MERGE.strip(), SYNCLINE_PATIENCE="5") as run:
+        run.kill(run.server(1), signal.SIGSTOP)  # so it cannot give anything away, and is killed after 5 s
+        run.touch("go")
+        run.hears("server 1: is leaving; server 2 takes over what it holds")
+        run.hears("server 1: has started again, from its checkpoint")
+        run.hears("server 1: has left; the others hold what it held")
     check_whole(tmp_path)

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -59,24 +60,60 @@ def check_learnt(report: dict[str, float], accuracy: float = WHATEVER_THE_LOAD) 
 
 @pytest.mark.parametrize(("victim", "lane"), sampled([(0, "tcp"), (1, "shm"), (3, "tcp")]))
 def test_digits_are_learnt_although_a_node_is_killed(victim: int, lane: str, tmp_path: Path) -> None:
-    """It is killed when it has written a checkpoint of an update."""
-    options = ["-q", "-n", "4", "--lane", lane, "--strategy", "tree:durable=true", "--report", "report.json"]
+    errors = train_with_a_loss(tmp_path, lambda launcher: node_of(launcher, victim), victim, "--lane", lane)
+    assert f"server {victim}: is lost; the others go on without it" in errors
+
+
+def test_digits_are_learnt_although_a_node_is_killed_and_starts_again(tmp_path: Path) -> None:
+    errors = train_with_a_loss(tmp_path, lambda launcher: node_of(launcher, 1), 1, "--restarts", "1")
+    assert "server 1: has started again, from its checkpoint" in errors
+
+
+def test_digits_are_learnt_although_a_worker_is_killed_and_starts_again(tmp_path: Path) -> None:
+    errors = train_with_a_loss(tmp_path, lambda launcher: worker_of(launcher, 2), 2, "--restarts", "1")
+    assert "w2 ended by signal 9 (SIGKILL); it is restarted (restart 1 of 1)" in errors
+
+
+def train_with_a_loss(directory: Path, process_of: Callable[[int], int], node: int, *more: str) -> str:
+    """Kill a process of a training when this node has written a checkpoint of an update; returns what the run said."""
+    options = ["-q", "-n", "4", "--strategy", "tree:durable=true", "--report", "report.json", *more]
     with subprocess.Popen(
         [sys.executable, "-m", "syncline", "train", *options],
-        cwd=tmp_path,
-        env={**lanes.environment(), **QUIET, "TMPDIR": str(tmp_path)},
+        cwd=directory,
+        env={**lanes.environment(), **QUIET, "TMPDIR": str(directory)},
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        until(lambda: list(tmp_path.glob(f"syncline-*/server{victim}/model/0-*")), "a checkpoint")
-        os.kill(node_of(process.pid, victim), signal.SIGKILL)
+        until(lambda: list(directory.glob(f"syncline-*/server{node}/model/0-*")), "a checkpoint")
+        os.kill(process_of(process.pid), signal.SIGKILL)
         _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, errors
-    assert f"server {victim}: is lost; the others go on without it" in errors
-    report = json.loads((tmp_path / "report.json").read_text())
+    report = json.loads((directory / "report.json").read_text())
     assert report["accuracy"] >= WHATEVER_THE_LOAD
     assert report["replica_gap"] < 1e-4
-    assert list(tmp_path.glob("syncline-*")) == []
+    assert list(directory.glob("syncline-*")) == []
+    return errors
+
+
+def test_a_training_grows(tmp_path: Path) -> None:
+    slow = ["--slow", "0:5", "--slow", "1:5"]
+    settings = ["-q", "-n", "2", "--strategy", "tree:consistency=ssp:3", "--grow", "at=500ms,workers=2"]
+    report, _ = train(tmp_path, *settings, *slow)
+    assert report["accuracy"] >= WHATEVER_THE_LOAD
+    assert report["replica_gap"] < 1e-4
+    assert report["updates"] == report["iterations_done"]
+    assert [each["worker"] for each in report["workers"]] == [0, 1, 2, 3]
+    assert report["settings"]["grow"] == {"value": "at=0.5s,nodes=1,workers=2", "origin": "command line"}
+
+
+def worker_of(launcher: int, number: int) -> int:
+    """The process of a worker that this launcher has started."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
+            if int(parent) == launcher and f"SYNCLINE_WORKER={number}".encode() in (path / "environ").read_bytes():
+                return int(path.name)
+    raise AssertionError(f"{launcher} has no worker {number}")
 
 
 def node_of(launcher: int, number: int) -> int:
@@ -149,6 +186,30 @@ def test_a_pytorch_script_trains_by_it(lane: str, tmp_path: Path) -> None:
     assert max(sums) - min(sums) < 1e-3
 
 
+GROWING = SCRIPT.replace("for epoch in range(6):\n", "rest = 6\nwhile rest:\n").replace(
+    "session.close()",
+    """
+    if rest < 6 or len(session.members) == 3:
+        rest -= 1
+        if rest == 3 and session.rank == 0:
+            session.merge([0, 2])
+session.close()""",
+)
+
+
+def test_a_pytorch_script_grows_and_merges_nodes(tmp_path: Path) -> None:
+    given = ["-n2", "--strategy", "tree:topology=star,period=0.02,durable=true", "--grow", "at=500ms"]
+    with running(tmp_path, GROWING, *given, words=[str(SCRIPTS)]) as run:
+        run.hears("server 2: has joined")
+        run.hears("server 2: is leaving; server 0 takes over what it holds")
+        assert run.ends() == 0, run.story()
+        found = re.findall(r"accuracy (\S+) sum (\S+)", run.out)
+    assert len(found) == 3
+    assert min(float(each) for each, _ in found) > 0.9
+    sums = [float(each) for _, each in found]
+    assert max(sums) - min(sums) < 1e-3
+
+
 WISHES = """
 with syncline.connect() as session:
     tables = session.tables({"w": np.zeros(50, np.float32)}, strategy="tree:consistency=ssp:2")
@@ -202,10 +263,17 @@ WRONG = [
     (("--topology", "0-1"), "--topology: lacks node 2"),
     (("--topology", "star", "--sync", "asp"), "--topology: cannot change together"),
     (("--sync", "asp"), "--sync: strategy 'tree' can change only its topology"),
+    (("--merge", "0,2"), "--merge: nodes 0, 2 are not connected with each other"),
+    (("--merge", "1,7"), "--merge: there is no node 7; the nodes are 0 to 2"),
+    (("--merge", "1"), "--merge: must name at least two nodes"),
+    (("--merge", "1,x"), "--merge: must name at least two nodes"),
+    (("--merge", "0,1", "--topology", "star"), "--merge: cannot change together"),
+    (("--merge", "0,1", "--sync", "asp"), "--merge: cannot change together"),
+    (("--merge", "0,1", "--model", "model"), "--merge: is for all models of the run"),
 ]
 
 
-def test_an_operator_changes_the_topology(tmp_path: Path) -> None:
+def test_an_operator_changes_the_topology_and_merges_nodes(tmp_path: Path) -> None:
     with running(tmp_path, STEPS, "-n3", "-v", "--strategy", "tree:consistency=ssp:3") as run:
         run.hears("under way", 3)
         for options, problem in WRONG:
@@ -219,6 +287,12 @@ def test_an_operator_changes_the_topology(tmp_path: Path) -> None:
             assert (code, said) == (0, f"topology {written}: the nodes change over\n"), said
             run.hears(f"topology {written} from now on, as an operator asked")
             run.hears(f"] topology {written}\n")
+        code, said = tell(run, "--merge", "2,1")
+        assert (code, said) == (0, "merge 2,1: the nodes change over\n"), said
+        run.hears("node 2 takes the place of 1, 2 from now on, as an operator asked")
+        run.hears("server 1: has left; the others hold what it held")
+        code, said = tell(run, "--merge", "2,1")
+        assert (code, said) == (2, "syncline: --merge: there is no node 1; the nodes are 0, 2\n")
         run.touch("enough")
         assert run.ends() == 0, run.story()
         finals = set(re.findall(r"final (\S+) (\S+)", run.out))

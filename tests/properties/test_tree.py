@@ -24,7 +24,7 @@ COMMON = {
     "hurry": st.sampled_from([0.2, 1.0]),
 }
 FEW = st.integers(0, 2)
-PLANNED = {"reshapes": FEW, "leaves": FEW, "merges": FEW, "adds": FEW}
+PLANNED = {"reshapes": FEW, "leaves": FEW, "merges": FEW, "absorbs": FEW, "adds": FEW}
 WORKERS = {"deaths": FEW, "joins": FEW}
 
 

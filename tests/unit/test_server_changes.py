@@ -11,13 +11,16 @@ from msgspec.structs import replace
 from peers import NotedRun, Peer, participant
 from syncline.draw import Draw
 from syncline.effects import Admit, Dismiss, Event
+from syncline.engines.coordinator.participant import Participant
 from syncline.engines.coordinator.server_changes import ServerChanges
 from syncline.engines.net.control import Begin, Declared, NodeAddress, Reach, Reached, layout_of
 from syncline.errors import PeerError, UsageError
 from syncline.layout import Bucket
 from syncline.messages import Member, View, server_id, worker_id
+from syncline.nodes.tree.coordinator import first_tree
 from syncline.strategies.protocol import Job
 from syncline.strategies.settings import defaults, strategy_in
+from syncline.strategies.tree.strategy import TreeStrategy
 
 VALUES = 1024
 SETTINGS = {**defaults(), "mode": "changes", "rule": "add", "bucket": "1KiB"}
@@ -31,8 +34,8 @@ class Departures:
     def __init__(self) -> None:
         self.noted: list[str] = []
 
-    def joined(self, number: int) -> None:
-        self.noted.append(f"{number} has joined")
+    def joined(self, number: int, *, hands_over: bool) -> None:
+        self.noted.append(f"{number} has joined" + ", and gets its part" * hands_over)
 
     def refuse(self, number: int, reason: str) -> None:
         self.noted.append(f"{number} is refused: {reason}")
@@ -54,6 +57,7 @@ class Training:
         self.workers = {id.number: each for id, each in known.items() if id.role == "worker"}
         self.changes = ServerChanges(self.run, self.servers, self.workers)
         self.may_move = True
+        self.arranged = 0
         self.events: list[Event] = []
         tables = (Declared("w", (view.holders[-1][-1].stop,)),)
         self.begun = Begin(tables, {**SETTINGS, **settings}, view, (self.place(0),), 0, word="secret")
@@ -61,8 +65,11 @@ class Training:
     def begin(self) -> Training:
         job = Job(layout_of(self.begun.tables), Draw(0))
         self.node = strategy_in(self.begun.settings).coordinator(job, self.begun.view)
-        self.changes.begin(self.begun, self.node, self._handle, lambda: self.may_move)
+        self.changes.begin(self.begun, self.node, self._handle, lambda: self.may_move, self._arranged)
         return self
+
+    def _arranged(self) -> None:
+        self.arranged += 1
 
     def _handle(self, event: Event) -> None:
         self.events.append(event)
@@ -132,7 +139,7 @@ def test_a_server_is_admitted_when_all_have_reached_it(training: Training) -> No
     assert training.events == []
     training.reach(1, "worker1")
     assert training.events == [Admit(1)]
-    assert training.departures.noted == ["1 has joined"]
+    assert training.departures.noted == ["1 has joined, and gets its part"]
     assert training.heard() == {"server1": [before]}, "it is told of the present view before the one that admits it"
     assert training.changes.holds(1)
 
@@ -252,3 +259,83 @@ def test_a_server_that_leaves_before_the_start_holds_no_part(peer: Callable[[], 
     training.changes.leave(0)
     assert list(training.servers) == [1, 2]
     assert training.changes.places(View(0, (), ((), ()))) == (NodeAddress("", "", ""), training.place(1))
+
+
+# A strategy whose servers hold the whole model: those that join get the initial parameters first.
+
+TREE = TreeStrategy().with_servers(1).fitted(2)
+TREE_VIEW = View(0, VIEW.members, first_tree((), 1, (0, 1)))
+
+
+@pytest.fixture
+def tree(peer: Callable[[], Peer]) -> Training:
+    training = Training(peer, strategy="tree", **TREE.words())
+    training.begun = replace(training.begun, view=TREE_VIEW, tables=(Declared("w", (VALUES,)),))
+    training.begin()
+    for number in (1, 2):
+        training.servers[number].own = False
+        training.servers[number].hello = replace(training.servers[number].hello, token=f"host {number}")
+    return training
+
+
+def joining(training: Training, peer: Callable[[], Peer], number: int) -> Participant:
+    """A worker that the launcher of server `number` has started."""
+    return participant(peer(), worker_id(5), own=False, token=f"host {number}")
+
+
+def test_a_server_that_holds_everything_is_admitted_by_the_view_that_names_it(tree: Training) -> None:
+    tree.changes.invite(1)
+    (begin,) = tree.heard()["server1"]
+    assert (begin.leader, begin.view) == (-1, TREE_VIEW)
+    tree.introduce(1)
+    tree.reach(1, "server0", "server2", "worker0", "worker1")
+    assert tree.events == [Admit(1)]
+    assert tree.departures.noted == ["1 has joined"]
+    assert "server1" not in tree.heard(), "no view without it"
+    assert tree.node.servers == {0, 1}
+
+
+def test_a_worker_waits_for_the_server_of_its_launcher(tree: Training, peer: Callable[[], Peer]) -> None:
+    worker, other = joining(tree, peer, 1), joining(tree, peer, 7)
+    assert not tree.changes.brings_server(worker), "its server was told of no model"
+    tree.changes.invite(1)
+    assert tree.changes.brings_server(worker)
+    assert not tree.changes.brings_server(other)
+    assert not tree.changes.brings_server(tree.workers[0])
+    before = tree.arranged
+    tree.introduce(1)
+    assert tree.changes.brings_server(worker)
+    tree.reach(1, "server0", "server2", "worker0", "worker1")
+    assert not tree.changes.brings_server(worker)
+    assert tree.arranged > before
+
+
+def test_a_worker_does_not_wait_for_a_server_that_is_refused_or_gone(tree: Training, peer: Callable[[], Peer]) -> None:
+    tree.changes.invite(1)
+    tree.changes.invite(2)
+    tree.introduce(1)
+    tree.changes.reached(tree.workers[0], Reached(1, "no way"))
+    assert tree.departures.noted == ["1 is refused: worker0 cannot reach it: no way"]
+    assert not tree.changes.brings_server(joining(tree, peer, 1))
+    assert tree.changes.brings_server(joining(tree, peer, 2))
+    before = tree.arranged
+    tree.changes.closed(2)
+    assert not tree.changes.brings_server(joining(tree, peer, 2))
+    assert tree.arranged > before
+
+
+def test_a_worker_that_the_run_starts_later_waits_for_a_node_that_it_starts_later(
+    tree: Training, peer: Callable[[], Peer]
+) -> None:
+    tree.servers[1].own = True
+    tree.changes.invite(1)
+    assert tree.changes.brings_server(participant(peer(), worker_id(2)))
+    assert not tree.changes.brings_server(participant(peer(), worker_id(1))), "it was there from the start"
+    assert not tree.changes.brings_server(joining(tree, peer, 1))
+
+
+def test_a_server_that_is_away_is_not_merged(tree: Training) -> None:
+    tree.changes.check_merge([0])
+    tree.changes.away.add(0)
+    with pytest.raises(UsageError, match="node 0 has died and is not back yet"):
+        tree.changes.check_merge([1, 0])

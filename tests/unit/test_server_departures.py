@@ -99,8 +99,8 @@ def test_a_server_is_needed_that_holds_something_or_that_a_run_begins_with(offic
 
 def test_a_server_that_joins_is_told_of_once(office: Make) -> None:
     found = office(Model(0), Model(0))
-    found.departures.joined(2)
-    found.departures.joined(2)
+    found.departures.joined(2, hands_over=True)
+    found.departures.joined(2, hands_over=True)
     assert found.told == ["server2: has joined; the others hand over its part"]
 
 
@@ -200,3 +200,24 @@ def test_servers_that_could_leave_only_with_a_server_that_is_gone_stay(office: M
     found.lose(2)
     assert found.told[-2:] == ["server2: is gone: its connection ended", f"server1: cannot leave: {LAST}"]
     assert [entry.leaving for entry in found.servers.values()] == [True, False]
+
+
+def test_servers_that_are_merged_leave_when_they_hold_nothing(peer: Callable[[], Peer]) -> None:
+    model = Model(0, 1, 2)
+    found = Office(peer, model)
+    found.departures.merge([1, 2], 0)
+    assert found.told == [
+        "server1: is leaving; server 0 takes over what it holds",
+        "server2: is leaving; server 0 takes over what it holds",
+    ]
+    assert not any(each.heard() for each in found.peers.values())
+    model.holding = {0, 2}
+    found.departures.settled()
+    assert [each.heard() for each in found.peers.values()] == [[], [Released()], []]
+
+
+def test_a_server_that_died_while_it_left_goes_on_leaving(peer: Callable[[], Peer]) -> None:
+    found = Office(peer, Model(0, 1))
+    for number in (1, 2):
+        found.departures.returned(number)
+    assert [found.servers[number].leaving for number in range(3)] == [False, False, True]

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from syncline.draw import Draw
+from syncline.effects import Admit
 from syncline.errors import UsageError
 from syncline.layout import Layout
 from syncline.messages import TreeMap, View
-from syncline.nodes.topologies import best_fan_out, edges_of, fan
-from syncline.nodes.tree.coordinator import TreePlan
+from syncline.nodes.topologies import beside_next, best_fan_out, edges_of, fan
+from syncline.nodes.tree.plans import TreePlan, merged
 from syncline.sim import Cluster, Links, Lognormal, MadeUp, Scenario, World
+from syncline.strategies.node_changes import NewTopology, NodesMerge
 from syncline.strategies.protocol import Job
 from syncline.strategies.server.strategy import ServerStrategy
 from syncline.strategies.settings import settle
@@ -97,8 +99,9 @@ def test_reshaping_names_the_live_nodes() -> None:
     tree = strategy.topology(job, range(4))
     without_2 = TreeMap(tuple(each for each in tree.nodes if each.number != 2), (), tree.workers)
     view = View(1, (), without_2)
-    assert strategy.reshaped("chain", view) == TreePlan(((0, 1), (1, 3)), frozenset({0, 1, 3}))
-    assert strategy.reshaped("0-3 1-3", view) == TreePlan(((0, 3), (1, 3)), frozenset({0, 1, 3}))
+    assert strategy.reshaped("chain", view) == TreePlan(((0, 1), (1, 3)), frozenset({0, 1, 3}), shape="chain")
+    found = strategy.reshaped("0-3 1-3", view)
+    assert found == TreePlan(((0, 3), (1, 3)), frozenset({0, 1, 3}), shape="0-3 1-3")
     with pytest.raises(UsageError, match="is not a topology"):
         strategy.reshaped("/etc/hostname", view)
 
@@ -175,3 +178,46 @@ def test_auto_chooses_the_fan_out_of_the_delay_model() -> None:
     assert edges == fan(16, best_fan_out(16, 1e-4, 0.1)) == fan(16, 4)
     with pytest.raises(UsageError, match="not measured"):
         strategy.topology(Job(layout, Draw(0)), range(16))
+
+
+@pytest.mark.parametrize(
+    ("shape", "nodes", "beside"),
+    [
+        ("chain", [0, 1, 2], 2),
+        ("chain", [0, 3, 5], 5),
+        ("star", [0, 1, 2], 0),
+        ("star", [2, 4], 2),
+        ("twin", [0, 1, 2], 1),
+        ("twin", [0, 1, 2, 3], 0),
+        ("tree:2", [0, 1, 2, 3], 1),
+        ("tree:2", [5, 6, 7, 9], 6),
+        ("0-1 1-2", [0, 1, 2], 2),
+        ("auto", [0, 1], 1),
+    ],
+)
+def test_a_new_node_extends_the_topology(shape: str, nodes: list[int], beside: int) -> None:
+    assert beside_next(shape, nodes) == beside
+
+
+def test_nodes_are_merged_into_a_new_one_or_one_of_them() -> None:
+    edges, nodes = ((0, 1), (1, 2), (2, 3)), range(4)
+    assert merged(edges, nodes, [1, 2], 4) == TreePlan(((0, 4), (3, 4)), frozenset({0, 3, 4}), {1: 4, 2: 4})
+    assert merged(edges, nodes, [1, 2], 2) == TreePlan(((0, 2), (2, 3)), frozenset({0, 2, 3}), {1: 2})
+    for gone, problem in (([0, 2], "not connected"), ([1], "at least two"), ([1, 8], "there is no node 8")):
+        with pytest.raises(UsageError, match=problem):
+            merged(edges, nodes, gone, gone[0])
+
+
+def test_a_new_leaf_follows_the_shape_that_the_tree_has_now() -> None:
+    strategy = TreeStrategy(shape="star").with_servers(3).fitted(3)
+    job = Job(Layout.of([("w", (10,))]), Draw(0))
+    coordinator = strategy.coordinator(job, View(0, (), strategy.topology(job, range(3))))
+    coordinator.handle(Admit(3), 0.0)
+    assert coordinator.edges == ((0, 1), (0, 2), (0, 3))
+    coordinator.handle(strategy.reshaping(coordinator, NewTopology("chain")), 0.0)
+    coordinator.handle(Admit(7), 0.0)
+    assert coordinator.edges == ((0, 1), (1, 2), (2, 3), (3, 7))
+    coordinator.handle(strategy.reshaping(coordinator, NodesMerge((2, 3), 2)), 0.0)
+    assert coordinator.edges == ((0, 1), (1, 2), (2, 7))
+    with pytest.raises(UsageError, match="number 3 was used before"):
+        coordinator.handle(Admit(3), 0.0)

@@ -51,8 +51,9 @@ def _places(plan: Plan) -> list[tuple[str, str, str]]:
         "trace": wiring.trace,
         "log-dir": plan.log_dir,
         "restarts": str(plan.restarts or ""),
+        "grow": "; ".join(map(str, plan.growth)),
     }
-    share = share_of_cores(plan.workers, os.environ)
+    share = share_of_cores(plan.workers + plan.later_workers, os.environ)
     given = "default" if not wiring.lane else "command line"
     rows = [(key, word, given if key == "lane" else "command line") for key, word in found.items() if word]
     return rows + [(variable, f"{threads} for each worker", "default") for variable, threads in share.items()]

@@ -29,6 +29,7 @@ from syncline.cli.output_checks import (
 from syncline.cli.program import command_of, package_files
 from syncline.cli.show import as_json
 from syncline.cli.speaker import Speaker, quiet_end
+from syncline.engines.launch.growth import read_growth
 from syncline.engines.launch.launcher import Launcher
 from syncline.engines.launch.plan import COMMAND_LINE, Plan, checked
 from syncline.engines.net.wiring import Wiring
@@ -186,6 +187,7 @@ def run(
             show_default=False,
         ),
     ] = 0,
+    grow: strategy.Grow = None,
     trace: Annotated[
         Path | None,
         typer.Option(
@@ -273,6 +275,7 @@ def run(
         traceback=traceback,
         joinable=listen is not None,
         restarts=restarts,
+        growth=read_growth(grow or ()),
     )
     if join is None:
         checked(plan)  # this imports the user's own parts, which are inputs too

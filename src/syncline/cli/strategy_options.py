@@ -28,6 +28,17 @@ Strategy = Annotated[
         "example mypackage.Ring:every=4. Default: server.",
     ),
 ]
+Grow = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="STAGE",
+        rich_help_panel=RUN,
+        help="Start more workers on this host while the run trains. at=20s,workers=2: two more, 20 s after training "
+        "has begun. With strategy tree a node starts too; at=20s,nodes=2,workers=3: two nodes, and three workers for "
+        "each. The words are those of the fault grow in an experiment file. Repeat it for more stages.",
+        show_default=False,
+    ),
+]
 Patience = Annotated[
     str | None,
     typer.Option(

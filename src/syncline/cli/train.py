@@ -97,6 +97,17 @@ def train(
             help="With --compare: run every system N times, each time with another seed, and show medians. Default: 1.",
         ),
     ] = None,
+    restarts: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            rich_help_panel=strategy.RUN,
+            help="Start a worker again if it dies or fails, up to N times in all; with strategy tree, a server too. "
+            "Default: 0.",
+            show_default=False,
+        ),
+    ] = 0,
+    grow: strategy.Grow = None,
     sync: strategy.Sync = None,
     release: strategy.Release = None,
     mode: strategy.Mode = None,
@@ -160,6 +171,8 @@ def train(
         data,
         compare=compare,
         stop=stop or [],
+        grow=grow or [],
+        restarts=restarts,
     )
     inputs = [] if data is None else [data / "mnist.npz"]
     check_outputs(inputs, [] if report is None else [OutputFile("--report", report, REPORT)], force=force)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from syncline.engines.launch.growth import read_growth
 from syncline.engines.launch.plan import COMMAND_LINE, MOST_PROCESSES, Plan, checked
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.process import ONE_THREAD
@@ -47,6 +48,8 @@ def request(
     *,
     compare: bool,
     stop: Sequence[str] = (),
+    grow: Sequence[str] = (),
+    restarts: int = 0,
 ) -> TrainRequest:
     """Settle what the options say, or refuse it; `words`: settings of the strategy, `ways`: engine and lane."""
     recipe = (TO_COMPARE if compare else TO_TRAIN) if named is None else named
@@ -66,13 +69,25 @@ def request(
         raise UsageError("--lane", "cannot be used with --engine sim, where messages take no time; remove it")
     if compare:
         _check_comparison(words, engine, found, examples)
+    _check_changes({"--grow": grow, "--restarts": restarts}, engine, compare)
     wiring = Wiring(lane="shm" if lane is None else lane)
-    plan = checked(
-        Plan((), found["workers"], counts["servers"], words, wiring, environment=ONE_THREAD), real=engine != "sim"
+    asked = Plan(
+        (),
+        found["workers"],
+        counts["servers"],
+        words,
+        wiring,
+        environment=ONE_THREAD,
+        restarts=restarts,
+        growth=read_growth(grow),
+        choosable=False,
     )
+    plan = checked(asked, real=engine != "sim")
+    if plan.growth and end.updates is not None and plan.strategy.synchronous:
+        raise UsageError("--stop", "updates cannot be used with --grow under bsp, where all workers do the same rounds")
     found["servers"] = plan.server_count
     strategy = plan.settled()
-    slowed = _slow(slow, found["workers"]) or ({found["workers"] - 1: 5.0} if compare else {})
+    slowed = _slow(slow, found["workers"] + plan.later_workers) or ({found["workers"] - 1: 5.0} if compare else {})
     job = RecipeJob(
         recipe,
         found["workers"],
@@ -84,6 +99,8 @@ def request(
         compare=compare,
         repeats=found.get("repeats", 1),
         stop=end,
+        later=plan.later_workers,
+        restarts=restarts,
     )
     own: dict[str, Any] = {
         "recipe": recipe,
@@ -93,7 +110,10 @@ def request(
         **found,
     }
     given = {"recipe": named, **ways, **counts, "slow": slow or None, "data": data, "stop": stop or None}
+    given |= {"grow": grow or None, "restarts": restarts or None}
     own |= {
+        "grow": "; ".join(map(str, plan.growth)) or None,
+        "restarts": restarts or None,
         "stop": str(end) or None,
         "slow": " ".join(f"{worker}:{factor:g}" for worker, factor in slowed.items()) or None,
     }
@@ -129,6 +149,16 @@ def _check_counts(counts: Mapping[str, int], examples: int) -> None:
         whole(count, f"--{key}", 1, MOST_COUNTS.get(key, MOST))
     if counts["batch"] > examples:
         raise UsageError("--batch", f"is {counts['batch']}, but there are only {examples:,} examples to train on")
+
+
+def _check_changes(given: Mapping[str, object], engine: str, compare: bool) -> None:
+    """Refuse what only one run of real processes can do."""
+    for option, value in given.items():
+        if value and compare:
+            raise UsageError(option, "cannot be used with --compare, which runs with the same workers throughout")
+        if value and engine == "sim":
+            remedy = "an experiment file has the faults grow and restart (syncline simulate)"
+            raise UsageError(option, f"starts processes, so it cannot be used with --engine sim; {remedy}")
 
 
 def _check_comparison(words: Mapping[str, str], engine: str, counts: Mapping[str, int], examples: int) -> None:

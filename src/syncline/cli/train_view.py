@@ -63,7 +63,7 @@ class PlainView(TrainView):
 
     def beat(self, pulse: Pulse) -> None:
         super().beat(pulse)
-        all_are_known = self.turns is not None or len(self.standing.places) == self.job.workers
+        all_are_known = self.turns is not None or len(self.standing.places) >= self.job.workers
         if monotonic() >= self._next and all_are_known:
             self._next = monotonic() + PLAIN_SECONDS
             seconds = monotonic() - self._began

@@ -59,6 +59,17 @@ def edges_of(text: str, nodes: int) -> tuple[Edge, ...]:
     return found
 
 
+def beside_next(text: str, nodes: Collection[int]) -> int:
+    """The node beside which this topology has its next node; with a list of edges, the one with the highest number.
+
+    The nodes count in the order of their numbers. So a topology that has been extended in this way keeps its shape.
+    """
+    order = sorted(nodes)
+    if text in SHAPES or text.startswith("tree:"):
+        return order[min(edges_of(text, len(order) + 1)[-1])]
+    return order[-1]
+
+
 def read_edges(text: str) -> tuple[Edge, ...]:
     """The edges in a text: one per line, or separated by spaces as 0-1. # begins a comment."""
     lines = [line.split("#")[0].strip() for line in text.splitlines()]

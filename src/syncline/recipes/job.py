@@ -38,6 +38,16 @@ class RecipeJob(msgspec.Struct, frozen=True):
     stop: StopAt = StopAt()
     """When the run ends, other than after its iterations."""
 
+    later: int = 0
+    """How many more workers start while the run trains."""
+    restarts: int = 0
+    """How many restarts of workers and servers there may be."""
+
+    @property
+    def members_change(self) -> bool:
+        """Whether workers may join while others train."""
+        return bool(self.later or self.restarts)
+
     @property
     def expected(self) -> int | None:
         """About how many iterations each worker does; None: unknown."""
@@ -47,7 +57,7 @@ class RecipeJob(msgspec.Struct, frozen=True):
 
     def problem(self) -> Problem:
         data = Path(self.data) if self.data else None
-        return build(self.recipe, draw=Draw(self.seed), workers=self.workers, batch=self.batch, data=data)
+        return build(self.recipe, draw=Draw(self.seed), workers=self.workers + self.later, batch=self.batch, data=data)
 
     def command(self) -> list[str]:
         """The command that starts a worker."""

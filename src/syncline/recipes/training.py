@@ -33,7 +33,8 @@ def train(job: RecipeJob) -> int:
         slow = job.slow.get(session.rank, 1.0)
         trainee = Trainee(problem, exchange, lambda seconds: sleep((slow - 1) * seconds) if slow > 1 else None)
         trainee.declare(first, {})
-        session.barrier()
+        if not job.members_change:  # a worker that joins would wait for those that train
+            session.barrier()
         began = monotonic()
         end = RunEnd(job, session.rank, exchange.strategy.synchronous)
         _iterate(

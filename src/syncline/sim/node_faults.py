@@ -39,7 +39,7 @@ class LoseNode:
 
 @dataclass(frozen=True)
 class AddNode:
-    """A node starts, beside another one (None: the one with the highest number). It gets the next number."""
+    """A node starts, beside another one (None: where the topology has its next one). It gets the next number."""
 
     at: float
     beside: int | None = None
@@ -110,8 +110,6 @@ def _check(fault: NodeFault) -> None:
         value = getattr(fault, key, None)
         if value is not None and not (0 < value <= MOST_SECONDS or (key == "detect" and value == 0)):
             raise UsageError(key, f"must be above 0 seconds and at most {MOST_SECONDS:,.0f}, not {value:g}")
-    if isinstance(fault, MergeNodes) and len(set(fault.nodes)) < 2:
-        raise UsageError("nodes", f"must name at least two nodes, not {list(fault.nodes)}")
     if isinstance(fault, BreakLink) and len(set(fault.nodes)) != 2:
         raise UsageError("nodes", f"must name the two neighbours, not {list(fault.nodes)}")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class NewNode:
-    """Another server takes part, beside this one; None: beside the one with the highest number."""
+    """Another server takes part, beside this one; None: where the topology has its next one."""
 
     beside: int | None = None
 
@@ -21,9 +21,10 @@ class NodeLeaves:
 
 @dataclass(frozen=True)
 class NodesMerge:
-    """A new server takes the place of these, which are connected with each other."""
+    """A server takes the place of these, which are connected with each other: one of them, or (None) a new one."""
 
     nodes: tuple[int, ...]
+    into: int | None = None
 
 
 @dataclass(frozen=True)

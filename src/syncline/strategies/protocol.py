@@ -91,6 +91,11 @@ class Strategy:
     moves_servers: ClassVar[bool] = False
     """Whether servers can be added or removed in a run. If so, it has `sync` (one model per server) and `release`."""
 
+    takes_servers: ClassVar[bool] = False
+    """Whether servers can join that hold the whole model. Such a server gets the initial parameters from another one;
+    its node is `restored` without checkpoints, and waits for the view that names it. Nodes must not change the arrays
+    that they get as their first parameters."""
+
     def __str__(self) -> str:
         return text(self, self.name())
 
@@ -282,7 +287,7 @@ class Strategy:
 
     def reshaping(self, coordinator: ViewMaker, change: NodeChange) -> Reshape:
         """The event that carries out a change of the servers; `UsageError` if that is not possible."""
-        raise UsageError("topology", f"strategy {self.name()!r} has no nodes that can change during a run")
+        raise UsageError("topology", f"strategy {self.name()!r} has no topology that can change during a run")
 
     def watch(self, coordinator: ViewMaker, keepers: Callable[[], Sequence[Keeper]]) -> ServerWatch | None:
         """What a simulation measures of its servers beyond what it measures of all runs.

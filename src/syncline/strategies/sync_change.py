@@ -41,6 +41,14 @@ def topology_words(topology: str) -> str:
     return " ".join(f"{line[0]}-{line[1]}" if _is_pair(line) else " ".join(line) for line in lines).strip()
 
 
+def merge_numbers(nodes: Iterable[int]) -> tuple[int, ...]:
+    """The numbers of the nodes to merge, each once; the first one takes the place of all."""
+    found = tuple(dict.fromkeys(nodes))
+    if len(found) < 2 or any(type(each) is not int or each < 0 for each in found):
+        raise UsageError("merge", "must name at least two nodes by their numbers, for example 1,4")
+    return found
+
+
 def _is_pair(words: Sequence[str]) -> bool:
     """Is this line of a file an edge, written as two numbers?"""
     return len(words) == 2 and all(word.isdecimal() for word in words)

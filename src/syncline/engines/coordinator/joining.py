@@ -20,6 +20,8 @@ REMEDY = (
 
 RESTART_REMEDY = "use --sync ssp:3 or asp, --mode changes, or a rule (--rule sgd:0.1); or leave --restarts out"
 
+GROWTH_REMEDY = RESTART_REMEDY.replace("--restarts", "--grow")
+
 
 def check_joiner(worker: int, strategy: Strategy) -> None:
     """Raise `UsageError` if this worker cannot join a run with this strategy."""
@@ -35,6 +37,17 @@ def check_restarts(strategy: Strategy) -> None:
         raise UsageError("--restarts", f"{_why_no_joiners(strategy)}; leave --restarts out")
     if strategy.mode is Mode.GRADIENTS:
         raise UsageError("--restarts", f"{REASON}, so a restarted worker could not continue; {RESTART_REMEDY}")
+
+
+def check_growth(strategy: Strategy, nodes: int) -> None:
+    """Raise `UsageError` if no workers, or (`nodes` above 0) no nodes, can be added to a run with this strategy."""
+    if not strategy.takes_joiners:
+        raise UsageError("--grow", f"{_why_no_joiners(strategy)}; leave --grow out")
+    if strategy.mode is Mode.GRADIENTS:
+        raise UsageError("--grow", f"{REASON}, so no worker can be added; {GROWTH_REMEDY}")
+    if nodes and not strategy.takes_servers:
+        problem = f"nodes are a part of strategy 'tree', not of {strategy.name()!r}; leave nodes={nodes} out"
+        raise UsageError("--grow", problem)
 
 
 def _why_no_joiners(strategy: Strategy) -> str:

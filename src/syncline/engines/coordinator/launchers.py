@@ -61,10 +61,10 @@ class Launchers:
         self.tell_all(Notice(text))
 
     def tell_name(self, peer: Participant) -> None:
-        """Tell the launcher of a worker or server that joins which number it got."""
+        """Tell the launcher of a worker or server that joins which number it has."""
         joined = Seen(peer.id.role, peer.id.number, peer.incarnation, "joined", pid=peer.hello.pid)
         for agent, hello in self.all.items():
-            if agent is not self.launcher and tokens.same(hello.token, peer.hello.token):
+            if peer.own if agent is self.launcher else tokens.same(hello.token, peer.hello.token):
                 self._out(agent, joined)
 
     def end_stopped(self, seconds: Callable[[Hello], float], patience: float) -> None:

@@ -53,7 +53,9 @@ class RunContext(Protocol):
     expected: int
     """How many workers start the run."""
     joinable: bool
-    """Whether workers and servers on other hosts can join."""
+    """Whether workers can join: from other hosts, or because the launcher starts them later."""
+    growth: tuple[int, int]
+    """How many workers and servers the launcher starts while the run trains."""
     count: int
     """How many servers the run was started with."""
     layers: Mapping[str, Mapping[str, str]]

@@ -67,6 +67,7 @@ from syncline.engines.net.control import (
     Stop,
     SurvivesServers,
     TermsTaken,
+    TrainingBegun,
     Waiting,
     Welcome,
     Withdraw,
@@ -95,25 +96,36 @@ GRACE = 5.0
 class CoordinatorProcess:
     """The processes that take part, and the models that they train."""
 
-    def __init__(self, workers: int, servers: int, layers: Mapping[str, Mapping[str, str]], wiring: Wiring) -> None:
-        """`layers`: the user's settings by their source, the one that takes precedence first."""
+    def __init__(
+        self,
+        workers: int,
+        servers: int,
+        layers: Mapping[str, Mapping[str, str]],
+        wiring: Wiring,
+        later: tuple[int, int] = (0, 0),
+    ) -> None:
+        """`layers`: the user's settings by their source, the one that takes precedence first.
+
+        `later`: how many workers and servers the launcher starts while the run trains.
+        """
         self.over = False
         self.expected = workers
-        self.joinable = bool(wiring.listen)
-        """Whether workers and servers on other hosts can join."""
+        self.growth = later
+        self.joinable = bool(wiring.listen or later[0])
+        """Whether workers can join: from other hosts, or because the launcher starts them later."""
         self.count = servers
         self.layers = layers
         self._wiring = wiring
         self._loop = EventLoop(self)
         self._refusals = RefusalLog("coordinator")
-        self._roster = Roster(workers, servers, wiring)
+        self._roster = Roster(workers, servers, wiring, later)
         self._servers, self._workers, self._peers = self._roster.servers, self._roster.workers, self._roster.peers
         self._models = TrainedModels(self, self._servers)
         self._launchers = Launchers(self.out)
         self.tell = self._launchers.tell
         self.departures = ServerDepartures(self._servers, self._models.all, servers, self.out, self.tell)
         allowed = AllowedParts(wiring.allow_parts)
-        self._sync_changes = SyncChanges(self._models.all, self.out, self._launchers.notice, allowed)
+        self._sync_changes = SyncChanges(self._models.all, self.out, self._launchers.notice, allowed, self.departures)
         self._operators: set[Connection] = set()
         self._stopping = False
         self._aborted: str | None = None
@@ -130,8 +142,8 @@ class CoordinatorProcess:
         self._liveness = Liveness(limit)
         self._deadlocks = DeadlockWatch(self._waiting, LIMIT * limit)
         self._agents = AgentWatch(host(), self._launchers.all, limit, self.out, self._launchers.notice)
-        self.returning = ReturningWorkers(int(os.environ.get("SYNCLINE_RESTARTS", "0")) > 0, workers)
-        self._returning_servers = ReturningWorkers(self.returning.allowed, servers)
+        self.returning = ReturningWorkers(int(os.environ.get("SYNCLINE_RESTARTS", "0")) > 0, workers + later[0])
+        self._returning_servers = ReturningWorkers(self.returning.allowed, servers + later[1])
         self._never: set[int] = set()
         """The workers that will not take part when a model begins."""
 
@@ -321,7 +333,8 @@ class CoordinatorProcess:
             peer = self._roster.admit_worker(wire, hello)
             number, incarnation = peer.id.number, peer.incarnation
             self._never.discard(number)
-            self._launchers.tell_name(peer)
+            if not peer.own:
+                self._launchers.tell_name(peer)
         elif role == "operator":
             self._operators.add(wire)
         else:
@@ -330,8 +343,9 @@ class CoordinatorProcess:
         if role != "server" or not hello.run:
             self.out(wire, Welcome(self._wiring.run, number, incarnation, self.expected))
         if role == "server":
-            if not hello.run:
+            if number >= self.count and not hello.again:
                 self._launchers.tell_name(self._peers[wire])
+            if not hello.run:
                 self.tell(self._peers[wire], "has connected")
             self._models.assign_servers()
 
@@ -495,6 +509,8 @@ class CoordinatorProcess:
         if entry is not None and self._liveness.is_here(entry, seen.pid):
             for peer in list(entry.peers):
                 self._loop.lose(peer.wire, f"its process {seen.what}")
+        if seen.again:
+            self._roster.left.discard(seen.number)
         if self._aborted is None:
             self._returning_servers.word(seen.number, seen.again)
             if not seen.again:
@@ -557,6 +573,8 @@ class CoordinatorProcess:
         if survives != self._said_survives:
             self._said_survives = survives
             self._launchers.tell_launcher(SurvivesServers(survives))
+        if self.growth[0]:
+            self._launchers.tell_launcher(TrainingBegun())
 
     def ended(self) -> None:
         """A model has ended. If it was the last, tell all launchers: a server that exits is then no failure."""
@@ -583,4 +601,5 @@ def main() -> int:
     workers, servers, layers = sys.argv[1:]
     wiring = Wiring.read(os.environ)
     also_look_in(wiring.folder)
-    return run(CoordinatorProcess(int(workers), int(servers), json.loads(layers), wiring).run)
+    later = tuple(map(int, os.environ.get("SYNCLINE_LATER", "0 0").split()))
+    return run(CoordinatorProcess(int(workers), int(servers), json.loads(layers), wiring, (later[0], later[1])).run)

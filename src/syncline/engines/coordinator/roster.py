@@ -59,9 +59,12 @@ class RosterEntry:
 
 
 class Roster:
-    """The processes that are connected; the run starts with `expected` workers and `count` servers."""
+    """The processes that are connected; the run starts with `expected` workers and `count` servers.
 
-    def __init__(self, expected: int, count: int, wiring: Wiring) -> None:
+    `later`: how many more workers and servers its launcher starts while it trains. They have the next numbers.
+    """
+
+    def __init__(self, expected: int, count: int, wiring: Wiring, later: tuple[int, int] = (0, 0)) -> None:
         self.servers: dict[int, RosterEntry] = {}
         self.workers: dict[int, RosterEntry] = {}
         self.peers: dict[Connection, Participant] = {}
@@ -74,14 +77,16 @@ class Roster:
         self._wiring = wiring
         self._joined: dict[NodeId, str] = {}
         """The tokens of the processes that have joined."""
-        self._fresh = {"server": count, "worker": expected}
+        self._own = {"server": count + later[1], "worker": expected + later[0]}
+        """The launcher of the run starts the processes with lower numbers."""
+        self._fresh = dict(self._own)
         """The next numbers that were never used."""
         self._unknown: dict[str, set[int]] = {"server": set(), "worker": set()}
         """Numbers of processes that are gone, and that nobody was told of. They are reused if no others are left."""
 
     def _token_of(self, id: NodeId) -> str:
         """The token that only this process can show; empty if there has never been such a process."""
-        if id.number in range(self._expected if id.role == "worker" else self._count):
+        if id.number in range(self._own[id.role]):
             return tokens.derived(self._wiring.token, id.role, id.number)
         return self._joined.get(id, "")
 
@@ -132,14 +137,14 @@ class Roster:
             self.left.discard(number)
         entry, id = self.servers.get(number), server_id(number)
         self._check_token(id, hello)
-        expected = (number < self._count or hello.again or not hello.run) and number not in self.left
+        expected = (number < self._own["server"] or hello.again or not hello.run) and number not in self.left
         same = entry is None or (entry.hello.host, entry.hello.pid) == (hello.host, hello.pid)
         if number < 0 or not expected or (entry is not None) != hello.again or not same:
             raise Refusal(f"server {number} was not expected: this run did not start it, or it has connected before")
         if entry is None:
             entry = self.servers[number] = RosterEntry(hello)
         entry.asked -= hello.again
-        return self._enter(entry, Participant(id, hello, wire, own=number < self._count))
+        return self._enter(entry, Participant(id, hello, wire, own=number < self._own["server"]))
 
     def admit_worker(self, wire: Connection, hello: Hello) -> Participant:
         """Add a worker, with a new incarnation, and a new number if it has none; or one more connection of it."""
@@ -160,7 +165,7 @@ class Roster:
         if entry is None:
             self.ever[number] = self.ever.get(number, -1) + 1
             entry = self.workers[number] = RosterEntry(hello, self.ever[number])
-        own = number < self._expected
+        own = number < self._own["worker"]
         return self._enter(entry, Participant(id, hello, wire, entry.incarnation, own=own))
 
     def _enter(self, entry: RosterEntry, peer: Participant) -> Participant:

@@ -4,7 +4,9 @@
    servers. Once all of them have connected to it, it is admitted. If one of them cannot connect, it is refused.
 2. Servers join and leave only during training: not before all workers have started, nor after all have left.
 3. A server that is to leave while no other server can take over its part waits until another one has joined.
-4. If the strategy survives the death of a server, the server is away until its launcher has started it again, or is
+4. If servers that join hold the whole model, they get the initial parameters from another server before they are
+   admitted. A worker of the same launcher joins after that, so that the new server can serve it.
+5. If the strategy survives the death of a server, the server is away until its launcher has started it again, or is
    lost for good. A server that has started again is introduced to all others like one that joins.
 """
 
@@ -16,6 +18,7 @@ from msgspec.structs import replace
 
 from syncline.effects import Admit, Dismiss, Event, Restarted, ServerLost
 from syncline.engines.coordinator.participant import Participant, RunContext
+from syncline.engines.net import tokens
 from syncline.engines.net.control import Begin, NodeAddress, Reach, Reached, Refused, layout_of
 from syncline.errors import PeerError, UsageError
 from syncline.layout import VALUE_BYTES
@@ -42,11 +45,22 @@ class ServerChanges:
         self.away: set[int] = set()
         """The servers that have died and may return, or have returned and are not introduced to all others yet."""
         self._incarnations: dict[int, int] = {}
+        self._invited: set[int] = set()
+        """The joining servers that know the model, without those that were refused."""
 
     def begin(
-        self, begun: Begin, node: ViewMaker, handle: Callable[[Event], None], may_move: Callable[[], bool]
+        self,
+        begun: Begin,
+        node: ViewMaker,
+        handle: Callable[[Event], None],
+        may_move: Callable[[], bool],
+        arranged: Callable[[], None],
     ) -> None:
-        """The model begins, and `node` makes its views. `begun`: the message for servers, with their secret."""
+        """The model begins, and `node` makes its views. `begun`: the message for servers, with their secret.
+
+        `arranged`: called when servers may have been admitted or refused.
+        """
+        self._arranged = arranged
         self._begun = begun
         self._strategy = strategy_in(begun.settings)
         self._handle = handle
@@ -74,18 +88,41 @@ class ServerChanges:
             return
         if self._node is None or not self._node.view.members or self.holds(number):
             return
-        if not self._strategy.moves_servers:
-            if self._servers[number].own:
-                return  # the program chose a strategy that does not need it: it idles until the run ends
-            self._run.departures.refuse(number, f"strategy {self._strategy.name()!r} does not let servers join")
-            return
-        problem = self._cannot_move()
-        if problem is None and len(self._begun.settings["sync"].split()) > 1:
-            problem = "the servers that would give it a part have different sync models"
+        if not (self._strategy.moves_servers or self._strategy.takes_servers) and self._servers[number].own:
+            return  # the program chose a strategy that does not need it: it idles until the run ends
+        problem = self._cannot_join()
         if problem is not None:
-            self._run.departures.refuse(number, problem)
+            self._refuse(number, problem)
             return
+        self._invited.add(number)
         self._describe(number)
+
+    def _cannot_join(self) -> str | None:
+        """Why no server can join this run; None if one can."""
+        if self._strategy.takes_servers:
+            return None
+        if not self._strategy.moves_servers:
+            return f"strategy {self._strategy.name()!r} does not let servers join"
+        if len(self._begun.settings["sync"].split()) > 1:
+            return self._cannot_move() or "the servers that would give it a part have different sync models"
+        return self._cannot_move()
+
+    def _refuse(self, number: int, problem: str) -> None:
+        self._invited.discard(number)
+        self._run.departures.refuse(number, problem)
+
+    def brings_server(self, peer: Participant) -> bool:
+        """Is a server joining that the launcher of this worker has started?"""
+        if self._node is None or not self._strategy.takes_servers:
+            return False
+        joining = [each for each in self._invited - self._leaving if each in self._servers and not self.holds(each)]
+        return any(self._together(self._servers[number], peer) for number in joining)
+
+    def _together(self, server: Participant, worker: Participant) -> bool:
+        """Has one launcher started both while the run trains?"""
+        if worker.own or server.own:
+            return worker.own and server.own and worker.id.number >= self._run.expected
+        return tokens.same(server.hello.token, worker.hello.token)
 
     def _describe(self, number: int) -> None:
         assert self._node is not None
@@ -126,7 +163,8 @@ class ServerChanges:
             self.give_up(message.server)
         elif message.problem:
             del self._arriving[message.server]
-            self._run.departures.refuse(message.server, f"{peer.id} cannot reach it: {message.problem}")
+            self._refuse(message.server, f"{peer.id} cannot reach it: {message.problem}")
+            self._arranged()
         else:
             waiting.discard(peer)
             self.arrange()
@@ -144,12 +182,13 @@ class ServerChanges:
             return
         for number in [number for number, waiting in self._arriving.items() if not waiting]:
             del self._arriving[number]
-            self._run.out(self._servers[number].wire, self._node.view)
+            if not self._strategy.takes_servers:  # else its first view is the one that names it
+                self._run.out(self._servers[number].wire, self._node.view)
             try:
                 self._handle(Admit(number))
-                self._run.departures.joined(number)
+                self._run.departures.joined(number, hands_over=self._strategy.moves_servers)
             except UsageError as error:
-                self._run.departures.refuse(number, error.problem)
+                self._refuse(number, error.problem)
         for number in sorted(self._leaving):
             if self._node.servers == {number}:
                 break  # until another server has joined
@@ -159,6 +198,7 @@ class ServerChanges:
                     self._handle(Dismiss(number))
             except UsageError as error:
                 self._run.departures.keep(number, error.problem)
+        self._arranged()
 
     # Servers that die.
 
@@ -194,6 +234,12 @@ class ServerChanges:
             self._run.departures.returned(number)
 
     # Leaving.
+
+    def check_merge(self, numbers: Collection[int]) -> None:
+        """Raise `UsageError` if one of these servers has died, and may return."""
+        gone = sorted(self.away.intersection(numbers))
+        if gone:
+            raise UsageError("nodes", f"node {gone[0]} has died and is not back yet; try again later")
 
     def check_leaving(self, number: int) -> None:
         """Raise `UsageError` if the other servers cannot take over the part of this one."""

@@ -5,7 +5,7 @@ A server that is asked to leave may exit once it holds no part of any model. The
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from syncline.engines.coordinator.participant import Participant
 from syncline.engines.coordinator.roster import RosterEntry
@@ -45,16 +45,19 @@ class ServerDepartures:
 
     # The models call these.
 
-    def joined(self, number: int) -> None:
-        """A joining server gets its part."""
+    def joined(self, number: int, *, hands_over: bool) -> None:
+        """A joining server gets its part; `hands_over`: from the others."""
         entry = self._servers[number]
         if not entry.began:
             entry.began = True
-            self._tell(entry.peers[0], "has joined; the others hand over its part")
+            self._tell(entry.peers[0], "has joined" + "; the others hand over its part" * hands_over)
 
     def returned(self, number: int) -> None:
         """A server that had died takes part again."""
-        self._tell(self._servers[number].peers[0], "has started again, from its checkpoint")
+        entry = self._servers[number]
+        self._tell(entry.peers[0], "has started again, from its checkpoint")
+        trained = [each for each in self._models.values() if each.begun]
+        entry.leaving |= not any(number in each.changes.holding for each in trained)  # it died while it was leaving
 
     def refuse(self, number: int, reason: str) -> None:
         """A joining server gets no part of a model."""
@@ -101,6 +104,14 @@ class ServerDepartures:
         for trained in list(self._models.values()):
             trained.changes.leave(number)
             trained.begin_if_ready()
+        self.settled()
+
+    def merge(self, numbers: Collection[int], into: int) -> None:
+        """These servers have been told to give everything to another one, in all models; then they may exit."""
+        for number in numbers:
+            entry = self._servers[number]
+            entry.leaving = True
+            self._tell(entry.peers[0], f"is leaving; server {into} takes over what it holds")
         self.settled()
 
     def gone(self, entry: RosterEntry, peer: Participant, what: str) -> None:

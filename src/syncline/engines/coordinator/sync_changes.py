@@ -1,4 +1,4 @@
-"""Change the sync model, the release or the topology during training, at the request of a worker or an operator.
+"""Change the sync model, the release, the topology or the nodes during training, as a worker or an operator asks.
 
 1. The coordinator checks a request first. It refuses an invalid one with the reason, and nothing changes.
 2. The coordinator tells every server. Each server switches without interrupting the workers, and confirms. When all
@@ -8,8 +8,8 @@
 4. Servers and workers that join later receive the current settings. A server that joins during a change is told like
    the others.
 5. If a server cannot load the new model (a user-defined class that is not installed there), all servers change back.
-6. A change of the topology is checked and carried out by the coordinator's node: the next view has it. The servers
-   follow the view, so nobody has to confirm it.
+6. A change of the topology or the nodes is checked and carried out by the coordinator's node: the next view has it.
+   The servers follow the view, so nobody has to confirm it. It is checked for all models before any of them changes.
 7. Only workers that the launcher started, and operators of this user on this host, may name any user-defined class:
    the servers import what such a name refers to. Others may name the classes that the launcher allows
    (`--allow-parts`).
@@ -22,12 +22,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from syncline.engines.coordinator.participant import Participant
+from syncline.engines.coordinator.server_departures import ServerDepartures
 from syncline.engines.coordinator.trained_model import OVER, TrainedModel
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import ChangeReply, ChangeRequest, InForce, NewTerms, TermsTaken
 from syncline.engines.net.frames import Frame
 from syncline.errors import PeerError, RunError, SynclineError, UsageError
+from syncline.nodes.topologies import listed
 from syncline.strategies.allowed_parts import AllowedParts
+from syncline.strategies.node_changes import NewTopology, NodesMerge
 from syncline.strategies.sync_change import check_change, written
 
 TOO_EARLY = "training has not started yet; ask again when it has"
@@ -75,9 +78,11 @@ class SyncChanges:
         out: Callable[[Connection, Frame], None],
         notice: Callable[[str], None],
         allowed: AllowedParts,
+        departures: ServerDepartures,
     ) -> None:
         """`notice`: let the launchers print a line. `allowed`: the parts that anybody may name."""
         self._allowed = allowed
+        self._departures = departures
         self._models = models
         self._out = out
         self._notice = notice
@@ -128,11 +133,8 @@ class SyncChanges:
             chosen = self._chosen(request.models)
             for trained in chosen:
                 self._check(trained, change)
-            if request.topology:
-                for trained in chosen:
-                    trained.reshape(request.topology)
-                    change.before[trained] = _Terms({}, {})
-                self._finish(None)
+            if request.topology or request.merge:
+                self._reshape(change, chosen)
                 return
         except SynclineError as error:
             self._finish(error)
@@ -144,6 +146,23 @@ class SyncChanges:
             sync = _dealt(trained, request.sync) if request.sync else change.before[trained].sync
             settings = {**change.before[trained].settings, **{key: word for key, word in words.items() if word}}
             self._tell(change, trained, _Terms(settings, sync))
+
+    def _reshape(self, change: _Change, chosen: Sequence[TrainedModel]) -> None:
+        """Change who takes part or who talks to whom in these models, or in none."""
+        topology, merge = change.request.topology, change.request.merge
+        try:
+            wanted = NewTopology(topology) if topology else NodesMerge(merge, merge[0])
+            planned = [(trained, trained.planned(wanted)) for trained in chosen]
+        except UsageError as error:
+            raise UsageError("topology" if topology else "merge", error.problem) from None
+        for trained, plan in planned:
+            trained.reshape(plan)
+            if topology:
+                trained.resettle({"topology": topology})
+            change.before[trained] = _Terms({}, {})
+        if merge:
+            self._departures.merge(sorted(set(merge[1:])), merge[0])
+        self._finish(None)
 
     def _tell(self, change: _Change, trained: TrainedModel, terms: _Terms) -> None:
         """Tell every server of this model its new settings."""
@@ -172,14 +191,17 @@ class SyncChanges:
             self._begin()
 
     def _announce(self, change: _Change) -> None:
-        topology = change.request.topology
+        topology, merge = change.request.topology, change.request.merge
+        who = "an operator" if change.worker is None else f"worker {change.worker.id.number}"
+        if merge:
+            self._notice(f"node {merge[0]} takes the place of {listed(merge)} from now on, as {who} asked")
+            return
         for trained in change.before:
             settings = {"topology": topology} if topology else dict(self._in_force(trained).settings)
             for worker in trained.workers.values():
                 self._out(worker.wire, InForce(settings))
             which = f"model {trained.name!r}: " if len(self._models) > 1 else ""
             now = ", ".join(f"{key} {settings[key]}" for key in ("topology", "sync", "release") if key in settings)
-            who = "an operator" if change.worker is None else f"worker {change.worker.id.number}"
             self._notice(f"{which}{now} from now on, as {who} asked")
 
     def _in_force(self, trained: TrainedModel) -> _Terms:
@@ -208,9 +230,13 @@ class SyncChanges:
         if change.worker is not None and not trained.is_member(change.worker):
             raise RunError(f"{change.worker.id} is not a member of model {trained.name!r}, so it cannot change it")
         sync, release = change.request.sync, change.request.release
-        if change.request.topology:
-            if sync or release:
-                raise UsageError("topology", "cannot change together with the sync model; ask for one, then the other")
+        topology, merge = change.request.topology, change.request.merge
+        if topology or merge:
+            if sync or release or (topology and merge):
+                what, other = ("topology", "the sync model") if topology and not merge else ("merge", "other settings")
+                raise UsageError(what, f"cannot change together with {other}; ask for one, then the other")
+            if merge and change.request.models:
+                raise UsageError("merge", "is for all models of the run, because a node that leaves leaves them all")
             return
         if not sync and not release:
             raise UsageError("sync", "there is nothing to change; give a sync model, a release, or both")

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from syncline.draw import Draw
 from syncline.effects import Deliver, Event, Fail, Lost, Received, Reject, Reshape, Send, SetTimer, Timer
-from syncline.engines.coordinator.joining import check_joiner, check_restarts
+from syncline.engines.coordinator.joining import check_growth, check_joiner, check_restarts
 from syncline.engines.coordinator.participant import Participant, RunContext
 from syncline.engines.coordinator.resting import Resting
 from syncline.engines.coordinator.server_changes import ServerChanges
@@ -58,6 +58,7 @@ from syncline.messages import (
 )
 from syncline.nodes.driver import Driver
 from syncline.nodes.protocol import ViewMaker
+from syncline.strategies.node_changes import NodeChange, NodesMerge
 from syncline.strategies.protocol import Job, Strategy
 from syncline.strategies.settings import FITTED, contradiction, settle, strategy_of
 
@@ -102,6 +103,8 @@ class TrainedModel:
         self._all_told = False
         self._late: list[Participant] = []
         """The joiners that have not been told yet where the other workers are."""
+        self._held_back: list[tuple[Participant, JoinRequest]] = []
+        """The requests of joiners that wait for a server of their launcher."""
 
     @property
     def begun(self) -> bool:
@@ -130,6 +133,9 @@ class TrainedModel:
     def most_workers(self) -> int:
         """The number of members, or of expected workers if that is larger."""
         return max(len(self.members), self._run.expected)
+
+    def _may_move_servers(self) -> bool:
+        return not self._standing and not self.ended
 
     def resettle(self, words: Mapping[str, str]) -> None:
         """Change these settings; processes that join later are told the new ones."""
@@ -173,11 +179,15 @@ class TrainedModel:
         self.changes.lose(peer, returns)
         self.end_if_empty()
 
-    def reshape(self, topology: str) -> None:
-        """Change who talks to whom; `UsageError` if that is not possible."""
+    def planned(self, change: NodeChange) -> Reshape:
+        """What carries out this change of who takes part and who talks to whom; `UsageError` if it is not possible."""
         assert self._node is not None, "the model is trained"
-        self._handle(Reshape(self.strategy.reshaped(topology, self._node.view)))
-        self.resettle({"topology": topology})
+        if isinstance(change, NodesMerge):
+            self.changes.check_merge(change.nodes)
+        return self.strategy.reshaping(self._node, change)
+
+    def reshape(self, planned: Reshape) -> None:
+        self._handle(planned)
 
     def _introduce_workers(self) -> None:
         """Send all workers the addresses of the others, once all that start together have sent theirs."""
@@ -221,12 +231,22 @@ class TrainedModel:
         if self.ended and isinstance(message, JoinRequest):
             self.refuse(peer, OVER, usage=False)
             return
+        if isinstance(message, JoinRequest) and self.changes.brings_server(peer):
+            self._held_back.append((peer, message))
+            return
         self._handle(Received(peer.id, message))
         if not peer.entered and self.is_member(peer):
             peer.entered = True
             peer.wire.trust(DECLARATION)
         if isinstance(message, LeaveNotice):
             peer.left = monotonic()
+
+    def _admit_held_back(self) -> None:
+        """Let the joiners in that have waited for a server of their launcher."""
+        waiting, self._held_back = self._held_back, []
+        for peer, message in waiting:
+            if self.workers.get(peer.id.number) is peer:
+                self.from_worker(peer, message)
 
     def closed(self, peer: Participant, reason: str) -> None:
         """A worker's connection has ended."""
@@ -340,6 +360,8 @@ class TrainedModel:
         self.changes.choose(self.strategy)
         if run.returning.allowed:
             check_restarts(self.strategy)
+        if run.growth[0]:
+            check_growth(self.strategy, run.growth[1])
         origins = {key: origin for key, (_, origin) in found.items()}
         self._wishes = dict(declared.wishes)
         for peer in (each for each in ready if each.own):
@@ -357,7 +379,7 @@ class TrainedModel:
         secret = replace(self._begun, word=self._secret)
         self._node = self.strategy.coordinator(job, view)
         self._driver = Driver(COORDINATOR, self._node, self)
-        self.changes.begin(secret, self._node, self._handle, lambda: not self._standing and not self.ended)
+        self.changes.begin(secret, self._node, self._handle, self._may_move_servers, self._admit_held_back)
         self._standing = set(ready)
         self._told = [(peer, replace(self._begun, word=self._pass(peer))) for peer in ready]
         self._unready = {self.servers[number] for number in self.strategy.servers_of(view)}

@@ -44,6 +44,8 @@ class Child:
     code: int | None = None
     numbered: bool = False
     """It has joined another run, which assigned its number."""
+    later: bool = False
+    """A worker that was started while the run trained (`--grow`)."""
     restarts: int = 0
     """How many times this worker was started before, and died."""
     frozen: bool = False

@@ -15,6 +15,7 @@
 6. Servers that joined another run stay until it ends. They leave early if this launcher is interrupted or one of its
    workers fails: the launcher sends SIGTERM and waits until other servers have taken over their parameters. A second
    interrupt does not wait; the run then loses those parameters and ends.
+7. With `--grow` it starts more workers and nodes while the run trains (growth.py).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import secrets
 import select
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
@@ -36,6 +37,7 @@ from syncline.engines.failure_report import FailureReport
 from syncline.engines.launch.child import Child, inherited
 from syncline.engines.launch.children import Children
 from syncline.engines.launch.coordinator_link import CoordinatorLink, reach
+from syncline.engines.launch.growth import Growth, GrowthStage
 from syncline.engines.launch.guard_link import GuardLink
 from syncline.engines.launch.outcome import RunOutcome, coordinator_died
 from syncline.engines.launch.plan import Plan
@@ -56,6 +58,7 @@ from syncline.engines.net.control import (
     Started,
     Stop,
     SurvivesServers,
+    TrainingBegun,
     Welcome,
 )
 from syncline.engines.net.frames import Frame
@@ -109,6 +112,9 @@ class Launcher:
         """Why programs of workers have failed, as far as it was shown."""
         self._outcome = RunOutcome(plan.joins)
         self._restarts = Restarts(plan.restarts)
+        self._growth = Growth(plan.growth)
+        self._growing: list[tuple[GrowthStage, list[Child]]] = []
+        """The stages whose nodes have been started, and whose workers have not."""
         self._checkpoints = ""
         """The folder for checkpoints of servers, which is removed at the end."""
         self._hurry = False
@@ -127,10 +133,17 @@ class Launcher:
         """Start all processes."""
         self.open()
         self._for_workers = {"PYTHONUNBUFFERED": "1", **self._threads()}
-        for number in range(self._plan.workers):
-            wiring = replace(self._wiring_of("worker", number), folder=self._searched())
-            child = self._spawn(f"w{number}", list(self._plan.command), wiring=wiring, unless=self._for_workers)
-            self.workers.append(child)
+        while self._plan.joins and self._outcome.over is None and not _are_known(self.servers):
+            self._turn(0.1)  # so that these servers can serve the workers that join with them
+        for _ in range(self._plan.workers):
+            self._start_worker()
+
+    def _start_worker(self) -> None:
+        number = len(self.workers)
+        wiring = replace(self._wiring_of("worker", number), folder=self._searched())
+        child = self._spawn(f"w{number}", list(self._plan.command), wiring=wiring, unless=self._for_workers)
+        child.later = number >= self._plan.workers
+        self.workers.append(child)
 
     def open(self) -> None:
         """Start all processes but the workers, or connect to the run that they join."""
@@ -171,7 +184,12 @@ class Launcher:
         self.address = said[1].strip("-")
 
     def _for_coordinator(self) -> dict[str, str]:
-        return {"SYNCLINE_PORT": str(self._plan.port), "SYNCLINE_RESTARTS": str(self._plan.restarts)}
+        later = f"{self._plan.later_workers} {self._plan.later_servers}"
+        return {
+            "SYNCLINE_PORT": str(self._plan.port),
+            "SYNCLINE_RESTARTS": str(self._plan.restarts),
+            "SYNCLINE_LATER": later,
+        }
 
     def _connect(self) -> None:
         """Connect to the coordinator, as the launcher of its run or as the agent of processes that join it."""
@@ -227,7 +245,7 @@ class Launcher:
 
     def _threads(self) -> dict[str, str]:
         """Divide the cores among the workers, unless the user has set the number of threads."""
-        share = share_of_cores(self._plan.workers, {**os.environ, **self._plan.environment})
+        share = share_of_cores(self._plan.workers + self._plan.later_workers, {**os.environ, **self._plan.environment})
         for variable, threads in share.items() if first_time("threads", os.environ) else ():
             self._line("syncline", f"{variable}={threads} for each worker; set {variable} to choose another number")
         return share
@@ -243,6 +261,9 @@ class Launcher:
         """Wait until the run ends; return the exit code. If it is not 0, `failure` says why."""
         while self._outcome.over is None and any(self._runs(worker) for worker in self.workers):
             self._turn(0.2)
+            self._grow()
+        for stage in self._growth.left if self._outcome.over is None else ():
+            self._note(f"--grow {stage}: nothing was started, because the run ended before that")
         if self._plan.joins:
             self._wait_for_servers()
         elif self._outcome.over is None and any(worker.code == 0 for worker in self.workers):
@@ -256,6 +277,21 @@ class Launcher:
             return 0
         self.failure = self._outcome.judge(self.workers, self.coordinator)
         return 0 if self.failure is None else 2 if isinstance(self.failure, UsageError) else 1
+
+    def _grow(self) -> None:
+        """Start the nodes of the stages that are due, and the workers of those whose nodes the run knows."""
+        if self._outcome.over is not None or self._outcome.done:
+            return
+        for stage in self._growth.due(monotonic()):
+            first = len(self.servers)
+            self.servers += [self._spawn_server(first + number) for number in range(stage.servers)]
+            self._growing.append((stage, self.servers[first:]))
+        known = [each for each in self._growing if _are_known(each[1])]
+        self._growing = [each for each in self._growing if each not in known]
+        for stage, _ in known:
+            self._note(f"--grow {stage}: {stage.workers} more {'worker' if stage.workers == 1 else 'workers'}")
+            for _ in range(stage.workers):
+                self._start_worker()
 
     def _wait_for_servers(self) -> None:
         """Let the servers that joined serve until the run ends, or leave at once if a worker of ours failed."""
@@ -363,6 +399,8 @@ class Launcher:
                 self._beat(message)
             case Ended():
                 self._outcome.done = True
+            case TrainingBegun():
+                self._growth.begin(monotonic())
             case SurvivesServers(survives):
                 self._outcome.survives_servers = survives
             case Notice(text):
@@ -406,6 +444,7 @@ class Launcher:
         for child in self.servers:
             if child.pid == seen.pid:
                 child.name = f"server{seen.number}"
+                child.numbered = True
 
     def _report_lost(self) -> None:
         for child in self.workers:
@@ -566,3 +605,8 @@ class Launcher:
         self._guard.close()
         if self._link is not None:
             self._link.close()
+
+
+def _are_known(servers: Sequence[Child]) -> bool:
+    """Whether the run has numbered all these servers that have not ended."""
+    return all(each.numbered or each.code is not None for each in servers)

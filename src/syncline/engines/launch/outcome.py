@@ -40,11 +40,12 @@ class RunOutcome:
         """Return True if the failure of this process ends the run.
 
         The run survives a worker that was killed by a signal, that was removed because it was stopped, or that was
-        restarted and came back after the training had ended. It does not survive an exception in a worker.
+        restarted, or started later, and came after the training had ended. It does not survive an exception in a
+        worker.
         """
         assert child.code
         if worker:
-            late = child.restarts and self.done
+            late = (child.restarts or child.later) and self.done
             return child.code > 0 and not child.frozen and not late
         return child.name != "coordinator" and not self.done and not self.survives_servers
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from syncline.engines.coordinator.joining import check_restarts
+from syncline.engines.coordinator.joining import check_growth, check_restarts
+from syncline.engines.launch import growth
+from syncline.engines.launch.growth import GrowthStage
 from syncline.engines.net import addresses, keys
 from syncline.engines.net.addresses import Address
 from syncline.engines.net.wiring import Wiring, context_for
@@ -47,13 +49,25 @@ class Plan:
     places: tuple[str, ...] = ()
     """The addresses at which the run to join may listen: all addresses of its host."""
     joinable: bool = False
-    """Whether workers and servers on other hosts can join."""
+    """Whether workers and servers can join: from other hosts, or because this launcher starts them later."""
+    choosable: bool = True
+    """Whether the program may choose the strategy and the mode, as far as the settings leave that open."""
     restarts: int = 0
     """How many restarts of workers that die or fail are allowed in total."""
+    growth: tuple[GrowthStage, ...] = ()
+    """The workers and nodes that start while the run trains."""
 
     @property
     def joins(self) -> bool:
         return bool(self.places)
+
+    @property
+    def later_workers(self) -> int:
+        return sum(each.workers for each in self.growth)
+
+    @property
+    def later_servers(self) -> int:
+        return sum(each.servers for each in self.growth)
 
     @property
     def layers(self) -> dict[str, dict[str, str]]:
@@ -106,28 +120,42 @@ def checked(
         raise UsageError("--join", "cannot be used with --listen: one host listens, and the others join it")
     if join is not None:
         return _joining(plan, join)
-    plan = replace(plan, joinable=plan.joinable or listen is not None)
+    plan = replace(plan, joinable=plan.joinable or listen is not None or bool(plan.growth))
     strategy = plan.strategy.fitted(plan.workers)
+    plan = replace(plan, growth=tuple(each.fitted(strategy.takes_servers) for each in plan.growth))
     if real:
         strategy.check_real()
     if plan.servers and not strategy.servers:
         problem = f"strategy {strategy.name()!r} has no servers; leave --servers {plan.servers} out"
         raise UsageError("--servers", problem)
     _check_restarts(plan)
+    _check_growth(plan)
     return plan if listen is None else _listening(plan, listen, dry)
 
 
 def _check_restarts(plan: Plan) -> None:
     """Refuse restarts that could not work. If the program chooses the mode, the coordinator checks this later."""
+    if plan.restarts and _is_mode_known(plan):
+        check_restarts(plan.strategy)
+
+
+def _check_growth(plan: Plan) -> None:
+    """Refuse growth that could not work, as for restarts."""
+    whole(plan.later_workers, growth.OPTION, 0, MOST_PROCESSES, "the number of workers")
+    if plan.growth and (_is_mode_known(plan) or plan.later_servers):
+        check_growth(plan.strategy, plan.later_servers)
+
+
+def _is_mode_known(plan: Plan) -> bool:
+    """Whether the program cannot choose another mode or strategy: the command line or the file names one."""
     found = plan.settled()
     said = any(found[key][1] in (COMMAND_LINE, plan.file) for key in ("mode", "rule", "strategy") if key in found)
-    if plan.restarts and said:
-        check_restarts(plan.strategy)
+    return said or not plan.choosable
 
 
 def _joining(plan: Plan, join: str) -> Plan:
     given: dict[str, object] = {f"--{key.replace('_', '-')}": True for key in plan.settings}
-    given |= {"--config": plan.config, "--trace": plan.wiring.trace}
+    given |= {"--config": plan.config, "--trace": plan.wiring.trace, "--grow": plan.growth}
     for option, there in given.items():
         if there:
             raise UsageError(option, "is a setting of the run that you join; leave it out with --join")

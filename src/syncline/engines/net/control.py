@@ -11,7 +11,7 @@ from syncline.layout import Bucket, Layout
 from syncline.messages import Count, Iteration, Number, Seconds, View
 from syncline.nodes.staleness import MOST_VALUES as MOST_STALENESS
 
-PROTOCOL = 8
+PROTOCOL = 9
 """The protocol version; it changes whenever an older version would misread a frame."""
 
 MOST_SAMPLERS = 64
@@ -337,6 +337,16 @@ class Take(Control, frozen=True, tag="take"):
     view: Count
 
 
+class TakeFirst(Control, frozen=True, tag="take-first"):
+    """Server to server: I join the run; send me the initial parameters of this model."""
+
+
+class First(Control, frozen=True, tag="first"):
+    """The answer to `TakeFirst`, once for each bucket: its initial parameters."""
+
+    bucket: Bucket
+
+
 class Withdraw(Control, frozen=True, tag="withdraw"):
     """Server to coordinator: I was asked to leave; let other servers take over my part."""
 
@@ -367,8 +377,12 @@ class SurvivesServers(Control, frozen=True, tag="survives"):
     survives: bool
 
 
+class TrainingBegun(Control, frozen=True, tag="begun"):
+    """Coordinator to launcher: the training of a model has begun."""
+
+
 class ChangeRequest(Control, frozen=True, tag="change"):
-    """Worker or operator to coordinator: change the sync model, the release or the topology from now on."""
+    """Worker or operator to coordinator: change the sync model, release, topology or nodes from now on."""
 
     number: Count
     """The reply carries the same number."""
@@ -379,6 +393,8 @@ class ChangeRequest(Control, frozen=True, tag="change"):
     """The names of the models to change; empty: all models."""
     topology: Wish = ""
     """Who talks to whom from now on; empty: no change. It comes alone."""
+    merge: Annotated[tuple[Number, ...], msgspec.Meta(max_length=1 << 12)] = ()
+    """Servers of which the first takes the place of all; empty: no change. It comes alone, and is for all models."""
 
 
 class ChangeReply(Control, frozen=True, tag="changed"):
@@ -450,11 +466,14 @@ ControlMessage = (
     | Reach
     | Reached
     | Take
+    | TakeFirst
+    | First
     | Withdraw
     | Released
     | AskRest
     | Rest
     | SurvivesServers
+    | TrainingBegun
     | ChangeRequest
     | ChangeReply
     | NewTerms

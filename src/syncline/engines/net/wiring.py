@@ -16,6 +16,7 @@ SYNCLINE_ALLOW_PARTS   the modules from which texts that come from elsewhere may
 SYNCLINE_CHECKPOINTS   for servers: the folder for their checkpoints; the first that writes one makes it
 SYNCLINE_PORT          for the coordinator only: the port at SYNCLINE_LISTEN; 0: chosen by the system
 SYNCLINE_RESTARTS      for the coordinator only: how many times the launcher starts workers again
+SYNCLINE_LATER         for the coordinator only: how many workers and servers the launcher starts while the run trains
 
 The launcher sets these for its children, and does not pass on those in its own environment. The user may set one:
 

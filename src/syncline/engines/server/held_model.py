@@ -10,6 +10,8 @@
    member that has not connected yet.
 5. A strategy can have messages between servers (server_links.py), and checkpoints (checkpoint_folder.py). A server that
    starts again begins with its last checkpoints instead of the leader's parameters.
+6. A server that joins gets the initial parameters from another server, if it will hold buckets from the start
+   (first_values.py). Its node waits for the view that names it.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from syncline.engines.net.control import (
     Abort,
     Begin,
     Figures,
+    First,
     Laid,
     Lifted,
     NodeAddress,
@@ -35,11 +38,13 @@ from syncline.engines.net.control import (
     Read,
     Seed,
     Take,
+    TakeFirst,
     Whole,
     layout_of,
 )
 from syncline.engines.net.frames import Frame
 from syncline.engines.server.checkpoint_folder import CheckpointFolder
+from syncline.engines.server.first_values import FirstInbox, give_first
 from syncline.engines.server.handovers import HandoverInbox, HandoverOutbox
 from syncline.engines.server.server_links import ServerLinks
 from syncline.engines.server.worker_peer import Out, WorkerPeer, check_push
@@ -111,7 +116,11 @@ class HeldModel:
             self._pieces = self._saved.read_first(held)
         else:
             self._pieces = {bucket: np.zeros(bucket.size, np.float32) for bucket in held}
+        self._joins = begin.leader < 0 and not self.restarted
         self._unseeded = set() if self.restarted else set(self._pieces)
+        self._first = FirstInbox(self._pieces if self._joins else {}, sorted(self.strategy.servers_of(begin.view)))
+        self._first_wanted: list[Connection] = []
+        """The connections of joining servers that wait for the initial parameters."""
         self.word = begin.word
         self.places: dict[int, NodeAddress] = dict(enumerate(begin.servers))
         self.givers: dict[int, Connection] = {}
@@ -162,7 +171,7 @@ class HeldModel:
                 self._keeper.remember(bucket, name, values)
         self._remembered.clear()
         views, self._views = self._views, []
-        if self.strategy.announces and not self.restarted:
+        if self.strategy.announces and not self.restarted and not self._joins:
             self._handle(Received(COORDINATOR, begin.view))
         for view in views:
             self.see(view)
@@ -170,9 +179,10 @@ class HeldModel:
         for event in early:
             self._handle(event)
         self._catch_up()
+        self._give_first()
 
     def _node(self, job: Job) -> Keeper:
-        """The node, fresh or from its checkpoints."""
+        """The node: fresh, from its checkpoints, or, if it joins and holds the model, without any."""
         number, view, pieces = self.id.number, self._begin.view, self._pieces
         if self.restarted:
             found = {bucket: self._saved.read(bucket) for bucket in pieces}
@@ -180,6 +190,8 @@ class HeldModel:
             return self.strategy.restored(number, job, view, pieces, saved)
         if self.strategy.saved_state is not None:
             self._saved.write_first(pieces)
+        if self._joins and pieces:
+            return self.strategy.restored(number, job, view, pieces, {})
         return self.strategy.keeper(number, job, view, pieces)
 
     @property
@@ -254,6 +266,10 @@ class HeldModel:
             if laid is not None:
                 self.links.lift(wire)
             return
+        if isinstance(message, TakeFirst) and self.strategy.takes_servers:
+            self._first_wanted.append(wire)
+            self._give_first()
+            return
         if not isinstance(message, Take):
             raise PeerError(f"it sent {type(message).__name__} instead of Take")
         self._outbox.ask(number, wire, message.view)
@@ -261,10 +277,13 @@ class HeldModel:
 
     def taker_lost(self, number: int, wire: Connection) -> None:
         self._outbox.forget(number, wire)
+        self._first_wanted = [each for each in self._first_wanted if each is not wire]
 
     def giver_lost(self, number: int, reason: str) -> None:
         """The connection to a server has ended. If buckets were expected from it, they are lost, and the run fails."""
         self.givers.pop(number, None)
+        if self._first.lost(number):
+            self.ask_first()
         if self._inbox.awaits(number):
             what = f"{server_id(number)} is gone before it handed over all its buckets{reason and ': ' + reason}"
             self._out(self.coordinator, Abort(what))
@@ -274,10 +293,37 @@ class HeldModel:
             self._out(wire, message, payload.data, lasting=True)
 
     def handover_sink(self, number: int, message: Frame, size: int) -> memoryview:
+        if isinstance(message, First):
+            self._first.check(number, message, size)
+            return memoryview(bytearray(size))
         if not isinstance(message, Handover):
             raise PeerError(f"it sent {type(message).__name__} with a payload instead of a handover")
         self._inbox.check(number, message, size)
         return memoryview(bytearray(size))
+
+    # The initial parameters, if this server joins.
+
+    def ask_first(self) -> None:
+        """Ask another server for the initial parameters, unless they are there or not needed."""
+        self._first.ask(self.givers, self._out)
+
+    @property
+    def has_first(self) -> bool:
+        return self._first.complete
+
+    def take_first(self, number: int, message: First, payload: memoryview | None) -> None:
+        """Another server has sent initial parameters; with the last of them the node begins."""
+        self._first.take(number, message, payload)
+        if self._first.complete:
+            self._unseeded.clear()
+            self._open()
+
+    def _give_first(self) -> None:
+        if self._keeper is not None:
+            wanted, self._first_wanted = self._first_wanted, []
+            give_first(wanted, self._pieces, self._out)
+
+    # Handovers.
 
     def take_over(self, number: int, message: Frame, payload: memoryview | None) -> None:
         """A handover has arrived; `handover_sink` has checked it if it has a payload."""

@@ -35,6 +35,7 @@ from syncline.engines.net.control import (
     Another,
     AskRest,
     Begin,
+    First,
     Hello,
     Lifted,
     NewTerms,
@@ -341,11 +342,17 @@ class ServerProcess:
                 raise RunError(problem)
             missing.discard(number)
             if not missing:
-                self._out(held.coordinator, Seated())
+                self._sit(held)
 
         for number in list(missing):
             self._call(held, number, partial(called, number))
         if not missing:
+            self._sit(held)
+
+    def _sit(self, held: HeldModel) -> None:
+        """A joining server has reached all others: it gets the initial parameters, then tells the coordinator."""
+        held.ask_first()
+        if held.has_first:
             self._out(held.coordinator, Seated())
 
     def _drop(self, wire: Connection) -> None:
@@ -370,6 +377,11 @@ class ServerProcess:
     def _from_giver(self, held: HeldModel, number: int, message: Frame, payload: memoryview | None) -> None:
         if isinstance(message, Refused):
             raise PeerError(f"it refused this server: {message.reason}")
+        if isinstance(message, First):
+            held.take_first(number, message, payload)
+            if held.has_first:
+                self._out(held.coordinator, Seated())
+            return
         held.take_over(number, message, payload)
 
     def _asked_to_leave(self) -> None:

@@ -1,6 +1,8 @@
-"""A worker's requests to change the sync model or the topology of the run."""
+"""A worker's requests to change the sync model, the topology or the nodes of the run."""
 
 from __future__ import annotations
+
+from msgspec.structs import replace
 
 from syncline.engines.net.control import ChangeReply, ChangeRequest
 from syncline.engines.worker.traffic import Traffic
@@ -18,13 +20,13 @@ class ChangeRequests:
         self._number = 0
         self._reply: ChangeReply | None = None
 
-    def ask(self, models: tuple[str, ...], sync: tuple[str, ...], release: str, topology: str = "") -> None:
+    def ask(self, request: ChangeRequest) -> None:
         """Ask for a change, and wait until it is made; `UsageError` if the request is invalid."""
         if COORDINATOR not in self._traffic:
             raise RunError(NO_COORDINATOR)
         self._number += 1
         self._reply = None
-        self._traffic.send(COORDINATOR, ChangeRequest(self._number, sync, release, models, topology))
+        self._traffic.send(COORDINATOR, replace(request, number=self._number))
         self._traffic.wait(self._is_answered)
         if self._reply is None:
             raise RunError(NO_COORDINATOR)

@@ -35,6 +35,7 @@ from syncline.engines.net.control import (
     Abort,
     Begin,
     ChangeReply,
+    ChangeRequest,
     Declare,
     Ended,
     EpochBegun,
@@ -175,11 +176,15 @@ class WorkerLink:
 
     def change(self, models: tuple[str, ...], sync: tuple[str, ...], release: str) -> None:
         """Change the sync model or the release of these models on all servers."""
-        self._changes.ask(models, sync, release)
+        self._changes.ask(ChangeRequest(0, sync, release, models))
 
     def reshape(self, models: tuple[str, ...], topology: str) -> None:
         """Change who talks to whom."""
-        self._changes.ask(models, (), "", topology)
+        self._changes.ask(ChangeRequest(0, models=models, topology=topology))
+
+    def merge(self, nodes: tuple[int, ...]) -> None:
+        """Let one server take the place of several."""
+        self._changes.ask(ChangeRequest(0, merge=nodes))
 
     def tell(self, message: Pulse | EpochBegun) -> None:
         """Tell the coordinator this worker's progress; do nothing if the coordinator is gone."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self
@@ -46,7 +46,7 @@ from syncline.engines.worker.solo_link import SoloLink
 from syncline.errors import RunError, SynclineError, UsageError
 from syncline.layout import Values
 from syncline.strategies.mode import Mode
-from syncline.strategies.sync_change import check_change, topology_words, words_of
+from syncline.strategies.sync_change import check_change, merge_numbers, topology_words, words_of
 
 MODEL = "model"
 """The name of a model that has no other."""
@@ -264,6 +264,20 @@ class NumpySession:
             self._link.reshape(tuple(each.name for each in chosen), words)
             return
         raise UsageError("topology", "a run with one worker has one node; start it with syncline run")
+
+    def merge(self, nodes: Sequence[int]) -> None:
+        """With strategy `tree`, let the first of these connected nodes take the place of all, for example [1, 4].
+
+        It takes over the updates and the workers of the others, which then leave the run. Call this on one worker. No
+        worker stops for it, and no update is lost.
+
+        Raises `UsageError` if these nodes cannot be merged; then nothing has changed, and the run continues.
+        """
+        self._check_open()
+        numbers = merge_numbers(nodes)
+        if self._link is None:
+            raise UsageError("merge", "a run with one worker has one node; start it with syncline run")
+        self._link.merge(numbers)
 
     def _chosen(self, name: str | None) -> list[Replica]:
         """The model with this name; without a name, all models."""

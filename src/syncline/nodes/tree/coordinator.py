@@ -20,7 +20,7 @@ from syncline.effects import Admit, Dismiss, Effect, Event, Received, Reshape, R
 from syncline.errors import UsageError
 from syncline.messages import Attachment, NodeId, Settled, TreeLink, TreeMap, TreeMember, View, server_id
 from syncline.nodes.membership import Membership
-from syncline.nodes.topologies import OPTION, Edge, check_tree, listed, neighbours_of, ordered, side
+from syncline.nodes.topologies import OPTION, Edge, beside_next, check_tree, listed, neighbours_of, ordered, side
 from syncline.nodes.tree.messages import CopyKept, OriginStored
 from syncline.nodes.tree.plans import TreePlan, with_leaf, without
 
@@ -41,8 +41,10 @@ class _Keeper:
 class TreeCoordinator(Membership):
     """Makes the views of a run with the tree strategy."""
 
-    def __init__(self, view: View, copies: bool = False) -> None:
+    def __init__(self, view: View, copies: bool = False, shape: str = "") -> None:
+        """`copies`: whether nodes keep copies for each other. `shape`: the topology as text; new nodes extend it."""
         super().__init__(view)
+        self._shape = shape
         tree = view.topology
         assert isinstance(tree, TreeMap), "the coordinator of a tree needs a tree"
         self._incarnations = {each.number: each.incarnation for each in tree.nodes}
@@ -108,7 +110,7 @@ class TreeCoordinator(Membership):
                 return self._store(source.number, incarnation, origin, empty=empty)
             case Admit(server):
                 self.ready(server)
-                return self._change(with_leaf(self.edges, self._origins, server))
+                return self._change(self.with_leaf(server))
             case Dismiss(server):
                 return self._change(self.without(server))
             case Reshape(plan):
@@ -134,6 +136,11 @@ class TreeCoordinator(Membership):
 
     # Plans.
 
+    def with_leaf(self, server: int, beside: int | None = None) -> TreePlan:
+        """The tree with one more node, beside this one; None: where the topology has its next node."""
+        near = beside_next(self._shape, self._origins) if beside is None else beside
+        return with_leaf(self.edges, self._origins, server, near)
+
     def without(self, server: int, taker: int | None = None) -> TreePlan:
         """The tree without this node."""
         return without(self.edges, self._origins, server, taker)
@@ -156,6 +163,7 @@ class TreeCoordinator(Membership):
 
     def _change(self, plan: TreePlan) -> list[Effect]:
         self.check(plan)
+        self._shape = plan.shape or self._shape
         gone = set(self._origins) - plan.nodes
         for node in gone:
             self._leaving[node] = set(self._origins[node])

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+import numpy as np
 
 from syncline.errors import PeerError
-from syncline.layout import VALUE_BYTES, Bucket
+from syncline.layout import VALUE_BYTES, Bucket, Payload
 from syncline.messages import Count, Iteration, Message, WorkerNumber
 
 Counted = tuple[tuple[WorkerNumber, Count], ...]
@@ -205,16 +206,31 @@ def payload_type(message: Message, size: int) -> str:
             kind, expected = "<f4", VALUE_BYTES * bucket.size
         case RoundSum(bucket=bucket, kind="replica"):
             kind, expected = "<f8", 2 * VALUE_BYTES * bucket.size
-        case TakeOver(bucket=bucket, state=state):
-            kind, expected = "<f8", 2 * VALUE_BYTES * bucket.size * _rows(state)
-        case CopySum(bucket=bucket, origins=origins, whole=whole):
-            rows = sum(map(_rows, origins)) if whole else 1
-            kind, expected = "<f8", 2 * VALUE_BYTES * bucket.size * rows
+        case TakeOver(bucket=bucket) | CopySum(bucket=bucket):
+            kind, expected = "<f8", 2 * VALUE_BYTES * bucket.size * _rows_of(message)
         case _:
             raise PeerError(f"it sent {type(message).__name__} with a payload")
     if size != expected:
         raise PeerError(f"it sent {type(message).__name__} of {bucket} with {size:,} bytes instead of {expected:,}")
     return kind
+
+
+def origin_values(message: TakeOver | CopySum, payload: Payload | None, size: int) -> Payload:
+    """The values that come with origins of `size` values; `PeerError` if their number is wrong.
+
+    An empty payload does not travel.
+    """
+    values: Payload = np.zeros(0) if payload is None else payload
+    expected = size * _rows_of(message)
+    if values.size != expected:
+        raise PeerError(f"{type(message).__name__} of {message.bucket} with {values.size} values instead of {expected}")
+    return values
+
+
+def _rows_of(message: TakeOver | CopySum) -> int:
+    if isinstance(message, TakeOver):
+        return _rows(message.state)
+    return sum(map(_rows, message.origins)) if message.whole else 1
 
 
 def _rows(state: OriginState) -> int:

@@ -16,14 +16,15 @@ class TreePlan:
     edges: tuple[Edge, ...]
     nodes: frozenset[int]
     takers: Mapping[int, int] = field(default_factory=dict)
+    shape: str = ""
+    """The topology that it was made from, as text; empty: the one before goes on."""
 
 
-def with_leaf(edges: Sequence[Edge], nodes: Collection[int], new: int, beside: int | None = None) -> TreePlan:
-    """The tree with one more node, beside this one; None: beside the node with the highest number."""
-    if beside is not None and beside not in nodes:
+def with_leaf(edges: Sequence[Edge], nodes: Collection[int], new: int, beside: int) -> TreePlan:
+    """The tree with one more node, beside this one."""
+    if beside not in nodes:
         raise UsageError("beside", f"there is no node {beside}; the nodes are {listed(nodes)}")
-    near = max(nodes) if beside is None else beside
-    return TreePlan((*edges, ordered(near, new)), frozenset({*nodes, new}))
+    return TreePlan((*edges, ordered(beside, new)), frozenset({*nodes, new}))
 
 
 def without(edges: Sequence[Edge], nodes: Collection[int], node: int, taker: int | None = None) -> TreePlan:
@@ -40,7 +41,9 @@ def without(edges: Sequence[Edge], nodes: Collection[int], node: int, taker: int
 
 
 def merged(edges: Sequence[Edge], nodes: Collection[int], gone: Collection[int], new: int) -> TreePlan:
-    """The tree in which a new node takes the place of these nodes, which must be connected."""
+    """The tree in which node `new` takes the place of these nodes, which must be connected; it can be one of them."""
+    if len(set(gone)) < 2:
+        raise UsageError("nodes", f"must name at least two nodes, not {listed(gone) or 'none'}")
     unknown = set(gone) - set(nodes)
     if unknown:
         raise UsageError("nodes", f"there is no node {listed(unknown)}; the nodes are {listed(nodes)}")
@@ -48,4 +51,5 @@ def merged(edges: Sequence[Edge], nodes: Collection[int], gone: Collection[int],
     if len(inner) != len(set(gone)) - 1:
         raise UsageError("nodes", f"nodes {listed(gone)} are not connected with each other; name the ones between them")
     outer = {ordered(*(new if each in gone else each for each in edge)) for edge in edges if not set(gone) >= {*edge}}
-    return TreePlan(tuple(sorted(outer)), frozenset({*nodes, new} - set(gone)), dict.fromkeys(gone, new))
+    left = set(gone) - {new}
+    return TreePlan(tuple(sorted(outer)), frozenset({*nodes, new} - left), dict.fromkeys(left, new))

@@ -22,7 +22,7 @@ from syncline.layout import Bucket, Payload, Values
 from syncline.messages import Message, Moved, NodeId, Params, Pull, Push, Taken, TreeMember, Wants, server_id, worker_id
 from syncline.nodes.tree.copies import CopyStream, KeptCopy
 from syncline.nodes.tree.held_updates import HeldUpdates, OriginUpdates, packed, unpacked
-from syncline.nodes.tree.messages import CopyHeard, CopySum, OriginStates, TakeOver, TookOver
+from syncline.nodes.tree.messages import CopyHeard, CopySum, OriginStates, TakeOver, TookOver, origin_values
 from syncline.nodes.tree.tree_terms import TreeTerms
 from syncline.reals import Reals
 
@@ -249,10 +249,11 @@ class TreeBucket(ABC):
 
     def take_over(self, event: Received, message: TakeOver, now: float, out: Out) -> None:
         origin, place = message.state.origin, self.terms.place
-        if place is None or origin not in place.origins or event.payload is None:
+        if place is None or origin not in place.origins:
             return
         if origin not in self.held.by_origin:
-            self._arrive(origin, unpacked([message.state], event.payload, self.size)[origin])
+            values = origin_values(message, event.payload, self.size)
+            self._arrive(origin, unpacked([message.state], values, self.size)[origin])
             self.save_if_due(out)
             self.copy_due(now, out)
         if origin in self.missing:
@@ -391,14 +392,14 @@ class TreeBucket(ABC):
         mine = terms.incarnations.get(terms.me)
         session = (message.since, message.mine, message.yours)
         named = listed is not None and (terms.me, message.since) in listed.copies
-        if listed is None or not named or session[1:] != (listed.incarnation, mine) or event.payload is None:
+        if listed is None or not named or session[1:] != (listed.incarnation, mine):
             return
         kept = self.kept.get(owner)
         if kept is None or (kept.session != session and message.number == 0):
             kept = self.kept[owner] = KeptCopy(session)
         if kept.session != session:
             return
-        kept.take(message, event.payload, self.size)
+        kept.take(message, origin_values(message, event.payload, self.size), self.size)
         answer = CopyHeard(terms.view, message.since, message.yours, message.mine, self.name, message.number)
         out.append(Send(event.source, answer))
 

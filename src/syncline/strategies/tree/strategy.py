@@ -22,7 +22,7 @@ from syncline.nodes.topologies import AUTO, SHAPES, Edge, best_fan_out, edges_of
 from syncline.nodes.tree.coordinator import TreeCoordinator, first_tree
 from syncline.nodes.tree.messages import MESSAGES, CopySum, OriginStates, RoundSum, SideSum, TakeOver, payload_type
 from syncline.nodes.tree.node import TreeNode
-from syncline.nodes.tree.plans import TreePlan, merged, with_leaf
+from syncline.nodes.tree.plans import TreePlan, merged
 from syncline.nodes.tree.round_bucket import RoundBucket
 from syncline.nodes.tree.tree_bucket import Checkpoint
 from syncline.nodes.tree.tree_terms import Consistency, TreeSettings
@@ -51,6 +51,7 @@ class TreeStrategy(Strategy):
     messages: ClassVar[tuple[type[Message], ...]] = MESSAGES
     announces: ClassVar[bool] = True
     survives_servers: ClassVar[bool] = True
+    takes_servers: ClassVar[bool] = True
     saved_state: ClassVar[Any] = OriginStates
     settles: ClassVar[bool] = True
     applied: ClassVar[frozenset[type[Message]]] = frozenset({SideSum, RoundSum})
@@ -199,7 +200,7 @@ class TreeStrategy(Strategy):
         return buckets
 
     def coordinator(self, job: Job, view: View) -> TreeCoordinator:
-        return TreeCoordinator(view, self._has_copies(job))
+        return TreeCoordinator(view, self._has_copies(job), self.shape)
 
     def trainer(self, worker: int, incarnation: int, job: Job, view: View) -> TreeWorker:
         parts = WorkerParts(
@@ -247,7 +248,7 @@ class TreeStrategy(Strategy):
         else:
             edges = read_edges(topology)
         named = {node for edge in edges for node in edge}
-        return TreePlan(edges, frozenset(named or nodes))
+        return TreePlan(edges, frozenset(named or nodes), shape=topology)
 
     def reshaping(self, coordinator: ViewMaker, change: NodeChange) -> Reshape:
         assert isinstance(coordinator, TreeCoordinator), "the tree strategy has made the coordinator's node"
@@ -259,10 +260,12 @@ class TreeStrategy(Strategy):
             coordinator.check(plan)
             return Reshape(plan)
         if isinstance(change, NewNode):
-            plan = with_leaf(edges, nodes, new, change.beside)
+            plan = coordinator.with_leaf(new, change.beside)
         else:
+            new = change.into if change.into is not None else new
             plan = merged(edges, nodes, change.nodes, new)
-        coordinator.ready(new)
+        if new not in nodes:
+            coordinator.ready(new)
         return Reshape(plan)
 
     def watch(self, coordinator: ViewMaker, keepers: Callable[[], Sequence[Keeper]]) -> TreeWatch:
