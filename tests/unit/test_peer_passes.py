@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from peers import Peer
-from syncline.engines.net.control import Hello
+from syncline.engines.net.control import Hello, NodeAddress, Peers
 from syncline.engines.net.tokens import peer_pass, server_pass
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.worker.link import WorkerLink
@@ -55,3 +55,19 @@ def test_a_worker_that_has_ended_is_not_called_again(monkeypatch: pytest.MonkeyP
     lanes.want(frozenset({worker_id(1), worker_id(2)}))
     assert called == [worker_id(1)]
     link.close()
+
+
+@pytest.mark.parametrize(
+    ("told", "incarnation", "calls"),
+    [({1: 0}, 0, True), ({}, 0, False), ({1: 0}, 1, False)],
+    ids=["", "not", "earlier"],
+)
+def test_of_two_workers_that_join_the_one_that_was_told_of_the_other_connects(
+    told: dict[int, int], incarnation: int, calls: bool, lanes: PeerLanes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one was not: it had listened before. And a worker that has started again connects to all."""
+    called: list[object] = []
+    monkeypatch.setattr(lanes, "call", called.append)
+    lanes.learn(Peers({number: NodeAddress("", "", "") for number in told}, {}, told))
+    lanes.want(frozenset({worker_id(1)}), {worker_id(1): incarnation})
+    assert called == [worker_id(1)] * calls

@@ -197,20 +197,21 @@ class TrainedModel:
 
     def _introduce(self, peer: Participant, others: Collection[Participant]) -> None:
         """Send a worker the addresses of these others, and the passes to show to them."""
-        numbers = [other.id.number for other in others if other.id.number in self._listening]
-        passes = {
-            other.id.number: tokens.peer_pass(self._pass(other), peer.id.number)
-            for other in others
-            if other.id.number in numbers
-        }
-        self._run.out(peer.wire, Peers({number: self._listening[number] for number in numbers}, passes))
+        known = {other.id.number: other for other in others if other.id.number in self._listening}
+        addresses = {number: self._listening[number] for number in known}
+        passes = {number: tokens.peer_pass(self._pass(other), peer.id.number) for number, other in known.items()}
+        incarnations = {number: other.incarnation for number, other in known.items()}
+        self._run.out(peer.wire, Peers(addresses, passes, incarnations))
 
     def _introduce_joiners(self) -> None:
-        """Send joiners the addresses of all members, once the workers that start together have started."""
-        if not self._standing:
-            late, self._late = self._late, []
-            for peer in late:
-                self._introduce(peer, [other for other in self.workers.values() if other is not peer])
+        """Send joiners the addresses of all others, once the workers that start together have started.
+
+        Of two joiners only the later one gets the address of the other, and connects to it.
+        """
+        while self._late and not self._standing:
+            peer = self._late.pop(0)
+            unknown = [peer, *self._late]
+            self._introduce(peer, [other for other in self.workers.values() if other not in unknown])
 
     def from_worker(self, peer: Participant, message: WorkerMessage) -> None:
         if isinstance(message, Seated):
@@ -253,6 +254,7 @@ class TrainedModel:
         if self.workers.get(peer.id.number) is peer:
             del self.workers[peer.id.number]
             self._declared.pop(peer.id.number, None)
+            self._listening.pop(peer.id.number, None)
         self.changes.excuse(peer)
         if peer.left is None and self._node is not None:
             self.lose(peer, f"its connection ended{reason and ': ' + reason}")

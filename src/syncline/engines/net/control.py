@@ -11,7 +11,7 @@ from syncline.layout import Bucket, Layout
 from syncline.messages import Count, Iteration, Number, Seconds, View
 from syncline.nodes.staleness import MOST_VALUES as MOST_STALENESS
 
-PROTOCOL = 9
+PROTOCOL = 10
 """The protocol version; it changes whenever an older version would misread a frame."""
 
 MOST_SAMPLERS = 64
@@ -136,6 +136,8 @@ class Peers(Control, frozen=True, tag="peers"):
     addresses: dict[Number, NodeAddress]
     passes: dict[Number, Word] = {}
     """What the receiver shows to each of the others."""
+    incarnations: dict[Number, Number] = {}
+    """Which incarnation of each worker listens at its address."""
 
 
 class Another(Control, frozen=True, tag="another"):

@@ -545,7 +545,7 @@ class WorkerLink:
         elif isinstance(message, Begin) and self._begun is None:
             self._begun = message
         elif isinstance(message, Peers) and self._peers is not None:
-            self._peers.learn(message.addresses, message.passes)
+            self._peers.learn(message)
         elif isinstance(message, Go):
             self._go = True
         elif isinstance(message, Ended):
@@ -577,9 +577,8 @@ class WorkerLink:
         self._neighbours = neighbours
         self._former, self._serving = (self._former | self._serving) - serving, serving
         if self._peers is not None and self._is_active:
-            joiners = ((each.worker, each.incarnation) for each in view.members)
-            callers = frozenset(worker_id(who[0]) for who in joiners if who not in self._founders)
-            self._peers.want(neighbours, callers)
+            who = {(each.worker, each.incarnation) for each in view.members} - self._founders
+            self._peers.want(neighbours, {worker_id(number): incarnation for number, incarnation in who})
         known = len(self.node.losses)
         self.handle(Received(COORDINATOR, view))
         for loss in self.node.losses[known:]:

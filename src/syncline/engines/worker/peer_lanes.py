@@ -1,7 +1,8 @@
 """Connections between workers, for strategies in which workers exchange messages with each other.
 
-1. Every worker listens, and the coordinator sends all workers the addresses of the others. Of two neighbours the one
-   with the higher number connects to the other. A joiner connects to all others.
+1. Every worker listens, and the coordinator sends all workers the addresses of the others. Of two neighbours that start
+   together, the one with the higher number connects to the other. A joiner connects to all whose addresses it has been
+   sent; later joiners connect to it.
 2. The view determines the neighbours. Messages to a neighbour that is not connected yet wait. The connection to a
    former neighbour stays open until the other worker closes it, so that everything it has sent is read.
 3. A neighbour whose connection has ended is probably dead; the next view shows it. If no such view comes in time, or
@@ -15,6 +16,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -22,7 +24,7 @@ from syncline.codecs import Bytes
 from syncline.engines.net import tokens
 from syncline.engines.net.addresses import keep_unsent
 from syncline.engines.net.connection import Connection
-from syncline.engines.net.control import PROTOCOL, Hello, Laid, Lifted, NodeAddress
+from syncline.engines.net.control import PROTOCOL, Hello, Laid, Lifted, NodeAddress, Peers
 from syncline.engines.net.frames import DECLARATION, Frame
 from syncline.engines.net.lanes import call_node
 from syncline.engines.net.wiring import Wiring, listen
@@ -58,6 +60,8 @@ class PeerLanes:
         self._traffic = traffic
         self._messages = messages
         self._addresses: Mapping[int, NodeAddress] | None = None
+        self._incarnations: Mapping[int, int] = {}
+        """Which incarnation of each worker listens at its address."""
         self._wanted: frozenset[NodeId] = frozenset()
         self._owed: dict[NodeId, list[tuple[Frame, Payload | None]]] = {}
         self._calling: set[NodeId] = set()
@@ -71,9 +75,9 @@ class PeerLanes:
         unix, tcp = listen(self._traffic.loop, self._wiring)
         return NodeAddress(host(), unix, tcp)
 
-    def learn(self, addresses: Mapping[int, NodeAddress], passes: Mapping[int, str]) -> None:
-        """The coordinator has sent the addresses of all workers, and the passes to show to them."""
-        self._addresses, self._passes = addresses, passes
+    def learn(self, peers: Peers) -> None:
+        """The coordinator has sent the addresses of the other workers, and the passes to show to them."""
+        self._addresses, self._passes, self._incarnations = peers.addresses, peers.passes, peers.incarnations
 
     @property
     def ready(self) -> bool:
@@ -84,16 +88,21 @@ class PeerLanes:
     def known(self) -> bool:
         return self._addresses is not None
 
-    def want(self, peers: frozenset[NodeId], callers: frozenset[NodeId] = frozenset(), joins: bool = False) -> None:
-        """Set the neighbours, and connect to those with a lower number, but not to `callers`, which connect to us.
+    def want(
+        self, peers: frozenset[NodeId], joiners: Mapping[NodeId, int] = MappingProxyType({}), joins: bool = False
+    ) -> None:
+        """Set the neighbours, and connect to those that do not connect to this worker.
 
-        `joins`: this worker joins, and connects to all.
+        `joins`: this worker joins. `joiners`: those that have joined since this one began, with their incarnations.
         """
         for peer in self._wanted - peers:
             self._owed.pop(peer, None)  # we still read what it sends; it closes the connection when it exits
         self._wanted = peers
-        for peer in peers - callers:
-            calls = joins or peer.number < self._hello.number
+        for peer in peers:
+            if peer in joiners:
+                calls = self._incarnations.get(peer.number) == joiners[peer]
+            else:
+                calls = joins or peer.number < self._hello.number
             if calls and peer not in self._traffic and peer not in self._lost:  # a lost peer has left or will call us
                 self.call(peer)
 
