@@ -130,7 +130,7 @@ class Answered(Message, frozen=True, gc=False):
 
 
 class LastPush(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The last update of a worker that some parameters contain; they contain all earlier ones too."""
+    """The last update of a worker that some values contain; they contain all earlier ones too."""
 
     worker: WorkerNumber
     incarnation: Count

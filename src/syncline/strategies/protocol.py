@@ -82,6 +82,9 @@ class Strategy:
     and workers send again what that server has not answered."""
     saved_state: ClassVar[Any] = None
     """The type of the state in the checkpoints that the nodes of servers write (`Save`); None: they write none."""
+    restores_servers: ClassVar[bool] = False
+    """Whether what a dead server held is restored from what the workers have read. Then the nodes of workers and the
+    coordinator are told that it is dead, and a server that starts again begins without anything (`restored`)."""
     settles: ClassVar[bool] = False
     """Whether servers still exchange updates after the last worker has left. The run ends when all are at rest."""
     moves_servers: ClassVar[bool] = False

@@ -72,7 +72,9 @@ class Recovery:
     def restored(self, copy: BucketCopy | None, values: Values | None, terms: ShardTerms) -> tuple[HeldBucket, int]:
         """The bucket as the members know it, and how many of their answered updates are lost."""
         reports = {who: self._reports[who] for who in terms.present}
-        bucket = HeldBucket(self.bucket, np.zeros(self.bucket.size, np.float32) if values is None else values, terms)
+        if values is None:
+            values = _nothing(self.bucket, terms)
+        bucket = HeldBucket(self.bucket, values, terms)
         read = {who: each.version for who, each in reports.items()}
         if copy is None:
             copy = BucketCopy(0, 0, self.bucket, 0, max((each.v for each in reports.values()), default=0))
@@ -82,6 +84,12 @@ class Recovery:
         contained = _contained(copy, answered, terms)
         bucket.restore(copy, answered, contained, read)
         return bucket, sum(max(last - contained[who], 0) for who, last in answered.items())
+
+
+def _nothing(bucket: Bucket, terms: ShardTerms) -> Values:
+    """The mean of a bucket of which there is none yet."""
+    where = terms.within(bucket, bucket)
+    return np.zeros(where.stop - where.start, np.float32)
 
 
 def _contained(copy: BucketCopy, answered: Mapping[Who, int], terms: ShardTerms) -> dict[Who, int]:
