@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from random_scripts import (
     CHANGING,
@@ -16,17 +19,28 @@ from random_scripts import (
     UNSURE,
     gates,
     runs,
+    scripts,
     under_each_model,
     under_two_models,
 )
 from rough_model import links, run, seconds
+from scheduler import Action, Schedule, Setup
+from syncline.effects import Effect
+from syncline.errors import PeerError, RunError
+from syncline.messages import Push, View
+from syncline.nodes.server.bucket import HeldBucket
+from syncline.nodes.server.parked_pulls import ParkedRequest
+from syncline.nodes.server.recovery import Recovery
+from syncline.nodes.server.shard import Shard
+from syncline.nodes.server.shard_terms import ShardTerms
+from syncline.nodes.server.worker import Worker
 from syncline.placement import Elastic, Placement, RoundRobin, Uniform
 from syncline.rules import Momentum, Rule, Sgd
 from syncline.sim import AddServer, Cluster, CrashServer, RemoveServer, Scenario
 from syncline.sim.compute import Trace
 from syncline.sim.faults import Fault
 from syncline.strategies.server.strategy import Mode, ServerStrategy, settle_mode
-from syncline.sync import Bsp, Release, Ssp
+from syncline.sync import Asp, Bsp, Release, Ssp, SyncModel
 
 blocks = st.integers(1, 3)
 placements: st.SearchStrategy[Placement | None] = st.sampled_from([None, Elastic(), Uniform()])
@@ -110,3 +124,60 @@ def test_under_bsp_the_model_is_that_of_a_run_without_deaths_to_the_bit(case: tu
 @given(synchronous())
 def test_under_bsp_the_model_is_that_of_a_run_without_deaths_for_long(case: tuple[Scenario, Rule]) -> None:
     check_undisturbed(*case)
+
+
+# Each of these mistakes must be found.
+
+MISTAKES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "answers do not say what they contain": lambda patch: patch.setattr(HeldBucket, "_last_updates", lambda _: ()),
+    "workers do not send again": lambda patch: patch.setattr(Worker, "_ask_again", lambda *_: None),
+    "any copy will do": lambda patch: patch.setattr(Recovery, "freshest", _any_copy),
+    "the first report will do": lambda patch: patch.setattr(Recovery, "is_complete", lambda self, _: self._reports),
+    "a contained push is answered at once": lambda patch: patch.setattr(HeldBucket, "_pull", _answer_at_once),
+    "a stale holder keeps its bucket": lambda patch: patch.setattr(Shard, "_hand_over", _keep_lost),
+}
+
+
+def _any_copy(recovery: Recovery, terms: ShardTerms) -> tuple[int, int] | None:
+    held = sorted(who for who in terms.present if recovery._reports[who].held)
+    if not held:
+        raise RunError("nobody has a copy")
+    return held[0]
+
+
+_pull, _hand_over = HeldBucket._pull, Shard._hand_over
+
+
+def _answer_at_once(bucket: HeldBucket, arrived: ParkedRequest, now: float, out: list[Effect]) -> None:
+    last = bucket._contained.get(arrived.source.number, (-1, -1))
+    if type(arrived.message) is Push and last >= (arrived.message.incarnation, arrived.message.progress):
+        bucket._answer(arrived, now, out)
+    else:
+        _pull(bucket, arrived, now, out)
+
+
+def _keep_lost(shard: Shard, view: View, known: int, out: list[Effect]) -> None:
+    held = {loss.bucket for loss in view.lost} & shard.buckets.keys()
+    _hand_over(shard, replace(view, lost=tuple(each for each in view.lost if each.bucket not in held)), known, out)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_protocol_is_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MISTAKES[mistake](monkeypatch)
+    kinds = (STEADY, STEADY, MOVING, KILLING)
+    several = st.integers(2, 4)
+
+    @settings(
+        deadline=None,
+        max_examples=3000,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(script=scripts(*kinds), model=st.sampled_from([Asp(), Ssp(1)]), workers=several, blocks=blocks)
+    def play(script: list[Action], model: SyncModel, workers: int, blocks: int) -> None:
+        Schedule(Setup((model, model), workers=workers, blocks=blocks, mortal=True)).play(script)
+
+    with pytest.raises((AssertionError, PeerError, KeyError)):
+        play()
