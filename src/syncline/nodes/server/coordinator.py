@@ -106,12 +106,16 @@ class Coordinator(Membership):
 
     def _settle(self, server: int, number: int) -> list[Effect]:
         if number >= self.moved:
-            self._unsettled.discard(server)
             here = set(self._holders[server]) if server < len(self._holders) else set()
             self._givers = {bucket: giver for bucket, giver in self._givers.items() if bucket not in here}
-            if not self._unsettled:
-                self._lost = ()
+            self._expect_nothing_from(server)
         return self._begin_next_move()
+
+    def _expect_nothing_from(self, server: int) -> None:
+        """A server has settled, or has no part in the change any more."""
+        self._unsettled.discard(server)
+        if not self._unsettled:
+            self._lost = ()
 
     def _begin_next_move(self) -> list[Effect]:
         """Begin the next change of the placement, if one is wanted and none is in progress."""
@@ -151,9 +155,10 @@ class Coordinator(Membership):
         """The state of a server is lost: the holders of its buckets restore them from the workers' copies."""
         gone = set(self._holders[server]) if server < len(self._holders) else set()
         gone |= {bucket for bucket, giver in self._givers.items() if giver == server}
-        alive = self._unsettled - {server}
-        if not gone and server not in self._unsettled:
+        if not gone:
+            self._expect_nothing_from(server)
             return self._begin_next_move()
+        alive = self._unsettled - {server}
         self._givers = {bucket: giver for bucket, giver in self._givers.items() if bucket not in gone}
         earlier = [each for each in self._lost if each.bucket not in gone]
         holder = bucket_map_of(holders).holder
