@@ -122,7 +122,7 @@ class Ledger:
         self._deferred: list[Received] = []
         held = view.holders[shard.number] if shard.number < len(view.holders) else ()
         self._due: dict[Bucket, list[Received]] = {name: [] for name in held if name not in self.accounts}
-        self._owes_report = False
+        self._owes_report = self._joiners and bool(self._due)
         self._just_moved: set[Bucket] = set()
         self._just_lost: list[Account] = []
         self._restoring: set[Bucket] = set()

@@ -161,6 +161,10 @@ class Strategy:
     def check(self, workers: int) -> None:
         """Raise `UsageError` if the settings cannot work with this many workers. Called before anything runs."""
 
+    def survives(self, servers: int, restarts: bool) -> bool:
+        """Whether a run goes on if one of so many servers dies; `restarts`: its launcher can start it again."""
+        return self.survives_servers
+
     def check_real(self) -> None:
         """Raise `UsageError` for settings that only the simulator has. Called before any process starts."""
 

@@ -133,7 +133,7 @@ class Shard:
         tally = self.tally
         skipped = (tally.pushes_skipped, tally.fetches_skipped)
         found = Counts(tally.updates, tally.dropped, least, *skipped, self.terms.staleness)
-        return found._replace(restored=tally.restored, lost=tally.lost)
+        return found._replace(restored=tally.restored, restoring=len(self._recoveries), lost=tally.lost)
 
     def remembered(self, bucket: Bucket) -> Mapping[str, Values]:
         return self.buckets[bucket].memory

@@ -51,6 +51,7 @@ class ServerStrategy(Strategy):
     kind: ClassVar[str] = "server"
     takes_joiners: ClassVar[bool] = True
     moves_servers: ClassVar[bool] = True
+    survives_servers: ClassVar[bool] = True
     restores_servers: ClassVar[bool] = True
     defaults: ClassVar[Mapping[str, str]] = {
         "sync": "bsp",
@@ -149,6 +150,10 @@ class ServerStrategy(Strategy):
 
     def check(self, workers: int) -> None:
         check(self, workers)
+
+    def survives(self, servers: int, restarts: bool) -> bool:
+        """Where a worker adds its own changes to what it has read, it has no copy of that."""
+        return not self.adds_own_changes and (servers > 1 or restarts)
 
     def costs(self, workers: int) -> tuple[str, ...]:
         rule, arrays = write(self.rule), len(self.memory_types)
@@ -282,7 +287,7 @@ class ServerStrategy(Strategy):
             within=job.within,
             checks=job.remote,
             own_workers=job.own_workers,
-            recovers=job.servers_fail,
+            recovers=job.servers_fail or job.remote,
         )
 
     def parts(self, job: Job) -> WorkerParts:
