@@ -191,7 +191,7 @@ class ServerChanges:
             self.away.discard(number)
             self._incarnations[number] = 1 + self._incarnations.get(number, 0)
             self._handle(Restarted(number, self._incarnations[number]))
-            self._run.departures.returned(number)
+            self._run.departures.returned(number, not self._strategy.restores_servers)
 
     # Leaving.
 

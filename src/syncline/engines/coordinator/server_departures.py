@@ -52,9 +52,9 @@ class ServerDepartures:
             entry.began = True
             self._tell(entry.peers[0], "has joined; the others hand over its part")
 
-    def returned(self, number: int) -> None:
+    def returned(self, number: int, saved: bool) -> None:
         """A server that had died takes part again."""
-        self._tell(self._servers[number].peers[0], "has started again, from its checkpoint")
+        self._tell(self._servers[number].peers[0], "has started again" + (", from its checkpoint" if saved else ""))
 
     def refuse(self, number: int, reason: str) -> None:
         """A joining server gets no part of a model."""
