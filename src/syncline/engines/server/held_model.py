@@ -599,4 +599,6 @@ class HeldModel:
             counts.fetches_skipped,
             self._trace.lost,
             condensed(counts.staleness),
+            restored_buckets=counts.restored,
+            lost_updates=counts.lost,
         )
