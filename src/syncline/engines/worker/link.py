@@ -696,6 +696,8 @@ class WorkerLink:
                 raise self._failed(RunError(NO_COORDINATOR.format(f" ({reason})")))
             if self._peers is not None and self._is_active:
                 self._peers.check_lost()
+            for server in self._serving if self._last_read is not None else ():
+                self._check_lost(server, f"so is the coordinator, so nobody takes over its part ({reason})")
         elif id.role == "worker":
             self._peer_lost(id, reason)
         else:
