@@ -144,6 +144,8 @@ class WorkerLink:
         """What is left of a bucket when a server dies, if that can be restored."""
         self._held_back: list[Frame] = []
         """A view that names lost buckets, and what came after it, until the dead servers' answers are read."""
+        self._introduced: set[NodeId] = set()
+        """The servers whose address this worker was told."""
         self._dying: set[NodeId] = set()
         """The dead servers whose connections have not ended yet."""
         self._last_push: dict[Bucket, Message] = {}
@@ -226,6 +228,7 @@ class WorkerLink:
         self.me = worker_id(me)
         self._all = self.strategy.buckets(layout, view.topology)
         self._serving = self._servers_in(view)
+        self._introduced |= self._serving
         holders, whole = self._placement(view), len(begin.servers) > max(self._serving, default=NOBODY).number
         if not self.strategy.peers and not (whole and bucket_map_of(holders).covers(layout.size)):
             raise PeerError("it sent Begin with servers that do not hold the whole model")
@@ -560,6 +563,7 @@ class WorkerLink:
         elif isinstance(message, View):
             self._adopt(message)
         elif isinstance(message, Reach):
+            self._introduced.add(server_id(message.server))
             if self.strategy.survives_servers:
                 self._servers.let_go(server_id(message.server))  # it has started again
             self._servers.reach(message.server, message.place, partial(self._reached, message.server))
@@ -618,8 +622,9 @@ class WorkerLink:
         """Adopt a view: update the neighbours, and pass it to the node."""
         assert self.node is not None
         neighbours, serving = self.strategy.neighbours(self.me, view), self._servers_in(view)
-        for each in () if self.strategy.survives_servers else serving:
-            if each not in self._traffic and self._is_active:
+        for each in serving if self.strategy.restores_servers or not self.strategy.survives_servers else ():
+            died = self.strategy.restores_servers and each in self._introduced
+            if each not in self._traffic and self._is_active and not died:
                 raise PeerError(f"it sent a view in which {each} holds buckets, but never its address")
         self._note_members(view)
         self._neighbours = neighbours

@@ -373,7 +373,10 @@ class Shard:
             return
         if values is None or values.dtype != np.float32 or (self.terms.guards(who[:1]) and not is_finite(values)):
             raise PeerError(f"it sent a copy of {message.bucket} without finite values")
-        self._install(recovery, message, values.copy(), now, out)
+        try:
+            self._install(recovery, message, values.copy(), now, out)
+        except RunError as error:
+            out.append(Fail(error))
 
     def _install(
         self, recovery: Recovery, copy: BucketCopy | None, values: Values | None, now: float, out: list[Effect]
