@@ -237,7 +237,9 @@ def test_a_host_that_vanishes_is_found_though_something_was_sent_to_it(
 
 
 @pytest.mark.slow
-def test_a_host_that_is_cut_off_with_its_server_says_so_and_the_others_go_on(hosts: tuple[Host, Host], tmp_path: Path) -> None:
+def test_the_others_go_on_without_a_host_that_is_cut_off_with_its_server(
+    hosts: tuple[Host, Host], tmp_path: Path
+) -> None:
     here, there = hosts
     run, words = start_run(here, tmp_path, "go")
     for worker in ("w0", "w1"):
