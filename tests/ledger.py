@@ -14,9 +14,22 @@ from math import inf
 import numpy as np
 
 from syncline.draw import Draw
-from syncline.effects import Change, Effect, Event, Received, Send, SetTimer
+from syncline.effects import Change, Effect, Event, Fail, Received, Send, SetTimer
 from syncline.layout import Bucket, Values, within
-from syncline.messages import Gone, Handover, Member, Moved, Params, Push, Report, Settled, Taken, View
+from syncline.messages import (
+    BucketCopy,
+    CopyReport,
+    Gone,
+    Handover,
+    Member,
+    Moved,
+    Params,
+    Push,
+    Report,
+    Settled,
+    Taken,
+    View,
+)
 from syncline.nodes.bucket_map import bucket_map_of
 from syncline.nodes.server.shard import Shard
 from syncline.sync import Bsp, Drop, Dsps, Psp, Pssp, Release, Ssp
@@ -47,11 +60,17 @@ class Account:
     v: int = 0
     version: int = 0
     """The last two values at the time of the handover of the bucket."""
+    contained: dict[tuple[int, int], int] = field(default_factory=dict)
+    """After a recovery: the last update of each worker that the copy contained."""
 
     def piece(self, where: slice) -> Account:
         kept = {i: [c - where.start for c in cs if where.start <= c < where.stop] for i, cs in self.kept.items()}
         pushed = {i: set(there) for i, there in self.pushed.items()}
-        return Account(self.expected[where].copy(), dict(self.last), set(self.open), pushed, kept, self.v, self.version)
+        piece = Account(
+            self.expected[where].copy(), dict(self.last), set(self.open), pushed, kept, self.v, self.version
+        )
+        piece.contained = dict(self.contained)
+        return piece
 
     def settle(self) -> None:
         """Count the kept updates as applied."""
@@ -68,6 +87,26 @@ class Books:
     dropped: set[Key] = field(default_factory=set)
     transit: dict[Bucket, Account] = field(default_factory=dict)
     """The buckets that are in flight to another server."""
+    doomed: dict[Bucket, Account] = field(default_factory=dict)
+    """The same, but they are lost in a later view; who has not heard of it may still take them."""
+    lost_at: dict[Bucket, int] = field(default_factory=dict)
+    """The view in which each bucket was lost last."""
+
+    def lose(self, view: View) -> None:
+        """The coordinator has published a view with lost buckets."""
+        for loss in view.lost:
+            if self.lost_at.get(loss.bucket, -1) < loss.view:
+                self.lost_at[loss.bucket] = loss.view
+                if loss.bucket in self.transit:
+                    self.doomed[loss.bucket] = self.transit.pop(loss.bucket)
+
+    def forget(self, asked: tuple[int, int], last: int, piece: Bucket, view: View) -> None:
+        """What the dead server decided about later requests than `last` does not count."""
+        for book in (self.taken, self.dropped):
+            for key in [key for key in book if key[:2] == asked and key[2] > last and contains(key[3], piece)]:
+                book.discard(key)
+                others = bucket_map_of(view.holders).inside(key[3])
+                book.update((*key[:3], other) for other in others if other != piece)
 
 
 class Ledger:
@@ -81,9 +120,13 @@ class Ledger:
         self.accounts = {name: Account(np.zeros_like(bucket.params)) for name, bucket in shard.buckets.items()}
         self._draw = draw
         self._deferred: list[Received] = []
-        self._due: dict[Bucket, list[Received]] = {}
-        self._owes_report = False
+        held = view.holders[shard.number] if shard.number < len(view.holders) else ()
+        self._due: dict[Bucket, list[Received]] = {name: [] for name in held if name not in self.accounts}
+        self._owes_report = self._joiners and bool(self._due)
         self._just_moved: set[Bucket] = set()
+        self._just_lost: list[Account] = []
+        self._restoring: set[Bucket] = set()
+        self._last_loss = 0
 
     @property
     def members(self) -> dict[int, Member]:
@@ -99,6 +142,7 @@ class Ledger:
         versions = {name: bucket.version for name, bucket in self.shard.buckets.items()}
         carried = self._carried(event)
         self._just_moved.clear()
+        self._just_lost.clear()
         judged = self._judged(event, before, versions)
         late_whole = self._owes_report and not self._due
         at_close = self.shard.terms.model.at_close
@@ -132,6 +176,8 @@ class Ledger:
         """The requests that this step accepts or drops, in order."""
         if not isinstance(event, Received):
             return []
+        if isinstance(event.message, BucketCopy):
+            return self._restored(event, event.message, before, versions)
         if isinstance(event.message, View):
             if event.message.view <= self.view.view:
                 return []
@@ -145,7 +191,12 @@ class Ledger:
             events = [event]
         judged: list[Received] = []
         for each in events:
+            if isinstance(each.message, CopyReport):
+                continue
             if isinstance(each.message, Handover):
+                name, old = each.message.bucket, each.message.view < self._last_loss
+                if name in self._restoring or (name not in self._due and old):
+                    continue
                 judged.extend(self._arrived(each.message.bucket, before, versions))
             elif each.message.bucket in self._due and self._is_member(each):
                 self._due[each.message.bucket].append(each)
@@ -158,30 +209,63 @@ class Ledger:
         return member is not None and member.incarnation == event.message.incarnation
 
     def _adopt(self, view: View, before: dict[Bucket, int], versions: dict[Bucket, int]) -> None:
+        lost = {loss.bucket: loss for loss in view.lost if loss.view > self.view.view}
+        self._last_loss = max([self._last_loss, *(loss.view for loss in lost.values())])
         moved, self.view = view.holders != self.view.holders, view
-        if moved:
+        if moved or lost:
             mine = view.holders[self.shard.number] if self.shard.number < len(view.holders) else ()
-            for name in [name for name in self.accounts if name not in mine]:
+            for name in [name for name in self.accounts if name not in mine or name in lost]:
                 whole = self.accounts.pop(name)
                 self._just_moved.add(name)
                 whole.v, whole.version = before.pop(name), versions.pop(name)
                 for piece in bucket_map_of(view.holders).inside(name):
                     part = whole.piece(within(name, piece))
-                    if piece in mine:
+                    if piece in lost:
+                        self._just_lost.append(part)
+                    elif piece in mine:
                         self.accounts[piece], before[piece], versions[piece] = part, whole.v, whole.version
+                    elif self.books.lost_at.get(piece, -1) > view.view:
+                        self.books.doomed[piece] = part
                     else:
                         assert piece not in self.books.transit
                         self.books.transit[piece] = part
-            self._due = {name: [] for name in mine if name not in self.accounts}
+            self._due = {name: self._due.get(name, []) for name in mine if name not in self.accounts}
+            self._restoring = {name for name in self._restoring if name in self._due}
+            self._restoring |= {name for name in self._due if name in lost and lost[name].holder == self.shard.number}
         self.limit = max(before.values(), default=0) if self._joiners and not self._due else inf
         self._owes_report = self._joiners and bool(self._due)
 
     def _arrived(self, bucket: Bucket, before: dict[Bucket, int], versions: dict[Bucket, int]) -> list[Received]:
-        account = self.accounts[bucket] = self.books.transit.pop(bucket)
+        books = self.books
+        home = books.transit if books.lost_at.get(bucket, -1) <= self.view.view else books.doomed
+        account = self.accounts[bucket] = home.pop(bucket)
         before[bucket], versions[bucket] = account.v, account.version
         if not self.shard.terms.model.at_close:
             account.settle()
         return self._due.pop(bucket)
+
+    def _restored(
+        self, event: Received, copy: BucketCopy, before: dict[Bucket, int], versions: dict[Bucket, int]
+    ) -> list[Received]:
+        """The worker that was asked has sent its copy, from which the shard restores a bucket."""
+        name, who = copy.bucket, (event.source.number, copy.incarnation)
+        recovery = self.shard._recoveries.get(name)
+        if recovery is None or recovery.asked != who:
+            return []
+        account = self.accounts[name] = Account(event.payload.copy(), v=copy.v)
+        seen = {(each.worker, each.incarnation): each.progress for each in copy.seen}
+        for asked, report in recovery._reports.items():
+            if not any(asked == (each.worker, each.incarnation) for each in self.members.values()):
+                continue
+            account.version = max(account.version, report.version)
+            account.last[asked] = report.next - (1 if report.held else 2)  # a joiner still waits for its pull
+            account.contained[asked] = seen.get(asked, copy.v - 1)
+            for i in range(copy.v, max(report.next, account.contained[asked] + 1)):
+                account.pushed.setdefault(i, set()).add(asked)
+            self.books.forget(asked, report.next - 1, name, self.view)
+        before[name], versions[name] = account.v, account.version
+        self._restoring.discard(name)
+        return self._due.pop(name)
 
     def _judge(
         self,
@@ -226,6 +310,11 @@ class Ledger:
     def _enter(self, key: Key, coordinates: list[int], late: bool, at_close: bool, v: int) -> None:
         worker, incarnation, i, bucket = key
         account = self.accounts[bucket]
+        if i <= account.contained.get((worker, incarnation), -1):
+            assert not late, f"{key} is in the copy, and too late"
+            assert (account.expected[coordinates] == 1).all(), f"{key} is said to be in the copy"
+            self.books.taken.add(key)
+            return
         if late:
             assert at_close, f"{key} is too late under a model that applies on arrival"
             assert i < self.shard.buckets[bucket].v, f"{key} is not too late"
@@ -244,10 +333,10 @@ class Ledger:
     def _answers(self, effects: Sequence[Effect]) -> Answers:
         found = []
         for effect in effects:
-            assert isinstance(effect, Send | SetTimer), effect
-            if isinstance(effect, SetTimer):
+            assert isinstance(effect, Send | SetTimer | Fail), effect
+            if isinstance(effect, SetTimer | Fail):
                 continue
-            if effect.to.role == "worker":
+            if effect.to.role == "worker" and isinstance(effect.message, Params | Taken | Gone | Moved):
                 answer = effect.message
                 found.append(((effect.to.number, answer.incarnation, answer.progress, answer.bucket), answer))
         return found
@@ -270,10 +359,13 @@ class Ledger:
 
     def _withdrawn(self, key: Key) -> bool:
         """True if this was a delayed pull of a bucket that moved in this step; such a pull does not move along."""
-        found = False
+        found = any(key[:3] in account.open for account in self._just_lost)
         if key[3] in self._just_moved:
             for piece in bucket_map_of(self.view.holders).inside(key[3]):
-                account = self.accounts.get(piece) or self.books.transit[piece]
+                books = self.books
+                account = self.accounts.get(piece) or books.transit.get(piece) or books.doomed.get(piece)
+                if account is None:
+                    continue
                 found |= key[:3] in account.open
                 account.open.discard(key[:3])
         return found

@@ -194,7 +194,19 @@ USUAL = {
     "cluster": {"workers": "3"},
     "model": {"parameters": "1000"},
 }
-FAULTS = ("crash", "restart", "freeze", "slow", "leave", "join", "switch", "add_server", "remove_server", "explode")
+FAULTS = (
+    "crash",
+    "restart",
+    "freeze",
+    "slow",
+    "leave",
+    "join",
+    "switch",
+    "add_server",
+    "remove_server",
+    "crash_server",
+    "explode",
+)
 
 
 def _fault(random: Random) -> str:

@@ -13,15 +13,18 @@ from own_parts import Impatient, Recall
 from scheduler import (
     Action,
     Arrive,
+    Bury,
     Crash,
     Declare,
     Enlist,
     Freeze,
     Grow,
+    Kill,
     Lose,
     Quit,
     Repeat,
     Restart,
+    Revive,
     Ring,
     Rush,
     Schedule,
@@ -103,6 +106,13 @@ CHANGING: tuple[st.SearchStrategy[Action], ...] = (st.builds(Switch, st.integers
 MOVING: tuple[st.SearchStrategy[Action], ...] = (st.builds(Grow), st.builds(Shrink, st.integers(0, 4)))
 
 
+KILLING: tuple[st.SearchStrategy[Action], ...] = (
+    st.builds(Kill, st.integers(0, 4), st.integers(0, 255)),
+    *[st.builds(Bury, st.integers(0, 4))] * 2,
+    *[st.builds(Revive, st.integers(0, 4))] * 2,
+)
+
+
 def scripts(*kinds: tuple[st.SearchStrategy[Action], ...]) -> st.SearchStrategy[list[Action]]:
     """Scripts long enough to matter (a flat list would have about five actions), and some things that go together."""
     actions = [*STEADY, *(action for kind in kinds for action in kind)]
@@ -112,6 +122,15 @@ def scripts(*kinds: tuple[st.SearchStrategy[Action], ...]) -> st.SearchStrategy[
             st.builds(lambda w, keep: [Crash(w, keep), Declare(w), Restart(w)], worker, st.integers(0, 255)),
             st.builds(lambda w, n: [Freeze(w), Declare(w), Restart(w), Rush(w, n), Wake(w)], worker, st.integers(0, 9)),
         ]
+    if KILLING in kinds:
+        ends = st.builds(Bury, st.just(0)) | st.builds(Revive, st.just(0))
+        passages += [
+            st.builds(lambda k, keep, end: [Kill(k, keep), end], st.integers(0, 4), st.integers(0, 255), ends),
+            st.builds(
+                lambda k, keep, end, w, n: [Kill(k, keep), end, Rush(w, n), Kill(k + 1, 0), end],
+                *(st.integers(0, 4), st.integers(0, 255), ends, worker, st.integers(0, 4)),
+            ),
+        ] * 2
     return st.lists(weighted(passages), max_size=10).map(lambda chosen: [action for each in chosen for action in each])
 
 

@@ -2,7 +2,11 @@
 
 The transport may deliver messages in any order and more than once. If workers have patience (they send again after a
 timeout), it may also lose a push, a pull or an answer. It never loses a view, a report, a join, a leave or a handover.
-It delivers the messages of one node to the coordinator in order, including the news of a worker's death.
+It delivers the messages of one node to the coordinator in order, including the news of its death.
+
+Servers can be killed (`Setup.mortal`). Then a worker's memory is given back when the worker gets its answer, not when
+the server sends it, because the answer may be lost with the server. Whenever a bucket is restored, it must contain what
+any live member has read of it.
 
 To check exactly-once, each (worker, incarnation, iteration) owns a coordinate of every block. Its update is 1 there and
 0 elsewhere, and the rule `Count` adds 1 wherever an update is not zero. `Ledger` checks one shard by the messages that
@@ -31,13 +35,17 @@ from syncline.effects import (
     Enter,
     Event,
     Fail,
+    How,
     Lost,
     Ready,
     Received,
+    Restarted,
     Send,
+    ServerLost,
     SetTimer,
     Timer,
 )
+from syncline.errors import UsageError
 from syncline.gates import Always, Gate
 from syncline.layout import Bucket, Layout, Payload, Values, buckets, within
 from syncline.messages import (
@@ -106,6 +114,8 @@ class Setup:
     """How often a bucket repeats the coordinates. A piece of at least one block contains all of them."""
     placement: Placement | None = None
     """None: buckets are assigned to servers in turn; when servers join or leave, elastic is used."""
+    mortal: bool = False
+    """Whether servers can be killed."""
 
 
 # A script is a list of these actions. Numbers are taken modulo the number of candidates, so every script can be played.
@@ -231,6 +241,28 @@ class Shrink:
     k: int
 
 
+@dataclass(frozen=True)
+class Kill:
+    """The k-th live server is killed; bit j of `keep` says whether its j-th message in flight still arrives."""
+
+    k: int
+    keep: int
+
+
+@dataclass(frozen=True)
+class Bury:
+    """The k-th dead server is declared lost for good, unless it is the last one."""
+
+    k: int
+
+
+@dataclass(frozen=True)
+class Revive:
+    """The k-th dead server is started again, without anything that it held."""
+
+    k: int
+
+
 Action = (
     Arrive
     | Repeat
@@ -249,6 +281,9 @@ Action = (
     | Switch
     | Grow
     | Shrink
+    | Kill
+    | Bury
+    | Revive
 )
 
 
@@ -272,6 +307,8 @@ class Process:
     todo: list[Bucket] = field(default_factory=list)
     timers: list[Timer] = field(default_factory=list)
     inbox: list[Flight] = field(default_factory=list)
+    news: list[int] = field(default_factory=list)
+    """The servers that have died while it was frozen."""
     delivered: set[tuple[Bucket, int]] = field(default_factory=set)
     left: int = 0
     """The number of values that must still be delivered before the iteration is complete."""
@@ -282,6 +319,8 @@ class Process:
     """The updates that the application has handed to the node."""
     iteration: int = 0
     pulled: int | None = None
+    copies: Values | None = None
+    """What this worker has read last, if servers can be killed."""
     alive: bool = True
     frozen: bool = False
     failed: bool = False
@@ -328,6 +367,12 @@ class Schedule:
         self.coordinator = Coordinator(view, lambda held, servers: replaced(placement, layout, held, servers))
         self.books = Books()
         self.ledgers = [self._shard(number, view, setup.models[number], setup.release) for number in range(shards)]
+        self.dead: set[int] = set()
+        """The servers that were killed, and are neither declared lost nor started again."""
+        self.lost: set[int] = set()
+        """The servers that were declared lost."""
+        self.over = False
+        """Whether nobody has a copy of what was lost, so that the run has failed."""
         self.flights: list[Flight] = []
         self.timers: list[tuple[float, Ledger, Timer]] = []
         """(when it expires, the shard that set it, the event)."""
@@ -339,17 +384,28 @@ class Schedule:
     def _shard(self, number: int, view: View, model: SyncModel, release: Release) -> Ledger:
         held = view.holders[number] if number < len(view.holders) else ()
         pieces = {name: np.zeros(name.size, np.float32) for name in held}
-        shard = Shard(number, pieces, ShardTerms(model, self.setup.rule, Dense(), self.parts.draw, release), view)
+        shard = Shard(number, pieces, self._terms(model, release), view)
         return Ledger(shard, view, self.books, self.parts.draw)
+
+    def _terms(self, model: SyncModel, release: Release) -> ShardTerms:
+        return ShardTerms(model, self.setup.rule, Dense(), self.parts.draw, release, recovers=self.setup.mortal)
+
+    @property
+    def living(self) -> list[Ledger]:
+        """The live servers."""
+        gone = self.dead | self.lost
+        return [ledger for ledger in self.ledgers if ledger.shard.number not in gone]
 
     @property
     def held(self) -> list[HeldBucket]:
-        return [bucket for ledger in self.ledgers for bucket in ledger.shard.buckets.values()]
+        return [bucket for ledger in self.living for bucket in ledger.shard.buckets.values()]
 
     def _start(self, number: int, incarnation: int, view: View) -> Process:
         buffers = {name: np.full(name.size, np.nan, np.float32) for name in self.names}
         process = Process(Worker(number, incarnation, self.parts, view), buffers, left=self.parts.layout.size)
         self.processes[number, incarnation] = self.latest[number] = process
+        founder = process.node.phase is Phase.RUNNING
+        process.copies = np.full(self.parts.layout.size, 0 if founder else np.nan, np.float32)
         if process.node.phase is Phase.RUNNING:
             process.todo = list(self.names)
         else:
@@ -361,8 +417,10 @@ class Schedule:
     def play(self, script: Sequence[Action]) -> None:
         """Perform the script, then deliver everything that is left in a fair order until nothing is in flight."""
         for action in script:
-            self.act(action)
-        self.settle()
+            if not self.over:
+                self.act(action)
+        if not self.over:
+            self.settle()
 
     def act(self, action: Action) -> None:
         match action:
@@ -376,7 +434,15 @@ class Schedule:
             case Ring(k) if self.timers:
                 self._ring(k % len(self.timers))
             case Switch(number, model, release):
-                self._at_shard(self.ledgers[number % len(self.ledgers)], Change(model, release))
+                ledger = self.ledgers[number % len(self.ledgers)]
+                if ledger in self.living:
+                    self._at_shard(ledger, Change(model, release))
+            case Kill(k, keep) if self.setup.mortal and self.living:
+                self._kill(self.living[k % len(self.living)], keep)
+            case Bury(k) if self.dead:
+                self._bury(sorted(self.dead)[k % len(self.dead)])
+            case Revive(k) if self.dead:
+                self._revive(sorted(self.dead)[k % len(self.dead)])
             case Grow() if len(self.coordinator.servers) < MOST_SERVERS:
                 self._grow()
             case Shrink(k) if len(self.coordinator.servers) > 1:
@@ -392,6 +458,49 @@ class Schedule:
         number = len(self.ledgers)
         self.ledgers.append(self._shard(number, self.coordinator.view, terms.model, terms.release))
         self._at_coordinator(Admit(number))
+
+    def _kill(self, ledger: Ledger, keep: int) -> None:
+        me = server_id(ledger.shard.number)
+        self.dead.add(me.number)
+        mine = [each for each in self.flights if each.source == me and each.to != COORDINATOR]
+        gone = {id(each) for j, each in enumerate(mine) if not keep >> j & 1}
+        self.flights = [each for each in self.flights if id(each) not in gone and each.to != me]
+        self.timers = [each for each in self.timers if each[1] is not ledger]
+
+    def _bury(self, number: int) -> None:
+        self._hear_last(server_id(number))
+        self._spread(number)
+        try:
+            self._at_coordinator(ServerLost(number))
+        except UsageError:
+            self._revive(number)
+        else:
+            self.dead.discard(number)
+            self.lost.add(number)
+
+    def _spread(self, number: int) -> None:
+        """The workers notice that a server is dead."""
+        for process in self.processes.values():
+            if process.frozen:
+                process.news.append(number)
+            elif process.alive:
+                self._tell(process, ServerLost(number))
+
+    def _revive(self, number: int) -> None:
+        self._hear_last(server_id(number))
+        self._spread(number)
+        self.flights = [each for each in self.flights if each.source != server_id(number)]
+        terms = self.ledgers[number].shard.terms
+        view = self.coordinator.view
+        shard = Shard(number, {}, self._terms(terms.model, terms.release), view)
+        self.ledgers[number] = Ledger(shard, view, self.books, self.parts.draw)
+        self.dead.discard(number)
+        self._at_coordinator(Restarted(number, 1))
+
+    def _hear_last(self, me: NodeId) -> None:
+        """The coordinator gets what this node has sent to it."""
+        for flight in [each for each in self.flights if (each.source, each.to) == (me, COORDINATOR)]:
+            self._arrive(flight)
 
     def _befall(self, process: Process, action: Action) -> None:
         match action:
@@ -458,14 +567,15 @@ class Schedule:
 
     def _wake(self, process: Process) -> None:
         process.frozen = False
+        news, process.news = process.news, []
+        for number in news:
+            self._tell(process, ServerLost(number))
         inbox, process.inbox = process.inbox, []
         for flight in inbox:
             self._hand(process, flight)
 
     def _declare(self, process: Process) -> None:
-        me = worker_id(process.node.number)
-        for flight in [each for each in self.flights if (each.source, each.to) == (me, COORDINATOR)]:
-            self._arrive(flight)
+        self._hear_last(worker_id(process.node.number))
         self._at_coordinator(Lost(process.node.number, process.node.incarnation))
 
     # Messages.
@@ -503,7 +613,8 @@ class Schedule:
     def _send(self, source: NodeId, send: Send) -> None:
         flight = Flight(source, send.to, send.message, send.payload)
         flight.payload = self._copy(flight)
-        self.flights.append(flight)
+        if send.to.role != "server" or send.to.number not in self.dead | self.lost:
+            self.flights.append(flight)
 
     # Nodes.
 
@@ -513,36 +624,59 @@ class Schedule:
         for effect in self.coordinator.handle(event, self.now):
             assert isinstance(effect, Send)
             self._send(COORDINATOR, effect)
+        self.books.lose(self.coordinator.view)
         for member in self.coordinator.view.members:
             if member.first is not None and before.get(member.worker, member).first is None:
                 away = [account.v for account in self.books.transit.values()]
-                highest = max([*away, *(bucket.v for bucket in self.held)])
+                highest = max([*away, *(bucket.v for bucket in self.held)], default=0)
                 assert member.first >= highest, f"{member} starts in a closed round, V is {highest}"
 
     def _at_shard(self, ledger: Ledger, event: Event) -> None:
         self.now += 1
-        for effect in ledger.step(event, self.now):
+        restored = ledger.shard.tally.restored
+        effects = ledger.step(event, self.now)
+        if ledger.shard.tally.restored > restored:
+            self._check_copy(event.message.bucket, event.payload)
+        for effect in effects:
+            if isinstance(effect, Fail):
+                assert not self._anybody_has_copies(), effect.error
+                self.over = True
+                return
             if isinstance(effect, SetTimer):
                 self.timers.append((self.now + effect.seconds, ledger, Timer(effect.key)))
                 continue
             assert isinstance(effect, Send)
             self._send(server_id(ledger.shard.number), effect)
-            if effect.to.role == "worker" and not isinstance(effect.message, Moved):
-                self._give_back(effect.to.number, effect.message)
+            answer = isinstance(effect.message, Params | Taken | Gone)
+            if effect.to.role == "worker" and answer and not self.setup.mortal:
+                process = self.processes[effect.to.number, effect.message.incarnation]
+                self._give_back(process, effect.message.bucket, effect.message.progress)
+
+    def _members_alive(self) -> list[Process]:
+        members = {(each.worker, each.incarnation) for each in self.coordinator.view.members if each.first is not None}
+        return [each for who, each in self.processes.items() if each.alive and not each.gone and who in members]
+
+    def _anybody_has_copies(self) -> bool:
+        return any(np.isfinite(each.copies).all() for each in self._members_alive())
+
+    def _check_copy(self, bucket: Bucket, restored: Values) -> None:
+        """Check that a restored bucket contains all that any live member has read of it."""
+        for process in self._members_alive():
+            read = process.copies[bucket.start : bucket.stop]
+            assert not (read > restored).any(), f"{process.name} has read more of {bucket} than was restored"
 
     def _ring(self, k: int) -> None:
         due, ledger, timer = self.timers.pop(k)
         self.now = max(self.now, due)
         self._at_shard(ledger, timer)
 
-    def _give_back(self, worker: int, answer: Message) -> None:
+    def _give_back(self, process: Process, bucket: Bucket, progress: int) -> None:
         """A push was answered: the worker may reuse its memory, and overwrites it immediately."""
-        process = self.processes[worker, answer.incarnation]
         memory = [(name, i, process.buffers[name]) for name, i in process.filled.items()]
         memory += [(name, *sent) for name, sent in process.sent.items()]
         for name, i, values in memory:
-            if i == answer.progress and contains(name, answer.bucket):
-                values[within(name, answer.bucket)].fill(np.nan)
+            if i == progress and contains(name, bucket):
+                values[within(name, bucket)].fill(np.nan)
 
     def _tell(self, process: Process, event: Event) -> None:
         self.now += 1
@@ -556,6 +690,10 @@ class Schedule:
         for effect in effects:
             match effect:
                 case Send(message=message, payload=payload):
+                    if effect.of_copy:
+                        own = process.copies[message.bucket.start : message.bucket.stop].copy()
+                        assert np.isfinite(own).all(), f"{process.name} has no copy of {message.bucket}"
+                        effect = Send(effect.to, message, own)
                     self._send(worker_id(process.node.number), effect)
                     if isinstance(message, Push) and payload is not None:
                         process.sent[message.bucket] = (message.progress, payload)
@@ -582,6 +720,10 @@ class Schedule:
             assert np.isfinite(deliver.payload).all(), "a payload was delivered after it had been given back"
             self._check_own(process, deliver, i)
             process.borrowed.append(deliver.payload)
+            if deliver.how is How.REPLACE:
+                process.copies[deliver.bucket.start : deliver.bucket.stop] = deliver.payload
+        if self.setup.mortal:
+            self._give_back(process, deliver.bucket, i)
         if deliver.next is not None:
             late = any(key[:3] == (node.number, node.incarnation, i) for key in self.books.dropped)
             assert deliver.next == i + 1 or (late and deliver.next > i)
@@ -616,7 +758,11 @@ class Schedule:
                 self._wake(process)
             if not process.alive:
                 self._declare(process)
+        for number in sorted(self.dead):
+            self._bury(number)
         for _ in range(PATIENCE_LIMIT):
+            if self.over:
+                return
             if not self._move() and not self._nudge():
                 break
         else:
@@ -638,7 +784,9 @@ class Schedule:
         late = any(key[:2] == (node.number, node.incarnation) for key in self.books.dropped)
         if not process.finished or cut_off or late:
             return
-        accounts = {name: account for ledger in self.ledgers for name, account in ledger.accounts.items()}
+        if self.setup.mortal and not (process.alive and node.phase is Phase.RUNNING and self._fetches_all()):
+            return
+        accounts = {name: account for ledger in self.living for name, account in ledger.accounts.items()}
         for bucket, i in process.given:
             for piece in bucket_map_of(self.coordinator.view.holders).inside(bucket):
                 account, mine = accounts[piece], self._own(piece, node, i)
@@ -651,13 +799,18 @@ class Schedule:
                         there += values[within(name, piece)] != 0
                 assert (there[mine] == 1).all(), f"{process.name}: the update of iteration {i} is lost in {piece}"
 
+    def _fetches_all(self) -> bool:
+        """Whether all answers bring parameters; what is answered without them can be lost with a server."""
+        return not getattr(self.setup.gate, "skips_fetches", True)
+
     def _check_placement(self) -> None:
         """Check that all moves are complete and every server holds the buckets that the last view assigns to it."""
         view = self.coordinator.view
         assert not self.coordinator.moving
         assert not self.books.transit
         assert {n for n, held in enumerate(view.holders) if held} == self.coordinator.servers
-        for number, ledger in enumerate(self.ledgers):
+        for ledger in self.living:
+            number = ledger.shard.number
             given = view.holders[number] if number < len(view.holders) else ()
             assert set(ledger.shard.buckets) == set(given)
 

@@ -132,6 +132,12 @@ class Timer(msgspec.Struct, frozen=True):
     key: tuple[object, ...]
 
 
+class CopySpoiled(msgspec.Struct, frozen=True):
+    """What the worker has read last of this bucket is not complete: a server died while it replaced the values."""
+
+    bucket: Bucket
+
+
 class Saved(msgspec.Struct, frozen=True):
     """What `Save` with this bucket and serial number asked for is on disk."""
 
@@ -172,6 +178,7 @@ Event = (
     | Dismiss
     | Change
     | Timer
+    | CopySpoiled
     | Saved
     | Reshape
     | Restarted
@@ -190,6 +197,8 @@ class Send(_Carrier, frozen=True, eq=False, gc=False):
     payload: Payload | None = None
     of_replica: bool = False
     """The engine fills in the payload: a copy of all values that the application holds now."""
+    of_copy: bool = False
+    """The engine fills in the payload: the values of the message's bucket that this worker has read last."""
 
 
 class SetTimer(msgspec.Struct, frozen=True):

@@ -129,6 +129,14 @@ class Answered(Message, frozen=True, gc=False):
     """With a gate: the mean of the statistic that the rule reports for this bucket; empty if it reports none."""
 
 
+class LastPush(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The last update of a worker that some values contain; they contain all earlier ones too."""
+
+    worker: WorkerNumber
+    incarnation: Count
+    progress: Iteration
+
+
 class Params(Answered, frozen=True, tag="params", gc=False):
     """Shard to worker: the answer to the push for `progress`, with the parameters at `version`."""
 
@@ -136,6 +144,9 @@ class Params(Answered, frozen=True, tag="params", gc=False):
     """The size of a payload that a codec encoded, in bytes; 0: the payload is the plain parameters."""
     serial: Count = 0
     """The number of this reply, if replies are sent as changes."""
+    seen: tuple[LastPush, ...] = ()
+    """Which updates the parameters contain, if servers can be lost: of every member all up to V - 1, except of those
+    that are listed."""
 
 
 class Taken(Answered, frozen=True, tag="taken", gc=False):
@@ -240,11 +251,24 @@ Topology = Holders | Mesh | TreeMap
 """Which server holds which buckets, or which nodes talk to each other."""
 
 
+class Loss(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The state of a bucket was lost with its server; since view `view`, `holder` restores it from the workers' copies.
+
+    The bucket of a later view can be a piece of it.
+    """
+
+    bucket: Bucket
+    view: Count
+    holder: WorkerNumber
+
+
 class View(Message, frozen=True, tag="view"):
     """Coordinator to all: the live members and the topology."""
 
     members: tuple[Member, ...]
     topology: Topology
+    lost: tuple[Loss, ...] = ()
+    """The buckets that are being restored, because their server died."""
 
     @property
     def holders(self) -> Holders:
@@ -301,6 +325,9 @@ class ReadVersion(msgspec.Struct, frozen=True, array_like=True, gc=False):
     incarnation: Count
     version: Count
     array: Count
+    v: Count = 0
+    seen: tuple[LastPush, ...] = ()
+    """V at that time, and which updates the values contain, if servers can be lost."""
 
 
 class ParkedPull(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -351,6 +378,45 @@ class Handover(Message, frozen=True, tag="handover"):
     """The names of the arrays in the reply codec's residual."""
     reads: tuple[ReadVersion, ...] = ()
     """What each worker has read, if the rule needs it."""
+    contained: tuple[LastPush, ...] = ()
+    """Each worker's last update that the parameters contain, if servers can be lost."""
+    unanswered: tuple[LastPush, ...] = ()
+    """The same for workers that have no answer to it yet, after the bucket was restored."""
+
+
+class CopyReport(Message, frozen=True, tag="copy_report", gc=False):
+    """Worker to server, about a lost bucket: what it has read last of it, and which of its pushes are answered."""
+
+    incarnation: Count
+    bucket: Bucket
+    next: Count
+    """The first iteration of this bucket whose push is not answered."""
+    held: bool
+    """Whether the worker has a complete copy."""
+    version: Count = 0
+    """The version that the worker has read, even if it has no complete copy any more."""
+    v: Count = 0
+    """The bucket's V at that time."""
+
+
+class CopyRequest(Message, frozen=True, tag="copy_request", gc=False):
+    """Server to worker: send your copy of this lost bucket."""
+
+    incarnation: Count
+    bucket: Bucket
+
+
+class BucketCopy(Message, frozen=True, tag="bucket_copy", gc=False):
+    """Worker to server: its copy of a lost bucket, with the answer that brought it; the payload is the plain values."""
+
+    incarnation: Count
+    bucket: Bucket
+    version: Count
+    v: Count
+    applied: Iteration = -1
+    """The round of which the values are the mean, if servers hold no parameters; -1: none."""
+    seen: tuple[LastPush, ...] = ()
+    """See `Params`."""
 
 
 class Settled(Message, frozen=True, tag="settled", gc=False):
@@ -380,6 +446,9 @@ MESSAGES: tuple[type[Message], ...] = (
     LeaveNotice,
     Report,
     Handover,
+    CopyReport,
+    CopyRequest,
+    BucketCopy,
     Settled,
     ReplicaState,
 )

@@ -348,6 +348,10 @@ BAD_FAULTS: dict[str, tuple[str, ...]] = {
     'kind = "remove_server"\nat = 1\nserver = 0': ("faults[0].server", "last server"),
     'kind = "remove_server"\nat = 1\nserver = 1': ("faults[0].server", "no server 1", "only 0"),
     'kind = "remove_server"\nat = 1\nserver = "1"': ("faults[0].server", "whole number"),
+    'kind = "crash_server"\nat = 1': ("faults[0].server", "missing"),
+    'kind = "crash_server"\nat = 1\nserver = 0': ("faults[0].server", "last server", "add duration"),
+    'kind = "crash_server"\nat = 1\nserver = 1\nduration = 2': ("faults[0].server", "no server 1"),
+    'kind = "crash_server"\nat = 1\nserver = 0\nduration = 0': ("faults[0].duration", "above 0"),
 }
 
 ROW = "1,1,1,1\n"

@@ -317,7 +317,7 @@ def test_the_last_server_cannot_leave(tmp_path: Path) -> None:
     counted(run, 2)
 
 
-def test_a_server_that_has_joined_and_dies_ends_the_run(tmp_path: Path) -> None:
+def test_a_server_that_has_joined_and_dies_as_the_last_one_ends_the_run(tmp_path: Path) -> None:
     outputs = ("--report", "report.json", "--trace", ".")
     with training(tmp_path, COUNTING, 2, *outputs) as run, more_servers(run, 1) as more:
         let_go(run, 0)

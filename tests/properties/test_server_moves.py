@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -22,15 +19,14 @@ from random_scripts import (
     under_two_models,
     with_copies,
 )
+from rough_model import links, run, seconds
 from scheduler import Arrive, Grow, Repeat, Shrink, Switch, Work
 from syncline.gates import Always
-from syncline.layout import Bucket, Layout, Values
 from syncline.placement import Balanced, Elastic, Placement, RoundRobin, Uniform
 from syncline.rules import Momentum, Rule
-from syncline.sim import Cluster, Outcome, Quality, Scenario, World
+from syncline.sim import Cluster, Scenario
 from syncline.sim.compute import Trace
 from syncline.sim.faults import AddServer, Fault, RemoveServer
-from syncline.sim.network import Links
 from syncline.strategies.server.strategy import Mode, ServerStrategy, settle_mode
 from syncline.sync import Bsp, Drop, Psp, Release, Ssp
 
@@ -60,34 +56,6 @@ test_what_workers_have_read_is_known_for_long = pytest.mark.slow(with_copies(300
 
 
 # Whole runs in the simulator.
-
-
-class Rough:
-    """A model whose updates depend on its parameters, with values whose sums depend on their order."""
-
-    always_finite = True
-    layout = Layout.of([("a", (7,)), ("b", (30,)), ("c", (1,)), ("d", (4, 5))])
-
-    def __init__(self, optimizer: Rule) -> None:
-        self.optimizer = optimizer
-        self._buckets: Sequence[Bucket] = ()
-
-    def start(self, buckets: Sequence[Bucket]) -> list[Values]:
-        self._buckets = buckets
-        whole = np.sin(np.arange(self.layout.size, dtype=np.float32))
-        return [whole[bucket.start : bucket.stop].copy() for bucket in buckets]
-
-    def gradient(self, pieces: Sequence[Values], worker: int, iteration: int) -> list[Values]:
-        whole = np.concatenate(pieces)
-        gradient = np.sin(whole * np.float32(7 + worker) + np.float32(iteration)) + np.roll(whole, 1) / np.float32(3)
-        return [gradient[bucket.start : bucket.stop].copy() for bucket in self._buckets]
-
-    def quality(self, pieces: Sequence[Values]) -> Quality | None:
-        return None
-
-
-seconds = st.sampled_from([0.0, 0.5, 1.0, 1.0, 2.0]) | st.floats(0, 2, allow_subnormal=False)
-links = st.none() | st.builds(Links, st.sampled_from([100.0, 1e4, 1e6]), st.sampled_from([0.0, 0.1]))
 
 
 @st.composite
@@ -126,10 +94,6 @@ def synchronous(draw: st.DrawFn) -> tuple[Scenario, Rule]:
     return Scenario(cluster, strategy, iterations, faults=faults), draw(
         st.sampled_from([Momentum(0.1), Momentum(0.05)])
     )
-
-
-def run(scenario: Scenario, optimizer: Rule) -> Outcome:
-    return World(scenario, Rough(optimizer)).run()
 
 
 def check_undisturbed(case: tuple[Scenario, Rule]) -> None:

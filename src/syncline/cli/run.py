@@ -183,7 +183,7 @@ def run(
             metavar="N",
             rich_help_panel=strategy.RUN,
             help="Start a worker again if it dies or fails, up to N times in all. It rejoins under the same number. "
-            "With strategy tree, start a server again too. Default: 0.",
+            "Servers that die are started again too. Default: 0.",
             show_default=False,
         ),
     ] = 0,
@@ -388,7 +388,13 @@ def _report(launcher: Launcher, settings: dict[str, str]) -> dict[str, Any]:
         del each["trace_lost"], each["of_worker"], each["partitions"]
     counting = servers or [msgspec.structs.asdict(each) for each in launcher.worker_figures]
     counted = ("updates", "dropped_updates", "delayed_pulls")
-    sums = (*counted, "bytes_pushed", "bytes_pulled", "pushes_skipped", "fetches_skipped")
+    sums = [*counted, "bytes_pushed", "bytes_pulled", "pushes_skipped", "fetches_skipped"]
+    restored = ("restored_buckets", "lost_updates")
+    if any(each[key] for each in counting for key in restored):
+        sums += restored
+    else:
+        for each in counting:
+            del each["restored_buckets"], each["lost_updates"]
     partitions = max((each.partitions for each in launcher.worker_figures), default=0)
     return {
         "schema": 1,

@@ -126,6 +126,8 @@ _MEANING = {
     "replica_gap": "largest difference between a replica and the final model",
     "bottleneck": "where most of the time went",
     "partitions": "ranges into which workers cut the model, at the end",
+    "restored_buckets": "buckets of dead servers that were restored from the workers' copies",
+    "lost_updates": "updates of buckets that were lost with a server, answered without parameters",
     "deaths": "what has reached whom of each dead worker's updates",
     "accuracy": "on the test data",
     "loss": "on the test data",

@@ -19,6 +19,7 @@ from syncline.messages import (
     Gone,
     JoinRequest,
     LeaveNotice,
+    Loss,
     Member,
     NodeId,
     Report,
@@ -40,10 +41,13 @@ class Membership:
         self._latest = {member.worker: member.incarnation for member in view.members}
         """The newest incarnation of each worker that ever was a member."""
         self._reports: dict[NodeId, int] = {}
+        self._lost: tuple[Loss, ...] = ()
+        """The buckets that servers restore from the workers' copies."""
 
     @property
     def view(self) -> View:
-        return View(self._number, tuple(self._members[worker] for worker in sorted(self._members)), self._topology)
+        members = tuple(self._members[worker] for worker in sorted(self._members))
+        return View(self._number, members, self._topology, self._lost)
 
     @property
     def moving(self) -> bool:

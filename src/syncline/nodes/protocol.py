@@ -36,6 +36,12 @@ class Counts(NamedTuple):
     """How many applied updates had each staleness, counted per bucket."""
     partitions: int = 0
     """Into how many ranges this worker cuts the model, if workers send each other parts of it; else 0."""
+    restored: int = 0
+    """Buckets that were restored from workers' copies, because their server died."""
+    restoring: int = 0
+    """Buckets that are being restored."""
+    lost: int = 0
+    """Updates that were answered without parameters and are lost with their server, counted per bucket."""
 
 
 class Collected(NamedTuple):

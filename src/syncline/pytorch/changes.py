@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from syncline.engines.worker.replica import Replica
 from syncline.errors import UsageError
+from syncline.layout import Values
 from syncline.pytorch.mode_hooks import SKIP, ModeHooks, at_the_end_of_backward
 from syncline.pytorch.optimizers import StandIn
 from syncline.pytorch.slots import Slot
@@ -31,10 +32,22 @@ class Changes(ModeHooks):
         self._bad = False
         self._gated = replica.strategy.adds_own_changes
         self._in_backward = False
+        self._bases = {slot: torch.empty_like(slot.update) for slot in slots}
+        """What was last read of each parameter. If a server dies, the others restore its part from that."""
+        self._keep_bases()
         for slot in slots:
             self.take_over(slot)
         if any(isinstance(each, StandIn) for each in optimizers):
             self.on_gradients(self._check_by_hand)
+
+    def _keep_bases(self) -> None:
+        for slot, base in self._bases.items():
+            self.replica.keep_base(slot.name, base.numpy().reshape(-1))
+
+    def move_to(self, replica: Replica, values: dict[str, Values]) -> None:
+        self.replica = replica
+        self._keep_bases()
+        super().move_to(replica, values)
 
     def _check_by_hand(self, slot: Slot, parameter: Tensor) -> None:
         """Raise `UsageError` if the program has changed parameters and goes on without an exchange."""
@@ -55,17 +68,18 @@ class Changes(ModeHooks):
 
     def _differs(self, slot: Slot) -> bool:
         """Whether the parameter has changed since the last exchange."""
-        return not torch.equal(self._now(slot), slot.update)
+        return not torch.equal(self._now(slot), self._bases[slot])
 
     def _now(self, slot: Slot) -> Tensor:
         parameter = slot.parameter.detach()
         return parameter if slot.direct else parameter.to("cpu", torch.float32)
 
     def take_over(self, slot: Slot) -> None:
-        """Take over the answer, and copy it to the update's memory: the next change is the difference to it."""
+        """Take over the answer, and copy it: the next change is the difference to it."""
         super().take_over(slot)
         with torch.no_grad():
-            slot.update.copy_(slot.parameter)
+            self._bases[slot].copy_(slot.parameter)
+        self.replica.taken(slot.name)
 
     def before_step(self) -> None:
         self.wait()  # for the answers that forward did not need
@@ -91,7 +105,7 @@ class Changes(ModeHooks):
             if not optimised and not (self._may_change(slot) and self._differs(slot)):
                 continue
             with torch.no_grad():
-                torch.sub(self._now(slot), slot.update, out=slot.update)
+                torch.sub(self._now(slot), self._bases[slot], out=slot.update)
                 if self._gated and slot.direct:
                     parameter.sub_(slot.update)  # without a fetch, the replica adds the change again
             if self.usable(slot):

@@ -6,7 +6,7 @@ To run an experiment, call `simulate(scenario, problem)`; docs/simulator.md has 
 from syncline.sim.compute import Lognormal, Trace
 from syncline.sim.curve import Point
 from syncline.sim.dispatch import InTurn, UniformDispatch, Weighted
-from syncline.sim.faults import AddServer, Crash, Freeze, Join, Leave, RemoveServer, Restart, Slow, Switch
+from syncline.sim.faults import AddServer, Crash, CrashServer, Freeze, Join, Leave, RemoveServer, Restart, Slow, Switch
 from syncline.sim.network import Links
 from syncline.sim.node_faults import AddNode, BreakLink, CrashNode, LoseNode, MergeNodes, RemoveNode, ReshapeTree
 from syncline.sim.outcome import Outcome
@@ -24,6 +24,7 @@ __all__ = [
     "Cluster",
     "Crash",
     "CrashNode",
+    "CrashServer",
     "Freeze",
     "InTurn",
     "Join",

@@ -9,6 +9,7 @@ from syncline.sim.agenda import NO_WORKER
 from syncline.sim.faults import (
     AddServer,
     Crash,
+    CrashServer,
     Fault,
     Freeze,
     Join,
@@ -47,6 +48,9 @@ class FaultScript:
                 world.add_server()
             case RemoveServer(server=number):
                 world.remove_server(number)
+            case CrashServer():
+                assert world.crashes is not None, "the world has seen this fault"
+                world.crashes.apply(fault)
             case _ if isinstance(fault, NODE_FAULTS):
                 world.nodes.apply(fault)
             case Join():

@@ -109,7 +109,21 @@ class RemoveServer:
     server: int
 
 
-Fault = Crash | Restart | Freeze | Slow | Leave | Join | Switch | AddServer | RemoveServer | NodeFault
+@dataclass(frozen=True)
+class CrashServer:
+    """A server dies with all that it holds, which is restored from the workers' copies.
+
+    The coordinator notices `detect` seconds later, and the other servers take over; or, with `duration`, the server
+    starts again after so many seconds.
+    """
+
+    at: float
+    server: int
+    detect: float = 0.0
+    duration: float | None = None
+
+
+Fault = Crash | Restart | Freeze | Slow | Leave | Join | Switch | AddServer | RemoveServer | CrashServer | NodeFault
 
 KINDS: Mapping[str, type[Fault]] = {
     "crash": Crash,
@@ -121,6 +135,7 @@ KINDS: Mapping[str, type[Fault]] = {
     "switch": Switch,
     "add_server": AddServer,
     "remove_server": RemoveServer,
+    "crash_server": CrashServer,
     "crash_node": CrashNode,
     "lose_node": LoseNode,
     "add_node": AddNode,

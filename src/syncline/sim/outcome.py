@@ -16,13 +16,14 @@ from syncline.layout import Bucket, Values
 from syncline.messages import server_id
 from syncline.nodes.meter import Span
 from syncline.nodes.peer_losses import loss_figures, loss_line
-from syncline.nodes.protocol import Keeper, Trainer
+from syncline.nodes.protocol import Counts, Keeper, Trainer
 from syncline.nodes.staleness import Histogram, merged
 from syncline.sim.curve import Point
 from syncline.sim.pace import ITERATIONS
 from syncline.sim.problem import Quality
 from syncline.sim.report import report
 from syncline.sim.scenario import Scenario
+from syncline.sim.server_crashes import crash_lines
 
 if TYPE_CHECKING:
     from syncline.sim.processes import SimulatedWorker
@@ -71,6 +72,8 @@ class Outcome:
     """The figures of a tree: hops, bytes per link, staleness over time; None with other strategies."""
     deaths: list[dict[str, Any]] | None = None
     """What has reached whom of each dead worker's updates; None unless workers send each other updates."""
+    restored: dict[str, int] | None = None
+    """What was restored and lost when servers crashed; None unless one could crash."""
     partitions: int = 0
     """Into how many ranges the workers cut the model at the end; 0 unless workers send each other parts of it."""
 
@@ -121,11 +124,19 @@ def judge(world: World, pieces: list[Values], found_gap: float) -> Outcome:
         pieces=pieces,
         quality=world.problem.quality(pieces),
         curve=tuple(world.curve.points),
-        notes=_notes(world),
+        notes=(*_notes(world), *crash_lines(counts)),
+        restored=_crash_figures(counts) if world.crashes is not None else None,
         events=world.agenda.happened,
         deaths=_deaths(world) if world.strategy.free_running else None,
         partitions=max((each.partitions for each in counts), default=0),
     )
+
+
+def _crash_figures(counts: Sequence[Counts]) -> dict[str, int]:
+    return {
+        "restored_buckets": sum(each.restored for each in counts),
+        "lost_updates": sum(each.lost for each in counts),
+    }
 
 
 def look(world: World, worker: SimulatedWorker) -> str:
@@ -148,7 +159,7 @@ def gap(some: Sequence[Values], others: Sequence[Values]) -> float:
 
 def server_pieces(world: World) -> list[Values]:
     """A copy of the servers' parameters, in the order of the buckets."""
-    held = world.strategy.model([server.node for server in world.servers if server.alive or not world.watch])
+    held = world.strategy.model([server.node for server in world.servers if server.alive])
     order = sorted(held)
     starts = [bucket.start for bucket in order]
     rows = ((bisect_left(starts, whole.start), bisect_left(starts, whole.stop)) for whole in world.buckets)

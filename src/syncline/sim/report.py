@@ -47,6 +47,8 @@ def report(outcome: Outcome) -> dict[str, Any]:
         found["partitions"] = outcome.partitions
     if outcome.tree is not None:
         found |= outcome.tree
+    if outcome.restored is not None:
+        found |= outcome.restored
     if outcome.deaths is not None:
         found["deaths"] = outcome.deaths
     if outcome.quality is not None:

@@ -7,10 +7,22 @@ from dataclasses import dataclass, field
 from syncline.errors import UsageError
 from syncline.sim.compute import FACTORS, Compute, Lognormal, Trace
 from syncline.sim.dispatch import Dispatch
-from syncline.sim.faults import AddServer, Crash, Fault, Freeze, Join, RemoveServer, Restart, Slow, Switch
+from syncline.sim.faults import (
+    AddServer,
+    Crash,
+    CrashServer,
+    Fault,
+    Freeze,
+    Join,
+    RemoveServer,
+    Restart,
+    Slow,
+    Switch,
+)
 from syncline.sim.network import Links
 from syncline.sim.node_faults import NODE_FAULTS
 from syncline.sim.overlap import Overlap
+from syncline.sim.server_crashes import check_crash
 from syncline.sim.server_moves import numbers_to, placements
 from syncline.sim.stop import StopAt
 from syncline.strategies.protocol import Strategy
@@ -168,6 +180,9 @@ class Scenario:
                 self._check_switch(option, model)
                 return
             case AddServer() | RemoveServer():
+                return
+            case CrashServer():
+                check_crash(self, option, fault)
                 return
             case _ if isinstance(fault, NODE_FAULTS):
                 return  # the world checks them, when it knows the tree

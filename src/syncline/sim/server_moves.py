@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from syncline.errors import UsageError
 from syncline.layout import Bucket, Values, Within, within
 from syncline.messages import Topology
-from syncline.sim.faults import AddServer, RemoveServer, Switch
+from syncline.sim.faults import AddServer, CrashServer, RemoveServer, Switch
 from syncline.spec import write
 from syncline.strategies.protocol import Job
 
@@ -47,6 +47,15 @@ def placements(scenario: Scenario) -> Iterator[tuple[str, frozenset[int]]]:
                     raise UsageError(f"{option}.server", f"{server} is the last server; at least one must remain")
                 del models[server]
                 yield option, frozenset(models)
+            case CrashServer(server=server, duration=duration):
+                if server not in models:
+                    raise UsageError(f"{option}.server", f"there is no server {server}; {_listed(models)}")
+                if duration is None and len(models) == 1:
+                    problem = f"{server} is the last server; add duration, after which it starts again"
+                    raise UsageError(f"{option}.server", problem)
+                if duration is None:
+                    del models[server]
+                    yield option, frozenset(models)
 
 
 def _check_alike(option: str, models: Mapping[int, Any]) -> None:

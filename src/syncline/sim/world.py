@@ -45,6 +45,7 @@ from syncline.sim.bucket_cargo import CargoTable
 from syncline.sim.curve import Curve
 from syncline.sim.ending import end_run
 from syncline.sim.fault_script import FaultScript
+from syncline.sim.faults import CrashServer
 from syncline.sim.held_answers import server_driver
 from syncline.sim.link_turns import network_of
 from syncline.sim.network import Links, Transfer
@@ -53,8 +54,10 @@ from syncline.sim.outcome import Outcome, look
 from syncline.sim.pace import ITERATIONS, Pace, pace_of
 from syncline.sim.problem import Problem
 from syncline.sim.processes import PeerLink, SimulatedServer, SimulatedWorker
+from syncline.sim.read_values import ReadValues
 from syncline.sim.replica_transfer import ReplicaTransfer
 from syncline.sim.scenario import Cluster, Scenario
+from syncline.sim.server_crashes import ServerCrashes
 from syncline.sim.server_moves import check_placements, ruler
 from syncline.sim.trace import Record, TraceLog
 from syncline.sim.two_pass_steps import Passes
@@ -116,6 +119,8 @@ class World:
         self.faults = FaultScript(self)
         self.nodes = NodeScript(self)
         self.transfer = ReplicaTransfer(self)
+        crashes = any(isinstance(fault, CrashServer) for fault in scenario.faults)
+        self.crashes = ServerCrashes(self) if crashes else None
         self._steps = Steps()
         self._record: Callable[[Record], None] = self.trace.record
         self._handling = handling = scenario.cluster.handling
@@ -168,7 +173,7 @@ class World:
             weigh=self._weight if made_up else None,
             hop_seconds=hop,
             update_seconds=update,
-            servers_fail=any(isinstance(fault, NODE_FAULTS) for fault in self.scenario.faults),
+            servers_fail=any(isinstance(fault, (*NODE_FAULTS, CrashServer)) for fault in self.scenario.faults),
         )
         check_placements(self.scenario, self.job, topology)
         topology = strategy.topology(self.job, range(strategy.servers))
@@ -178,6 +183,8 @@ class World:
         self.view_maker = self.strategy.coordinator(self.job, view)
         self.watch = self.strategy.watch(self.view_maker, lambda: [each.node for each in self.servers if each.alive])
         self.to_server: Action = self._tell_server if self.watch is None else self._tell_watched_server
+        if self.crashes is not None:
+            self.to_server = self._tell_live_server
         self._coordinator = Driver(COORDINATOR, self.view_maker, self)
         self.servers: list[SimulatedServer] = []
         self.ended_servers: list[SimulatedServer] = []
@@ -259,8 +266,14 @@ class World:
         if self.scenario.cluster.colocated and (host := self._host_of(driver.me)) < len(self.servers):
             worker.processor = self.servers[host].processor
         self.workers[number] = worker
+        if self.crashes is not None:
+            self.crashes.begin(number, incarnation)
         self.awaited += 1
         return worker
+
+    def first_reads(self) -> ReadValues:
+        """What a worker has read when it starts."""
+        return ReadValues(self.buckets, self._initial, self._within)
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> Outcome:
         """Run to the end; calls `progress(iterations done, iterations in total)` regularly."""
@@ -310,7 +323,8 @@ class World:
     def _end_if_all_done(self) -> None:
         """End the run when all awaited workers are done, or it was stopped, and no bucket moves between servers."""
         done = self.ended is not None or (self.finished > 0 and self.awaited == 0)
-        self.agenda.over = done and not self.view_maker.moving
+        unnoticed = self.crashes is not None and self.crashes.unnoticed
+        self.agenda.over = done and not self.view_maker.moving and not unnoticed
 
     def stop(self, reason: str) -> None:
         """End the run now; what workers compute is not waited for. `reason`: a key of the scenario's stop."""
@@ -359,6 +373,9 @@ class World:
                 self._cargo_table.learn(message.holders)  # type: ignore[attr-defined]
             if send.of_replica:
                 payload = np.concatenate(self.workers[source.number].model.pieces)
+            elif send.of_copy:
+                assert self.crashes is not None, "only a crash makes workers send copies"
+                payload = self.crashes.copy(source.number, message.bucket)  # type: ignore[attr-defined]
             if payload is not None:
                 size = self._sizes.message_bytes(self.problem.layout, message, payload)
                 payload = payload.copy()
@@ -398,6 +415,8 @@ class World:
 
     def deliver(self, me: NodeId, deliver: Deliver) -> None:
         worker, bucket = self.workers[me.number], deliver.bucket
+        if self.crashes is not None:
+            self.crashes.reads(me.number).take(deliver)
         cargo = self._cargo.get(bucket)
         place = -1 if cargo is None else cargo.place
         if place < 0:  # it is a part of a piece
@@ -499,6 +518,10 @@ class World:
 
     def _tell_server(self, server: SimulatedServer, event: Event) -> None:
         server.driver.tell(event, self.agenda.now)
+
+    def _tell_live_server(self, server: SimulatedServer, event: Event) -> None:
+        if server.alive:
+            server.driver.tell(event, self.agenda.now)
 
     def _tell_watched_server(self, server: SimulatedServer, event: Event) -> None:
         assert self.watch is not None, "somebody measures the servers"

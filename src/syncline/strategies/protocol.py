@@ -86,6 +86,9 @@ class Strategy:
     and workers send again what that server has not answered."""
     saved_state: ClassVar[Any] = None
     """The type of the state in the checkpoints that the nodes of servers write (`Save`); None: they write none."""
+    restores_servers: ClassVar[bool] = False
+    """Whether what a dead server held is restored from what the workers have read. Then the nodes of workers and the
+    coordinator are told that it is dead, and a server that starts again begins without anything (`restored`)."""
     settles: ClassVar[bool] = False
     """Whether servers still exchange updates after the last worker has left. The run ends when all are at rest."""
     moves_servers: ClassVar[bool] = False
@@ -166,6 +169,10 @@ class Strategy:
 
     def check(self, workers: int) -> None:
         """Raise `UsageError` if the settings cannot work with this many workers. Called before anything runs."""
+
+    def survives(self, servers: int, restarts: bool) -> bool:
+        """Whether a run goes on if one of so many servers dies; `restarts`: its launcher can start it again."""
+        return self.survives_servers
 
     def check_real(self) -> None:
         """Raise `UsageError` for settings that only the simulator has. Called before any process starts."""

@@ -569,7 +569,7 @@ class CoordinatorProcess:
     def begun(self) -> None:
         """A model has begun: a launcher whose run survives the death of a server does not end it."""
         strategies = [each.strategy for each in self._models.all.values() if each.begun]
-        survives = all(each.survives_servers for each in strategies)
+        survives = all(each.survives(self.count, self.returning.allowed) for each in strategies)
         if survives != self._said_survives:
             self._said_survives = survives
             self._launchers.tell_launcher(SurvivesServers(survives))

@@ -231,7 +231,7 @@ class ServerChanges:
             self.away.discard(number)
             self._incarnations[number] = 1 + self._incarnations.get(number, 0)
             self._handle(Restarted(number, self._incarnations[number]))
-            self._run.departures.returned(number)
+            self._run.departures.returned(number, not self._strategy.restores_servers)
 
     # Leaving.
 
@@ -245,7 +245,7 @@ class ServerChanges:
         """Raise `UsageError` if the other servers cannot take over the part of this one."""
         if self._node is None or not self._node.view.members or not self.holds(number):
             return
-        if self._strategy.survives_servers:
+        if self._strategy.survives_servers and not self._strategy.restores_servers:
             return
         problem = self._cannot_move()
         if problem is not None:

@@ -52,10 +52,10 @@ class ServerDepartures:
             entry.began = True
             self._tell(entry.peers[0], "has joined" + "; the others hand over its part" * hands_over)
 
-    def returned(self, number: int) -> None:
+    def returned(self, number: int, saved: bool) -> None:
         """A server that had died takes part again."""
         entry = self._servers[number]
-        self._tell(entry.peers[0], "has started again, from its checkpoint")
+        self._tell(entry.peers[0], "has started again" + (", from its checkpoint" if saved else ""))
         trained = [each for each in self._models.values() if each.begun]
         entry.leaving |= not any(number in each.changes.holding for each in trained)  # it died while it was leaving
 

@@ -171,7 +171,9 @@ class TrainedModel:
     @property
     def survives_servers(self) -> bool:
         """Can the model be trained without a server that has died?"""
-        return self.begun and not self._standing and not self._all_told and self.strategy.survives_servers
+        if self._node is None or self._standing or self._all_told:
+            return False
+        return self.strategy.survives(len(self._node.servers), self._run.returning.allowed)
 
     def lose_server(self, peer: Participant, returns: bool) -> None:
         """A server is dead that the model can be trained without; `returns`: its launcher may start it again."""

@@ -528,7 +528,7 @@ class Launcher:
         self.workers[index] = new
 
     def _restart_server(self, child: Child) -> None:
-        """Restart a server; it goes on from its checkpoint."""
+        """Restart a server; it goes on from its checkpoint, or from what the workers have read."""
         index = self.servers.index(child)
         self._note(self._restarts.note(child))
         new = self._spawn_server(index, former=child)

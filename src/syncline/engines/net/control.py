@@ -280,6 +280,10 @@ class Figures(Control, frozen=True, tag="figures"):
     of_worker: bool = False
     partitions: Count = 0
     """Into how many ranges the worker cut the model at the end, if workers send each other parts of it."""
+    restored_buckets: Count = 0
+    """Buckets that the server has restored from the workers' copies."""
+    lost_updates: Count = 0
+    """Updates, counted per bucket, that were lost then because they had been answered without parameters."""
 
 
 class Pulse(Control, frozen=True, tag="pulse"):

@@ -1,5 +1,9 @@
 """A worker's memory: its update and its parameters, one after the other, in a segment that the servers can map.
 
+Behind them is a byte for each value, of which only those at the start of a bucket are used: a server marks a bucket
+there before it writes parameters, so that the worker knows what is incomplete if the server dies. The kernel allocates
+only the pages that are used.
+
 The segment is anonymous (memfd): it has no name, and the kernel frees it with the last process that maps it. Its size
 is sealed: if a process could shrink it, every other process that maps it would crash.
 """
@@ -27,7 +31,7 @@ class LaneMemory:
 
     def __init__(self, values: int, fd: int | None = None) -> None:
         """`fd`: a shared segment; None: private memory, of which the kernel allocates only the pages that are used."""
-        length = max(2 * values * VALUE_BYTES, 1)
+        length = max(2 * values * VALUE_BYTES, 1) if fd is None else _segment_bytes(values)
         self._map = mmap.mmap(-1, length) if fd is None else mmap.mmap(fd, length)
         if fd is None:
             with suppress(OSError):  # a kernel without huge pages works as well, but slower
@@ -36,12 +40,26 @@ class LaneMemory:
         both = self.everything.view(np.float32)
         self.updates: Values = both[:values]
         self.params: Values = both[values:]
+        self._marks = None if fd is None else np.frombuffer(self._map, np.uint8, values, 2 * values * VALUE_BYTES)
 
     def update(self, bucket: Bucket) -> Values:
         return self.updates[bucket.start : bucket.stop]
 
     def param(self, bucket: Bucket) -> Values:
         return self.params[bucket.start : bucket.stop]
+
+    def mark(self, bucket: Bucket) -> None:
+        """The server is about to write parameters of this bucket."""
+        if self._marks is not None:
+            self._marks[bucket.start] = 1
+
+    def unmark(self, bucket: Bucket) -> None:
+        """The worker knows that these parameters are complete."""
+        if self._marks is not None:
+            self._marks[bucket.start] = 0
+
+    def is_marked(self, bucket: Bucket) -> bool:
+        return self._marks is not None and bool(self._marks[bucket.start])
 
     def lay(self, bucket: Bucket, payload: Payload) -> Payload:
         """Copy an update to its place, unless it is there already; return the place.
@@ -75,7 +93,7 @@ class LaneMemory:
 def new_segment(values: int) -> int:
     """Make a segment, seal its size, and return its file descriptor."""
     fd = os.memfd_create("syncline", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(fd, max(2 * values * VALUE_BYTES, 1))
+    os.ftruncate(fd, _segment_bytes(values))
     fcntl.fcntl(fd, _F_ADD_SEALS, _SHRINK | _GROW | _SEAL)
     return fd
 
@@ -86,10 +104,14 @@ def map_segment(fd: int, values: int) -> LaneMemory:
         seals, size = fcntl.fcntl(fd, _F_GET_SEALS), os.fstat(fd).st_size
     except OSError as error:
         raise PeerError(f"it sent a file descriptor that is not a memory segment: {error.strerror}") from None
-    if size != max(2 * values * VALUE_BYTES, 1) or seals & (_SHRINK | _GROW) != _SHRINK | _GROW:
-        needed = 2 * values * VALUE_BYTES
+    if size != _segment_bytes(values) or seals & (_SHRINK | _GROW) != _SHRINK | _GROW:
+        needed = _segment_bytes(values)
         raise PeerError(f"it sent a segment of {size:,} bytes; this model needs {needed:,} bytes with a sealed size")
     try:
         return LaneMemory(values, fd)
     except OSError as error:
         raise PeerError(f"its segment cannot be mapped: {error.strerror}") from None
+
+
+def _segment_bytes(values: int) -> int:
+    return max(values * (2 * VALUE_BYTES + 1), 1)

@@ -7,6 +7,8 @@
 3. The receiver checks a handover before it keeps any of it: the bucket is expected from this sender in this view, the
    arrays have the right types and lengths. (Numbers are in range, or the message is not decoded.) After an invalid
    handover the receiver closes the connection. The bucket is lost, so the run fails.
+4. If a server dies, the buckets that a view names as lost are not expected from anyone (nodes/server/recovery.py).
+   Others may still be on their way.
 """
 
 from __future__ import annotations
@@ -63,44 +65,50 @@ class HandoverInbox:
         self._me = me
         self._holders = holders
         self._memory = memory
-        self._from: dict[Bucket, int] = {}
-        """The server that each expected bucket comes from."""
+        self._from: dict[Bucket, tuple[int, int]] = {}
+        """The server that each expected bucket comes from, and the view that says so."""
         self.view = 0
         """The view in which the current placement began."""
 
     def adopt(self, view: View) -> set[int]:
         """Adopt a view, and return the servers that must hand over buckets to this one."""
-        if view.holders == self._holders:
+        lost = {loss.bucket for loss in view.lost}
+        if view.holders == self._holders and not lost:
             return set()
         before, self._holders, self.view = bucket_map_of(self._holders), view.holders, view.view
         mine = view.holders[self._me] if self._me < len(view.holders) else ()
-        self._from = {}
+        expected, self._from = self._from, {}
         for bucket in mine:
             around = before.around(bucket)
             if around is None:
                 raise PeerError(f"it sent a view in which {bucket} joins buckets that were separate")
             giver = before.holder[around].number
+            if bucket in lost:
+                continue
             if giver != self._me:
-                self._from[bucket] = giver
-        return set(self._from.values())
+                self._from[bucket] = (giver, view.view)
+            elif bucket in expected:
+                self._from[bucket] = expected[bucket]
+        return {giver for giver, since in self._from.values() if since == view.view}
 
     def __contains__(self, bucket: Bucket) -> bool:
         return bucket in self._from
 
     def awaits(self, server: int) -> bool:
         """Is a bucket expected from this server?"""
-        return server in self._from.values()
+        return any(giver == server for giver, _ in self._from.values())
 
     def arrived(self, message: Handover) -> None:
-        del self._from[message.bucket]
+        self._from.pop(message.bucket, None)
 
     def check(self, server: int, message: Handover, size: int) -> None:
         """Raise `PeerError` unless this server is to hand over this bucket, and the message is valid."""
         bucket = message.bucket
-        if self._from.get(bucket) != server:
+        giver, since = self._from.get(bucket, (-1, -1))
+        if giver != server:
             raise PeerError(f"it handed over {bucket}, which is not expected from it")
-        if message.view != self.view:
-            raise PeerError(f"it handed over {bucket} in view {message.view} instead of {self.view}")
+        if not since <= message.view <= self.view:
+            raise PeerError(f"it handed over {bucket} in view {message.view} instead of {since}")
         if any(each.request.bucket != bucket for each in message.parked):
             raise PeerError(f"it handed over {bucket} with a request for another bucket")
         self._check_arrays(message, size)

@@ -12,6 +12,8 @@
    starts again begins with its last checkpoints instead of the leader's parameters.
 6. A server that joins gets the initial parameters from another server, if it will hold buckets from the start
    (first_values.py). Its node waits for the view that names it.
+7. If a server of strategy `server` dies, workers report what they have read of its buckets, and send copies of it
+   (nodes/server/recovery.py). Copies always travel over the connection.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ from syncline.engines.net.control import (
     layout_of,
 )
 from syncline.engines.net.frames import Frame
+from syncline.engines.process import say
 from syncline.engines.server.checkpoint_folder import CheckpointFolder
 from syncline.engines.server.first_values import FirstInbox, give_first
 from syncline.engines.server.handovers import HandoverInbox, HandoverOutbox
@@ -50,7 +53,23 @@ from syncline.engines.server.server_links import ServerLinks
 from syncline.engines.server.worker_peer import Out, WorkerPeer, check_push
 from syncline.errors import PeerError, RunError, SynclineError
 from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
-from syncline.messages import COORDINATOR, PAYLOAD, Handover, Message, Moved, NodeId, Pull, Push, View, server_id
+from syncline.messages import (
+    COORDINATOR,
+    PAYLOAD,
+    BucketCopy,
+    CopyReport,
+    CopyRequest,
+    Handover,
+    Message,
+    Moved,
+    NodeId,
+    Params,
+    Pull,
+    Push,
+    View,
+    server_id,
+    worker_id,
+)
 from syncline.nodes.bucket_map import bucket_map_of
 from syncline.nodes.driver import ObservedDriver
 from syncline.nodes.protocol import Keeper
@@ -66,6 +85,9 @@ MOST_GUESTS = 128
 
 MOST_EARLY_WRITERS = 8
 """How many of them may send payloads, which costs memory for each. Only a view that is on its way here allows it."""
+
+GIVER_SECONDS = 45.0
+"""Seconds that a server waits for the view that says that another one is dead, before the run fails."""
 
 MOST_EARLY = 1 << 10
 """How many requests for buckets that are not known here yet may wait, in addition to one per bucket."""
@@ -112,7 +134,9 @@ class HeldModel:
         held = self.strategy.held_by(id.number, begin.view, self._buckets)
         self.restarted = begin.leader < 0 and id.number in self.strategy.servers_of(begin.view)
         """Whether another process was this server before."""
-        if self.restarted:
+        if self.restarted and self.strategy.restores_servers:
+            self._pieces = {}
+        elif self.restarted:
             self._pieces = self._saved.read_first(held)
         else:
             self._pieces = {bucket: np.zeros(bucket.size, np.float32) for bucket in held}
@@ -147,6 +171,10 @@ class HeldModel:
         """All members of the views so far."""
         self._named = set(self._members)
         """The members whose first iteration is known."""
+        self._reports: dict[tuple[tuple[int, int], Bucket], CopyReport] = {}
+        """Reports on lost buckets that wait for the view that names these."""
+        self._restored = 0
+        """The restored buckets that were mentioned."""
         self._pushed = 0
         self._pulled = 0
         if not self._unseeded:
@@ -231,12 +259,15 @@ class HeldModel:
         self._owed = {who: answers for who, answers in self._owed.items() if self._has_member(who)}
         for number in givers:
             self._call(self, number, partial(self._take_from, number))
+        reports, self._reports = self._reports, {}
+        for (who, _), report in reports.items():
+            self._hear_report(worker_id(who[0]), report, who)
         self._catch_up()
 
     def _take_from(self, number: int, problem: str) -> None:
         """Ask a server for the buckets that it must hand over, now that it is connected; `problem`: why it is not."""
         if problem:
-            self._out(self.coordinator, Abort(f"{self.id}: {problem}"))
+            self._giver_failed(number, f"{self.id}: {problem}")
         else:
             self._out(self.givers[number], Take(self._inbox.view))
 
@@ -286,7 +317,19 @@ class HeldModel:
             self.ask_first()
         if self._inbox.awaits(number):
             what = f"{server_id(number)} is gone before it handed over all its buckets{reason and ': ' + reason}"
+            self._giver_failed(number, what)
+
+    def _giver_failed(self, number: int, what: str) -> None:
+        """A server does not hand over its buckets: the run fails, unless a view soon says that they are lost."""
+        if not self.strategy.restores_servers:
             self._out(self.coordinator, Abort(what))
+            return
+
+        def check() -> None:
+            if self._inbox.awaits(number):
+                self._out(self.coordinator, Abort(what))
+
+        self._later(GIVER_SECONDS, check)
 
     def _deliver(self) -> None:
         for wire, message, payload in self._outbox.due():
@@ -371,6 +414,8 @@ class HeldModel:
 
     def sink(self, peer: WorkerPeer, message: Frame, size: int) -> memoryview:
         """Return memory for the payload of this message, or raise `PeerError`."""
+        if isinstance(message, BucketCopy):
+            return self._copy_sink(peer, message, size)
         if peer.shared or not isinstance(message, Push | Seed):
             raise PeerError(f"it sent {type(message).__name__} with a payload")
         bucket = message.bucket
@@ -418,9 +463,47 @@ class HeldModel:
         leader = self._leader
         return leader is not None and peer.who == (leader.worker, leader.incarnation) and bucket in self._unseeded
 
+    # Lost buckets.
+
+    def _check_member(self, peer: WorkerPeer, message: CopyReport | BucketCopy) -> None:
+        """Raise `PeerError` unless this worker may send messages about this bucket."""
+        if not self.may_ask(peer) or message.incarnation != peer.incarnation:
+            raise PeerError(f"it sent {type(message).__name__}, which only a member may send")
+        if message.bucket not in self._cut.holder:
+            raise PeerError(f"it named {message.bucket}, which is not a bucket of this model")
+
+    def _copy_sink(self, peer: WorkerPeer, copy: BucketCopy, size: int) -> memoryview:
+        self._check_member(peer, copy)
+        if size != copy.bucket.size * VALUE_BYTES:
+            raise PeerError(f"it sent a copy of {copy.bucket} with a payload of {size:,} bytes")
+        peer.copy = np.empty(copy.bucket.size, np.float32)
+        return peer.copy.data.cast("B")
+
+    def _hear_report(self, source: NodeId, report: CopyReport, who: tuple[int, int]) -> None:
+        if report.view > self._view.view or self._keeper is None:
+            self._reports[who, report.bucket] = report
+        else:
+            self._handle(Received(source, report))
+
+    def _take_copy(self, peer: WorkerPeer, copy: BucketCopy) -> None:
+        values, peer.copy = peer.copy, None
+        if values is None or self._keeper is None:
+            raise PeerError(f"it sent a copy of {copy.bucket} without values")
+        self._handle(Received(peer.id, copy, values))
+        counts = self._keeper.counts()
+        if counts.restored > self._restored and not counts.restoring:
+            lost = f"; up to {counts.lost} updates of buckets are lost" if counts.lost else ""
+            say(f"{self.id}: {counts.restored - self._restored} buckets were restored from the workers' copies{lost}")
+            self._restored = counts.restored
+
     def frame(self, peer: WorkerPeer, message: Frame, carried: bool) -> None:
         """Handle a worker's frame; `carried`: it has a payload, and `sink` has checked it."""
-        if isinstance(message, _FROM_WORKERS):
+        if isinstance(message, CopyReport) and not carried:
+            self._check_member(peer, message)
+            self._hear_report(peer.id, message, peer.who)
+        elif isinstance(message, BucketCopy):
+            self._take_copy(peer, message)
+        elif isinstance(message, _FROM_WORKERS):
             if not carried:
                 self._check(peer, message, False)
             if isinstance(message, Seed):
@@ -498,7 +581,10 @@ class HeldModel:
         else:
             who = (to.number, message.incarnation)  # type: ignore[attr-defined]
             peer = self.workers.get(who)
-            if peer is not None:
+            if type(message) is CopyRequest:
+                if peer is not None:  # else a view without it is on its way
+                    self._out(peer.wire, message)
+            elif peer is not None:
                 self._answer(peer, message, payload)
             elif self._has_member(who):
                 self._owed.setdefault(who, []).append((message, None if payload is None else payload.copy()))
@@ -522,7 +608,8 @@ class HeldModel:
             self._lose(peer.wire, reject.reason)
 
     def fail(self, me: NodeId, fail: Fail) -> None:
-        raise fail.error
+        """The node cannot restore a bucket."""
+        self._out(self.coordinator, Abort(f"{self.id}: {fail.error}"))
 
     def _hand_over(self, server: int, message: Handover, payload: Payload | None) -> None:
         assert payload is not None
@@ -549,6 +636,8 @@ class HeldModel:
     def _give(self, peer: WorkerPeer, message: Frame, values: Payload, place: Payload) -> None:
         """Send values to a worker: write them to this place in shared memory, or send them over the connection."""
         if peer.shared:
+            if type(message) is Params:
+                peer.memory.mark(message.bucket)
             place[:] = values
             self._out(peer.wire, message)
         else:
@@ -575,4 +664,6 @@ class HeldModel:
             counts.fetches_skipped,
             self._trace.lost,
             condensed(counts.staleness),
+            restored_buckets=counts.restored,
+            lost_updates=counts.lost,
         )

@@ -368,7 +368,7 @@ class ServerProcess:
         If it has started again, connect later, when there is a message for it.
         """
         held.places[reach.server] = reach.place
-        if held.strategy.survives_servers:
+        if held.strategy.survives_servers and not held.strategy.restores_servers:
             held.links.close(reach.server)
             self._out(held.coordinator, Reached(reach.server))
             return

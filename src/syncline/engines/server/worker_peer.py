@@ -10,7 +10,7 @@ from syncline.engines.net.control import Read
 from syncline.engines.net.frames import Frame
 from syncline.engines.net.shared_memory import LaneMemory
 from syncline.errors import PeerError
-from syncline.layout import VALUE_BYTES, Bucket
+from syncline.layout import VALUE_BYTES, Bucket, Values
 from syncline.messages import NodeId, Pull, Push, Skipped
 
 
@@ -29,6 +29,8 @@ class WorkerPeer:
     """Those of them that wait for the initial parameters."""
     reads: list[Read] = field(default_factory=list)
     """Reads that wait for a bucket or for a view."""
+    copy: Values | None = None
+    """The copy of a lost bucket that it sends."""
     wrote: bool = False
     """It has sent a payload, so that memory was allocated for it."""
 

@@ -15,6 +15,7 @@ from syncline.codecs import Bytes
 from syncline.draw import Draw
 from syncline.effects import (
     Collect,
+    CopySpoiled,
     Deliver,
     Depart,
     Enter,
@@ -25,6 +26,7 @@ from syncline.effects import (
     Received,
     Reject,
     Send,
+    ServerLost,
     SetTimer,
     Timer,
 )
@@ -64,6 +66,7 @@ from syncline.engines.net.wiring import Wiring, connect_coordinator
 from syncline.engines.process import say
 from syncline.engines.process_state import host
 from syncline.engines.worker.change_requests import ChangeRequests
+from syncline.engines.worker.last_read import LastRead
 from syncline.engines.worker.peer_figures import peer_figures
 from syncline.engines.worker.peer_lanes import LOST_SECONDS, PeerLanes
 from syncline.engines.worker.peer_sending import IdleLinks
@@ -71,7 +74,7 @@ from syncline.engines.worker.reads import PendingReads
 from syncline.engines.worker.server_lanes import ServerLanes
 from syncline.engines.worker.traffic import NO_COORDINATOR, Traffic
 from syncline.errors import GoneError, PeerError, RunError, SynclineError, UsageError
-from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
+from syncline.layout import VALUE_BYTES, Bucket, Payload, Table, Values
 from syncline.messages import (
     COORDINATOR,
     Gone,
@@ -97,6 +100,9 @@ WELCOME_SECONDS = 5.0
 """Seconds in which the coordinator must answer; otherwise the peer is not a coordinator."""
 
 NOBODY = server_id(-1)
+
+LAST_WORDS_SECONDS = 2.0
+"""Seconds after which a worker closes the connection to a server that is said to be dead."""
 
 START_SECONDS = 3600.0
 """Seconds that a worker waits for the others at the start."""
@@ -135,6 +141,14 @@ class WorkerLink:
         self._has_first = False
         self._idle: IdleLinks | None = None
         """Tells the node which links are idle, if the strategy wants to know."""
+        self._last_read: LastRead | None = None
+        """What is left of a bucket when a server dies, if that can be restored."""
+        self._held_back: list[Frame] = []
+        """A view that names lost buckets, and what came after it, until the dead servers' answers are read."""
+        self._introduced: set[NodeId] = set()
+        """The servers whose address this worker was told."""
+        self._dying: set[NodeId] = set()
+        """The dead servers whose connections have not ended yet."""
         self._last_push: dict[Bucket, Message] = {}
         self._trace: MessageTrace | None = None
 
@@ -219,6 +233,7 @@ class WorkerLink:
         self.me = worker_id(me)
         self._all = self.strategy.buckets(layout, view.topology)
         self._serving = self._servers_in(view)
+        self._introduced |= self._serving
         holders, whole = self._placement(view), len(begin.servers) > max(self._serving, default=NOBODY).number
         if not self.strategy.peers and not (whole and bucket_map_of(holders).covers(layout.size)):
             raise PeerError("it sent Begin with servers that do not hold the whole model")
@@ -238,6 +253,10 @@ class WorkerLink:
         if self.strategy.survives_servers:
             places = {number: place for number, place in places.items() if place.host}  # the others may return
         self.memory = self._servers.open(places, layout.size, hello, self.strategy.messages)
+        if self.strategy.restores_servers:
+            self._last_read = LastRead(self.memory)
+        self._cuts = [bucket_map_of(holders)]
+        """All placements so far."""
         self._reads = PendingReads(view.view, holders, self._send_control)
         self._neighbours = self.strategy.neighbours(self.me, view)
         self._founders = {(member.worker, member.incarnation) for member in view.members}
@@ -378,6 +397,12 @@ class WorkerLink:
             if self._idle is not None:
                 self._idle.used(to)
             return
+        if send.of_copy:
+            if to in self._traffic:
+                assert self._last_read is not None, "only a view with lost buckets asks for copies"
+                copy = self._last_read.values(message.bucket)  # type: ignore[attr-defined]
+                self._traffic.send(to, message, copy.data)
+            return
         place = None
         if type(message) is Push and payload is not None:
             if self._servers.share(to):
@@ -390,6 +415,8 @@ class WorkerLink:
 
     def deliver(self, me: NodeId, deliver: Deliver) -> None:
         self.memory.deliver(deliver)
+        if self._last_read is not None:
+            self._last_read.delivered(deliver.bucket)
         if deliver.next is not None:
             self.following = deliver.next
 
@@ -433,6 +460,8 @@ class WorkerLink:
             raise PeerError(f"it sent {type(message).__name__} with a payload, which it may not")
         place = self.node.place_of(source, message, size)
         if place is not None:
+            if self._last_read is not None:
+                self._last_read.receiving(source, place)
             return self.memory.param(place).data.cast("B")
         self._aside[source] = np.empty(size, np.uint8)
         return self._aside[source].data
@@ -476,6 +505,8 @@ class WorkerLink:
         if type(message) is Params:
             if carried == self._servers.share(source):
                 raise PeerError(f"it sent Params {'with' if carried else 'without'} a payload")
+            if self._last_read is not None:
+                self._last_read.arrived(source, message.bucket)
             payload = self._params_of(message, aside)
         elif aside is not None:
             payload = aside if getattr(message, "size", 0) else aside.view(np.float32)
@@ -530,11 +561,14 @@ class WorkerLink:
             self._traffic.send(source, Whole(bucket), self.memory.param(bucket).data, lasting=False)
 
     def _from_coordinator(self, message: Frame) -> None:
-        if isinstance(message, View | Reach) and self.node is None:
+        if self._held_back or self._must_wait(message):
+            self._held_back.append(message)
+        elif isinstance(message, View | Reach) and self.node is None:
             self._views.append(message)
         elif isinstance(message, View):
             self._adopt(message)
         elif isinstance(message, Reach):
+            self._introduced.add(server_id(message.server))
             if self.strategy.survives_servers:
                 self._servers.let_go(server_id(message.server))  # it has started again
             self._servers.reach(message.server, message.place, partial(self._reached, message.server))
@@ -559,6 +593,29 @@ class WorkerLink:
         else:
             raise PeerError(f"it sent {type(message).__name__}, which the coordinator may not send now")
 
+    def _must_wait(self, message: Frame) -> bool:
+        """Whether this view names lost buckets whose dead server may have sent answers that are not read yet."""
+        if not isinstance(message, View) or self.node is None or not message.lost:
+            return False
+        before = {self._cuts[-1].holder_of(loss.bucket) for loss in message.lost}
+        after = self._servers_in(message)
+        self._dying = {each for each in before if each is not None and each not in after and each in self._traffic}
+        if self._dying:
+            self._traffic.loop.call_later(LAST_WORDS_SECONDS, self._stop_waiting)
+        return bool(self._dying)
+
+    def _stop_waiting(self) -> None:
+        """Close the connections to dead servers that have not ended."""
+        for server in list(self._dying):
+            self._servers.let_go(server)
+            self._server_died(server)
+
+    def _go_on_after_deaths(self) -> None:
+        """Handle what was held back."""
+        held, self._held_back = self._held_back, []
+        for message in held:
+            self._from_coordinator(message)
+
     def _reached(self, server: int, problem: str) -> None:
         """Tell the coordinator whether this worker could connect to a server that joins."""
         if COORDINATOR in self._traffic:
@@ -570,8 +627,9 @@ class WorkerLink:
         """Adopt a view: update the neighbours, and pass it to the node."""
         assert self.node is not None
         neighbours, serving = self.strategy.neighbours(self.me, view), self._servers_in(view)
-        for each in () if self.strategy.survives_servers else serving:
-            if each not in self._traffic and self._is_active:
+        for each in serving if self.strategy.restores_servers or not self.strategy.survives_servers else ():
+            died = self.strategy.restores_servers and each in self._introduced
+            if each not in self._traffic and self._is_active and not died:
                 raise PeerError(f"it sent a view in which {each} holds buckets, but never its address")
         self._note_members(view)
         self._neighbours = neighbours
@@ -579,12 +637,37 @@ class WorkerLink:
         if self._peers is not None and self._is_active:
             who = {(each.worker, each.incarnation) for each in view.members} - self._founders
             self._peers.want(neighbours, {worker_id(number): incarnation for number, incarnation in who})
+        self._check_copies(view)
         known = len(self.node.losses)
         self.handle(Received(COORDINATOR, view))
         for loss in self.node.losses[known:]:
             say(f"syncline: {loss}")
         self._reads.adopt(view.view, self._placement(view))
         self._let_go()
+
+    def _check_copies(self, view: View) -> None:
+        """Tell the node of which lost buckets this worker has no complete copy."""
+        if self._last_read is None:
+            return
+        placement = bucket_map_of(self._placement(view))
+        if placement is not self._cuts[-1]:
+            self._cuts.append(placement)
+        for loss in view.lost:
+            names = {name for cut in self._cuts for name in (cut.around(loss.bucket), *cut.inside(loss.bucket))}
+            if not self._last_read.is_whole(loss.bucket, [name for name in names if name is not None]):
+                self.handle(CopySpoiled(loss.bucket))
+
+    def keep_base(self, table: Table, base: Values) -> None:
+        """The program changes the parameters of this table in the lane's memory, and keeps here what it has read."""
+        if self._last_read is not None:
+            with self._traffic.turn:
+                self._last_read.keep_base(table, base)
+
+    def taken(self, name: str) -> None:
+        """The program has copied the new values of this table to its base."""
+        if self._last_read is not None:
+            with self._traffic.turn:
+                self._last_read.taken(name)
 
     def _servers_in(self, view: View) -> frozenset[NodeId]:
         return frozenset(map(server_id, self.strategy.servers_of(view)))
@@ -622,15 +705,29 @@ class WorkerLink:
                 raise self._failed(RunError(NO_COORDINATOR.format(f" ({reason})")))
             if self._peers is not None and self._is_active:
                 self._peers.check_lost()
+            for server in self._serving if self._last_read is not None else ():
+                self._check_lost(server, f"so is the coordinator, so nobody takes over its part ({reason})")
         elif id.role == "worker":
             self._peer_lost(id, reason)
         else:
             self._servers.forget(id)
+            self._server_died(id)
             if self.strategy.survives_servers and COORDINATOR in self._traffic and not self._reads.waits_for(id):
                 self._traffic.loop.call_later(LOST_SECONDS, partial(self._check_lost, id, reason))
             elif self._waits_for(id) or (self._is_active and id in self._serving):
                 self._traffic.hear_why()
                 raise self._failed(RunError(f"{id} is gone: {reason}"))
+
+    def _server_died(self, id: NodeId) -> None:
+        """Tell the node that a server is dead whose state is restored, and handle what waited for its last answers."""
+        if self._last_read is None or self.node is None or COORDINATOR not in self._traffic:
+            return
+        self._last_read.lost(id)
+        self.handle(ServerLost(id.number))
+        if id in self._dying:
+            self._dying.discard(id)
+            if not self._dying:
+                self._go_on_after_deaths()
 
     def _check_lost(self, server: NodeId, reason: str) -> None:
         """Fail if a server is gone that this worker waits for, and neither it nor a view without it has come."""

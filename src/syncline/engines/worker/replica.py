@@ -69,6 +69,10 @@ class ReplicaLink(Protocol):
 
     def go_on_from(self, iteration: int) -> None: ...
 
+    def keep_base(self, table: Table, base: Values) -> None: ...
+
+    def taken(self, name: str) -> None: ...
+
     def collect(self) -> Collected | None: ...
 
     def resume(self, clocks: Mapping[int, int]) -> None: ...
@@ -267,6 +271,14 @@ class Replica:
     def places(self) -> dict[str, Values]:
         """The memory of each table's update. Write it before `give(name)`, and never while the update is in flight."""
         return {name: self._view(self.link.memory.updates, name) for name in self._tables}
+
+    def keep_base(self, name: str, base: Values) -> None:
+        """Say where the program keeps what it has read of a table, because it changes the table's array itself."""
+        self.link.keep_base(self._tables[name], base)
+
+    def taken(self, name: str) -> None:
+        """Say that the program has copied the new values of a table there."""
+        self.link.taken(name)
 
     def buffer(self, name: str) -> Values:
         """The memory of a table's update. Write it before `update(name)`; call this again in each iteration."""

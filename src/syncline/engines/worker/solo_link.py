@@ -26,7 +26,7 @@ from syncline.effects import (
 from syncline.engines.net.control import Begin, Declare, layout_of
 from syncline.engines.net.shared_memory import LaneMemory
 from syncline.errors import PeerError, SynclineError
-from syncline.layout import Bucket, Values
+from syncline.layout import Bucket, Table, Values
 from syncline.messages import COORDINATOR, Member, NodeId, View, server_id, worker_id
 from syncline.nodes.driver import Driver
 from syncline.nodes.protocol import Collected, Collector, Keeper, Trainer
@@ -98,6 +98,12 @@ class SoloLink:
     def go_on_from(self, iteration: int) -> None:
         assert self.node is not None
         self.node.earlier = iteration
+
+    def keep_base(self, table: Table, base: Values) -> None:
+        """Nothing can be lost here."""
+
+    def taken(self, name: str) -> None:
+        """Nothing can be lost here."""
 
     def collect(self) -> Collected | None:
         if not isinstance(self.node, Collector):

@@ -23,8 +23,10 @@
     the bucket keeps (read_copies.py).
 11. If the model asks again, a parked pull is under no round. After every push and every change of the members, and if
     the model says so after a time, the bucket asks the model about every parked pull, in order of arrival.
-12. After a change of model a worker may be further ahead than the new model allows. `soft` then parks its next pull
-    under the first round whose close satisfies the pull condition.
+12. After a change of model, or if the bucket was lost and restored (recovery.py), a worker may be further ahead than
+    the model allows. `soft` then parks its next pull under the first round whose close satisfies the pull condition.
+13. If servers can be lost, an answer with parameters says which updates they contain. A restored bucket does not apply
+    a push that its copy contains; the pull of this push is judged by rule 3.
 """
 
 from __future__ import annotations
@@ -36,7 +38,19 @@ import numpy as np
 
 from syncline.effects import Effect, Reject, Send, SetTimer
 from syncline.layout import Bucket, Payload, Values
-from syncline.messages import Gone, Member, Params, Pull, Push, Skipped, Taken, Wants, worker_id
+from syncline.messages import (
+    BucketCopy,
+    Gone,
+    LastPush,
+    Member,
+    Params,
+    Pull,
+    Push,
+    Skipped,
+    Taken,
+    Wants,
+    worker_id,
+)
 from syncline.nodes.server.bucket_state import BucketState
 from syncline.nodes.server.kept_updates import KeptUpdates, LastUpdates, WaitingUpdate, Who
 from syncline.nodes.server.paces import Paces
@@ -74,6 +88,13 @@ class HeldBucket:
         """The last push of each worker that was too late."""
         self._pulled: dict[int, tuple[int, int]] = {}
         """(incarnation, progress) of each worker's last answered pull without a push."""
+        self._contained: dict[int, tuple[int, int]] = {}
+        """(incarnation, progress) of each worker's last update that the parameters contain, if servers can be lost."""
+        self._unanswered: dict[int, tuple[int, int]] = {}
+        """The same for workers that have no answer to it yet, after the bucket was restored."""
+        self._seen_at: tuple[int, int] | None = None
+        self._seen_now: tuple[LastPush, ...] = ()
+        """What answers say at this (version, V) about the updates that the parameters contain."""
         self._kept = KeptUpdates()
         self._last = LastUpdates()
         self._parked = ParkedPulls()
@@ -150,6 +171,9 @@ class HeldBucket:
             return None
         self._seen[worker] = push
         terms = self._terms
+        if self._unanswered and self._is_contained(worker, push):
+            self._pull(arrived, now, out)
+            return None
         if terms.at_close and i < self.v:
             self._late[worker] = push
             self._answer(arrived, now, out, late=True)
@@ -183,9 +207,14 @@ class HeldBucket:
             payload, read = self._update_or_last(who, push, payload)
         if terms.at_close:
             self._kept.keep(i, who, WaitingUpdate(worker, payload, push.lr, read, terms.reapplies))
-        elif payload is not None:
+        elif payload is None:
+            if terms.recovers:
+                self._contains(who, i)
+        else:
             stale, counted = self.version - read, terms.staleness
             counted[stale] = counted.get(stale, 0) + 1
+            if terms.recovers:
+                self._contains(who, i)
             if terms.simple and self._lent_to is not out:  # what `_apply` does nearly always
                 self.optimised.apply([payload], terms.share, stale, push.lr)
                 self.version += 1
@@ -198,6 +227,31 @@ class HeldBucket:
             there.add(who)
             if i == self.v and (terms.members[worker].first or 0) <= i:
                 self.missing -= 1
+
+    def _is_contained(self, worker: int, push: Push) -> bool:
+        """Whether the copy from which the bucket was restored contains this push, which its worker has sent again."""
+        incarnation, last = self._unanswered.get(worker, (-1, -1))
+        if push.incarnation != incarnation or push.progress >= last:
+            self._unanswered.pop(worker, None)
+        return push.incarnation == incarnation and push.progress <= last
+
+    def _contains(self, who: Who, i: int) -> None:
+        """The parameters contain this worker's update for i from now on."""
+        self._contained[who[0]] = (who[1], i)
+        self._seen_at = None
+
+    def _last_updates(self) -> tuple[LastPush, ...]:
+        """Which updates the parameters contain: the members of which the last one is not that of round V - 1."""
+        if self._seen_at != (self.version, self.v):
+            last, found = self.v - 1, []
+            for worker, member in self._terms.members.items():
+                incarnation, i = self._contained.get(worker, (-1, -1))
+                if incarnation != member.incarnation:
+                    i = (member.first or 0) - 1
+                if i != last:
+                    found.append(LastPush(worker, member.incarnation, i))
+            self._seen_at, self._seen_now = (self.version, self.v), tuple(found)
+        return self._seen_now
 
     def _update_or_last(self, who: Who, push: Push, payload: Payload | None) -> tuple[Payload | None, int]:
         """A copy of this update, or the last one if it is to be reapplied; and the version it was computed from."""
@@ -278,7 +332,8 @@ class HeldBucket:
             if not self._lends:
                 self._tell(parked, late, mean, again, out)
             else:
-                params = Params(terms.view, incarnation, i, self.name, self.version, self.v, late, mean)
+                seen = self._last_updates() if terms.recovers else ()
+                params = Params(terms.view, incarnation, i, self.name, self.version, self.v, late, mean, 0, 0, seen)
                 self._lent_to = out
                 out.append(Send(source, params, self.params))
         else:
@@ -291,20 +346,23 @@ class HeldBucket:
         """Answer with the change since the last reply that the worker has, or with a copy of the parameters."""
         message, to, reads = parked.message, parked.source, self.reads
         who, params, version, serial = (to.number, message.incarnation), self.params, self.version, 0
+        v, seen = self.v, self._last_updates() if self._terms.recovers else ()
         sent = reads.of(who) if again and reads is not None else None
         if sent is not None:
             params, version = sent.values, sent.version
+            if self._terms.recovers:
+                v, seen = sent.v, sent.seen
         if self.teller is not None:
             holds = message.holds if type(message) is Push else None
             payload, serial = self.teller.tell(*who, holds, params, version)
             if reads is not None:
-                reads.keep(who, version, self.teller.values_of(to.number))
+                reads.keep(who, version, self.teller.values_of(to.number), v, seen)
         elif sent is None and reads is not None:
-            payload = reads.copy(who, version, params)
+            payload = reads.copy(who, version, params, v, seen)
         else:
             payload = params
-        head, where = (self._terms.view, message.incarnation, message.progress), (self.name, version, self.v)
-        out.append(Send(to, Params(*head, *where, late, mean, encoded_bytes(payload), serial), payload))
+        head, where = (self._terms.view, message.incarnation, message.progress), (self.name, version, v)
+        out.append(Send(to, Params(*head, *where, late, mean, encoded_bytes(payload), serial, seen), payload))
 
     # Rounds.
 
@@ -329,6 +387,9 @@ class HeldBucket:
 
     def _apply_round(self, i: int, out: list[Effect]) -> None:
         """Apply the kept updates of round i as one update."""
+        if self._terms.recovers:
+            for who in self._kept.by_round.get(i, ()):
+                self._contains(who, i)
         kept = self._kept.take(i)
         full = [each for each in kept if each.payload is not None]
         if full:
@@ -409,6 +470,8 @@ class HeldBucket:
             self.teller.forget(worker)
         self._paces.forget(worker)
         self._since.pop(worker, None)
+        self._unanswered.pop(worker, None)
+        self._contained.pop(worker, None)
         parked = self._parked.withdraw(worker)
         if parked is not None:
             gone = Gone(self._terms.view, parked.message.incarnation, parked.message.progress, self.name)
@@ -416,6 +479,7 @@ class HeldBucket:
 
     def members_changed(self, now: float, out: list[Effect]) -> None:
         """Count the missing pushes again and close rounds that waited only for removed members."""
+        self._seen_at = None
         self._count_missing()
         self.advance(now, out)
         if self._terms.again:
@@ -467,11 +531,36 @@ class HeldBucket:
         """The state that moves together with the arrays."""
         counts = (self.version, self.v, self.bound, self._round_applied, self._unruly)
         workers = (self._pushed, self._seen, self._late, self._pulled)
-        return BucketState(*counts, *workers, self._kept, self._last, self._parked, self._paces)
+        contained = (self._contained, self._unanswered)
+        return BucketState(*counts, *workers, self._kept, self._last, self._parked, self._paces, *contained)
 
     def go_on_from(self, known: BucketState) -> None:
         """Continue from the state of the previous holder."""
         self.version, self.v, self.bound, self._round_applied, self._unruly = known[:5]
         self._pushed, self._seen, self._late, self._pulled = known[5:9]
-        self._kept, self._last, self._parked, self._paces = known[9:]
+        self._kept, self._last, self._parked, self._paces, self._contained, self._unanswered = known[9:]
+        self._count_missing()
+
+    # Recovery.
+
+    def restore(
+        self, copy: BucketCopy, answered: Mapping[Who, int], contained: Mapping[Who, int], read: Mapping[Who, int]
+    ) -> None:
+        """Continue from a worker's copy (recovery.py).
+
+        `answered`, `contained`: each member's last push that was answered, and that the copy contains. `read`: the
+        version that each member has read.
+        """
+        self.version, self.v, self._round_applied = max([copy.version, *read.values()]), copy.v, copy.applied
+        for who, last in answered.items():
+            worker, incarnation = who
+            self._seen[worker] = Push(self._terms.view, incarnation, last, self.name, 0)
+            self._contained[worker] = (incarnation, contained[who])
+            if contained[who] > last:
+                self._unanswered[worker] = (incarnation, contained[who])
+            for i in range(self.v, max(last, contained[who]) + 1):
+                self._pushed.setdefault(i, set()).add(who)
+            if self.reads is not None:
+                self.reads.copy(who, read[who], self.params, copy.v, copy.seen)
+        self._unruly = self.fastest + 1
         self._count_missing()

@@ -27,3 +27,5 @@ class BucketState(NamedTuple):
     last: LastUpdates
     lot: ParkedPulls
     paces: Paces
+    contained: dict[int, tuple[int, int]]
+    unanswered: dict[int, tuple[int, int]]

@@ -5,15 +5,20 @@
    until every server of the old view and of the new view has sent `Settled`. Members can join and leave meanwhile. The
    number of a dismissed server is never used again. A dismissed server that still runs receives every view, so that it
    can answer removed workers with `Gone`.
+3. If a server dies, its buckets are lost, and so are those that were on their way from it or to it. If its launcher has
+   started it again, it holds the same buckets as before; otherwise each goes to the server that holds least. All other
+   buckets stay where they are. The view names what is lost until all servers have settled (recovery.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from syncline.effects import Admit, Dismiss, Effect, Event, Received
+from syncline.effects import Admit, Dismiss, Effect, Event, Received, Restarted, ServerLost
 from syncline.errors import UsageError
-from syncline.messages import Holders, NodeId, Settled, View, server_id
+from syncline.layout import Bucket
+from syncline.messages import Holders, Loss, NodeId, Settled, View, server_id
+from syncline.nodes.bucket_map import bucket_map_of
 from syncline.nodes.membership import Membership
 
 Replace = Callable[[Holders, Collection[int]], Holders]
@@ -35,6 +40,8 @@ class Coordinator(Membership):
         """All server numbers that were ever used."""
         self._unsettled: set[int] = set()
         self._movers: frozenset[int] = frozenset()
+        self._givers: dict[Bucket, int] = {}
+        """The buckets that may still be on their way to their holder, and from which server."""
         self.moved = view.view
         """The number of the view that introduced the current placement."""
 
@@ -61,6 +68,10 @@ class Coordinator(Membership):
                 return self._admit(server)
             case Dismiss(server):
                 return self._dismiss(server)
+            case ServerLost(server):
+                return self._lose(server)
+            case Restarted(server):
+                return self._restore(server, self._holders)
         return super().handle(event, now)
 
     def _reporters(self) -> Collection[NodeId]:
@@ -95,16 +106,77 @@ class Coordinator(Membership):
 
     def _settle(self, server: int, number: int) -> list[Effect]:
         if number >= self.moved:
-            self._unsettled.discard(server)
+            here = set(self._holders[server]) if server < len(self._holders) else set()
+            self._givers = {bucket: giver for bucket, giver in self._givers.items() if bucket not in here}
+            self._expect_nothing_from(server)
         return self._begin_next_move()
+
+    def _expect_nothing_from(self, server: int) -> None:
+        """A server has settled, or has no part in the change any more."""
+        self._unsettled.discard(server)
+        if not self._unsettled:
+            self._lost = ()
 
     def _begin_next_move(self) -> list[Effect]:
         """Begin the next change of the placement, if one is wanted and none is in progress."""
         if self._unsettled or self._wanted == self._servers or self._replace is None:
             return []
-        self._topology = self._holders = self._replace(self._holders, self._wanted)
-        self._unsettled = self._servers | self._wanted
-        self._movers = frozenset(self._unsettled)
-        self._servers = set(self._wanted)
+        before = bucket_map_of(self._holders)
+        after = self._replace(self._holders, self._wanted)
+        for bucket, holder in bucket_map_of(after).holder.items():
+            giver = before.holder_of(bucket)
+            if giver is not None and giver != holder:
+                self._givers[bucket] = giver.number
+        return self._place(after, set(self._wanted), self._servers | self._wanted)
+
+    def _place(self, holders: Holders, servers: set[int], movers: set[int]) -> list[Effect]:
+        """Publish a view with this placement on these servers; the movers take part in the change."""
+        self._topology = self._holders = holders
+        self._servers = servers
+        self._unsettled = movers
+        self._movers = frozenset(movers)
         self.moved = self._number + 1
         return self._publish()
+
+    # Servers that die.
+
+    def _lose(self, server: int) -> list[Effect]:
+        """A server is dead for good: the others take over what it held."""
+        if server not in self._servers | self._wanted | self._unsettled | set(self._givers.values()):
+            return []
+        groups = (self._servers, self._wanted, self._unsettled)
+        heirs: set[int] = next((left for each in groups if (left := each - {server})), set())
+        if not heirs:
+            raise UsageError("server", f"{server} was the only server, so what it held is lost")
+        self._wanted = self._wanted - {server} or set(heirs)
+        return self._restore(server, _shared_out(self._holders, server, heirs))
+
+    def _restore(self, server: int, holders: Holders) -> list[Effect]:
+        """The state of a server is lost: the holders of its buckets restore them from the workers' copies."""
+        gone = set(self._holders[server]) if server < len(self._holders) else set()
+        gone |= {bucket for bucket, giver in self._givers.items() if giver == server}
+        if not gone:
+            self._expect_nothing_from(server)
+            return self._begin_next_move()
+        alive = self._unsettled - {server}
+        self._givers = {bucket: giver for bucket, giver in self._givers.items() if bucket not in gone}
+        earlier = [each for each in self._lost if each.bucket not in gone]
+        holder = bucket_map_of(holders).holder
+        now = [Loss(bucket, self._number + 1, holder[bucket].number) for bucket in sorted(gone)]
+        self._lost = tuple(sorted((*earlier, *now), key=lambda each: each.bucket))
+        servers = {number for number, held in enumerate(holders) if held}
+        return self._place(holders, servers, alive | servers)
+
+
+def _shared_out(holders: Holders, server: int, heirs: Collection[int]) -> Holders:
+    """The placement in which each bucket of this server belongs to the one of the heirs that holds least."""
+    held = {number: list(each) for number, each in enumerate(holders)} | {
+        number: [] for number in heirs if number >= len(holders)
+    }
+    sizes = {number: sum(bucket.size for bucket in held[number]) for number in sorted(heirs)}
+    for bucket in holders[server] if server < len(holders) else ():
+        least = min(sizes, key=sizes.__getitem__)
+        held[least].append(bucket)
+        sizes[least] += bucket.size
+    held[server] = []
+    return tuple(tuple(sorted(held.get(number, ()))) for number in range(max(held) + 1))

@@ -2,8 +2,8 @@
 
 1. The handover contains the complete state: parameters, version, V, the rule's memory, kept and last updates, the
    pushes of each round, the last push of each worker (to recognise repeats), parked pulls, the bound and paces of an
-   adaptive model, and copies of what workers have read, if the rule needs them. A piece gets all of it,
-   cut to its range.
+   adaptive model, copies of what workers have read, if the rule needs them, and which updates the parameters contain,
+   if servers can be lost. A piece gets all of it, cut to its range.
 2. The handover copies kept updates. After that, the old holder does not need the workers' memory.
 3. The handover contains the reply codec's residual of the last mean. It does not contain which replies workers have
    (reply_codec.py).
@@ -21,7 +21,17 @@ from msgspec.structs import replace
 
 from syncline.effects import Received
 from syncline.layout import Bucket, Payload, Values
-from syncline.messages import ALIGN, Handover, KeptUpdate, LastUpdate, ParkedPull, Push, ReadVersion, worker_id
+from syncline.messages import (
+    ALIGN,
+    Handover,
+    KeptUpdate,
+    LastPush,
+    LastUpdate,
+    ParkedPull,
+    Push,
+    ReadVersion,
+    worker_id,
+)
 from syncline.nodes.server.bucket import HeldBucket
 from syncline.nodes.server.bucket_state import BucketState
 from syncline.nodes.server.kept_updates import KeptUpdates, LastUpdates, WaitingUpdate
@@ -75,7 +85,12 @@ def pack(bucket: HeldBucket, piece: Bucket, terms: ShardTerms) -> tuple[Handover
         tuple((array.dtype.str, array.size) for array in arrays),
         tuple(LastUpdate(worker, each.incarnation, each.read) for worker, each in last),
         tuple(residual),
-        tuple(ReadVersion(w, each.incarnation, each.version, places[id(each.values)]) for w, each in copies),
+        tuple(
+            ReadVersion(w, each.incarnation, each.version, places[id(each.values)], each.v, each.seen)
+            for w, each in copies
+        ),
+        tuple(LastPush(worker, *last) for worker, last in known.contained.items()),
+        tuple(LastPush(worker, *last) for worker, last in known.unanswered.items()),
     )
     return message, _concatenated(arrays)
 
@@ -108,7 +123,7 @@ def _reads(message: Handover, copies: Sequence[Values], terms: ShardTerms) -> Re
     found = ReadCopies()
     for each in message.reads:
         if (each.worker, each.incarnation) in terms.present:
-            found.keep((each.worker, each.incarnation), each.version, copies[each.array])
+            found.keep((each.worker, each.incarnation), each.version, copies[each.array], each.v, each.seen)
     return found
 
 
@@ -132,7 +147,11 @@ def _known(message: Handover, updates: Iterator[Payload], terms: ShardTerms) -> 
     counts = (message.version, message.v, message.bound, message.applied, message.unruly)
     pushed = {i: set(there) for i, there in message.pushed}
     pulled = {worker: (incarnation, progress) for worker, incarnation, progress in message.pulled}
-    return BucketState(*counts, pushed, seen, late, pulled, kept, last, lot, paces)
+    contained, unanswered = (
+        {last.worker: (last.incarnation, last.progress) for last in each}
+        for each in (message.contained, message.unanswered)
+    )
+    return BucketState(*counts, pushed, seen, late, pulled, kept, last, lot, paces, contained, unanswered)
 
 
 def _concatenated(arrays: Iterable[Payload]) -> Payload:

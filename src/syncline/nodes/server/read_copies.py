@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from syncline.errors import PeerError
 from syncline.layout import Values
+from syncline.messages import LastPush
 from syncline.nodes.server.kept_updates import Who
 
 
@@ -26,6 +27,9 @@ class ReadCopy(NamedTuple):
     incarnation: int
     version: int
     values: Values
+    v: int = 0
+    seen: tuple[LastPush, ...] = ()
+    """V at that time, and which updates the values contain, if servers can be lost."""
 
 
 class ReadCopies:
@@ -43,16 +47,16 @@ class ReadCopies:
         for who in members:
             self.copy(who, 0, params)
 
-    def copy(self, who: Who, version: int, params: Values) -> Values:
+    def copy(self, who: Who, version: int, params: Values, v: int = 0, seen: tuple[LastPush, ...] = ()) -> Values:
         """Copy what this worker is about to read, and return the copy."""
         if self._last is None or self._last[0] != version:
             self._last = (version, params.copy())
-        self.keep(who, version, self._last[1])
+        self.keep(who, version, self._last[1], v, seen)
         return self._last[1]
 
-    def keep(self, who: Who, version: int, values: Values) -> None:
+    def keep(self, who: Who, version: int, values: Values, v: int = 0, seen: tuple[LastPush, ...] = ()) -> None:
         """Keep an array that never changes as the copy of this worker."""
-        self._of[who[0]] = ReadCopy(who[1], version, values)
+        self._of[who[0]] = ReadCopy(who[1], version, values, v, seen)
 
     def of(self, who: Who) -> ReadCopy | None:
         found = self._of.get(who[0])

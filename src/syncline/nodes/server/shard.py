@@ -15,6 +15,8 @@
    parked pulls of non-members with `Gone`, and treats a different model as a change of model. Then it handles the
    requests that waited for the bucket.
 8. Once the shard holds all buckets that a view with a new placement gives it, it sends `Settled` to the coordinator.
+9. If a server dies, the shard restores the buckets that a view gives to it from the workers' copies (recovery.py).
+   Requests for such a bucket wait for that, as for a handover.
 """
 
 from __future__ import annotations
@@ -24,11 +26,14 @@ from math import inf
 
 import numpy as np
 
-from syncline.effects import Change, Effect, Event, Received, Reject, Send, Timer
-from syncline.errors import PeerError
-from syncline.layout import Bucket, Payload, Values
+from syncline.effects import Change, Effect, Event, Fail, Received, Reject, Send, Timer
+from syncline.errors import PeerError, RunError
+from syncline.layout import Bucket, Payload, Values, is_finite
 from syncline.messages import (
     COORDINATOR,
+    BucketCopy,
+    CopyReport,
+    CopyRequest,
     Gone,
     Handover,
     Member,
@@ -41,11 +46,13 @@ from syncline.messages import (
     View,
     Wants,
     server_id,
+    worker_id,
 )
 from syncline.nodes.bucket_map import bucket_map_of
 from syncline.nodes.protocol import Counts
 from syncline.nodes.server.bucket import HeldBucket
 from syncline.nodes.server.handover import in_force, pack, split_arrays, unpack
+from syncline.nodes.server.recovery import Recovery
 from syncline.nodes.server.shard_terms import ShardTerms
 from syncline.nodes.update_writer import bucket_codec, check_written
 
@@ -63,6 +70,10 @@ class Tally:
         self.dropped = 0
         self.pushes_skipped = 0
         self.fetches_skipped = 0
+        self.restored = 0
+        """Buckets that were restored from workers' copies."""
+        self.lost = 0
+        """Updates, counted per bucket, that were answered without parameters and that no copy contained."""
         self._counted: dict[int, Push] = {}
         self._dropped: dict[int, Push] = {}
 
@@ -99,11 +110,16 @@ class Shard:
         self.tally = Tally()
         self._deferred: list[Received] = []
         self._due: dict[Bucket, list[Received]] = {}
-        """The buckets that other servers will hand over, each with the requests that wait for it."""
+        """The buckets that will be handed over to this shard or restored, each with the requests that wait for it."""
+        self._recoveries: dict[Bucket, Recovery] = {}
+        """Those of them that are restored from workers' copies."""
+        self._last_loss = 0
+        """The view in which a bucket was lost last, of any server."""
         self._settled = True
         self._set_members(view)
         self._holders = view.holders
         self.buckets = {name: HeldBucket(name, params, terms) for name, params in pieces.items()}
+        self._await_others(view)
 
     def params(self) -> dict[Bucket, Values]:
         return {name: bucket.params for name, bucket in self.buckets.items()}
@@ -116,7 +132,8 @@ class Shard:
         least = min((bucket.v for bucket in self.buckets.values()), default=0)
         tally = self.tally
         skipped = (tally.pushes_skipped, tally.fetches_skipped)
-        return Counts(tally.updates, tally.dropped, least, *skipped, self.terms.staleness)
+        found = Counts(tally.updates, tally.dropped, least, *skipped, self.terms.staleness)
+        return found._replace(restored=tally.restored, restoring=len(self._recoveries), lost=tally.lost)
 
     def remembered(self, bucket: Bucket) -> Mapping[str, Values]:
         return self.buckets[bucket].memory
@@ -151,6 +168,12 @@ class Shard:
                 self._adopt(message, now, out)
             elif type(message) is Handover:
                 self._take_over(event, message, now, out)
+                self._settle(out)
+            elif type(message) is CopyReport:
+                self._hear_report(event, message, now, out)
+                self._settle(out)
+            elif type(message) is BucketCopy:
+                self._take_copy(event, message, now, out)
                 self._settle(out)
             else:
                 raise PeerError(f"server {self.number} does not accept this message from {event.source}: {message}")
@@ -218,15 +241,15 @@ class Shard:
     def _adopt(self, view: View, now: float, out: list[Effect]) -> None:
         if view.view <= self.terms.view:
             return
-        before = self.terms.members
+        before, known = self.terms.members, self.terms.view
         self._set_members(view)
         for worker, member in before.items():
             after = self.terms.members.get(worker)
             if after is None or after.incarnation != member.incarnation:
                 for bucket in self.buckets.values():
                     bucket.remove(worker, out)
-        if view.holders != self._holders:
-            self._hand_over(view, out)
+        if view.holders != self._holders or any(loss.view > known for loss in view.lost):
+            self._hand_over(view, known, out)
         self._report_for_joiners(out)
         for bucket in self.buckets.values():
             bucket.members_changed(now, out)
@@ -234,8 +257,12 @@ class Shard:
         for event in waiting:
             if type(event.message) is Handover:
                 self._take_over(event, event.message, now, out)
+            elif type(event.message) is CopyReport:
+                self._hear_report(event, event.message, now, out)
             else:
                 self._judge(event, now, out)
+        for name in list(self._recoveries):
+            self._go_on_restoring(name, now, out)
         self._settle(out)
 
     def _judge(self, event: Received, now: float, out: list[Effect]) -> None:
@@ -258,24 +285,41 @@ class Shard:
 
     # Moves.
 
-    def _hand_over(self, view: View, out: list[Effect]) -> None:
-        """Send the buckets that other servers hold from now on, and cut those of which they hold a part."""
+    def _hand_over(self, view: View, known: int, out: list[Effect]) -> None:
+        """Send the buckets that other servers hold from now on, and cut those of which they hold a part.
+
+        `known`: the view before. What was lost since then is discarded.
+        """
         self._holders, self._settled = view.holders, False
         cut, me = bucket_map_of(view.holders), server_id(self.number)
-        for name in [name for name in self.buckets if cut.holder.get(name) != me]:
+        lost = {loss.bucket: loss for loss in view.lost if loss.view > known}
+        self._last_loss = max([self._last_loss, *(loss.view for loss in lost.values())])
+        for name in [name for name in self.buckets if cut.holder.get(name) != me or name in lost]:
             whole = self.buckets.pop(name)
             for piece in cut.inside(name):
+                if piece in lost:
+                    continue
                 message, payload = pack(whole, piece, self.terms)
                 if cut.holder[piece] == me:
                     self.buckets[piece] = unpack(message, payload, self.terms)
                 else:
                     out.append(Send(cut.holder[piece], message, payload))
+        self._await_others(view)
+        self._recoveries = {name: each for name, each in self._recoveries.items() if name in self._due}
+        for name in self._due.keys() & lost.keys():
+            if lost[name].holder == self.number:
+                self._recoveries[name] = Recovery(name)
+
+    def _await_others(self, view: View) -> None:
+        """Wait for the buckets that the view gives to this shard and that are not here."""
         mine = view.holders[self.number] if self.number < len(view.holders) else ()
         self._due = {name: self._due.get(name, []) for name in mine if name not in self.buckets}
 
     def _take_over(self, event: Received, message: Handover, now: float, out: list[Effect]) -> None:
         if message.view > self.terms.view:
             self._deferred.append(event)
+            return
+        if message.bucket in self._recoveries or (message.bucket not in self._due and message.view < self._last_loss):
             return
         if message.bucket not in self._due or event.payload is None:
             raise PeerError(f"{event.source} handed over {message.bucket}, which server {self.number} does not expect")
@@ -290,11 +334,61 @@ class Shard:
             bucket.members_changed(now, out)
         else:
             bucket.model_changed(now, out)
-        waiting = self._due.pop(message.bucket)
-        for each in waiting:
+        self._judge_waiting(message.bucket, now, out)
+
+    def _judge_waiting(self, name: Bucket, now: float, out: list[Effect]) -> None:
+        """Handle the requests that have waited for a bucket, which is here now."""
+        for each in self._due.pop(name):
             self._judge(each, now, out)
         if not self._due:
             self._report_for_joiners(out)
+
+    # Buckets that are lost.
+
+    def _hear_report(self, event: Received, message: CopyReport, now: float, out: list[Effect]) -> None:
+        if message.view > self.terms.view:
+            self._deferred.append(event)
+        elif message.bucket in self._recoveries:
+            self._recoveries[message.bucket].report((event.source.number, message.incarnation), message)
+            self._go_on_restoring(message.bucket, now, out)
+
+    def _go_on_restoring(self, name: Bucket, now: float, out: list[Effect]) -> None:
+        """Ask the member with the freshest copy for it, once all have reported."""
+        recovery, terms = self._recoveries[name], self.terms
+        if not recovery.is_complete(terms) or recovery.asked in terms.present:
+            return
+        try:
+            recovery.asked = who = recovery.freshest(terms)
+            if who is None:
+                self._install(recovery, None, None, now, out)
+            else:
+                out.append(Send(worker_id(who[0]), CopyRequest(terms.view, who[1], name)))
+        except RunError as error:
+            out.append(Fail(error))
+
+    def _take_copy(self, event: Received, message: BucketCopy, now: float, out: list[Effect]) -> None:
+        recovery = self._recoveries.get(message.bucket)
+        who, values = (event.source.number, message.incarnation), event.payload
+        if recovery is None or recovery.asked != who:
+            return
+        if values is None or values.dtype != np.float32 or (self.terms.guards(who[:1]) and not is_finite(values)):
+            raise PeerError(f"it sent a copy of {message.bucket} without finite values")
+        try:
+            self._install(recovery, message, values.copy(), now, out)
+        except RunError as error:
+            out.append(Fail(error))
+
+    def _install(
+        self, recovery: Recovery, copy: BucketCopy | None, values: Values | None, now: float, out: list[Effect]
+    ) -> None:
+        """Go on with a bucket that is restored."""
+        bucket, lost = recovery.restored(copy, values, self.terms)
+        del self._recoveries[recovery.bucket]
+        self.buckets[recovery.bucket] = bucket
+        self.tally.restored += 1
+        self.tally.lost += lost
+        bucket.members_changed(now, out)
+        self._judge_waiting(recovery.bucket, now, out)
 
     def _check_update(self, event: Received, push: Push) -> None:
         """Raise PeerError unless what a codec has written for this bucket is what it writes."""

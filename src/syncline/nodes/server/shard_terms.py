@@ -98,6 +98,9 @@ class ShardTerms:
     simple: bool = False
     """Whether updates are applied without checks, by a rule that needs nothing but them."""
 
+    recovers: bool = False
+    """Whether servers can be lost, so that answers say which updates they contain."""
+
     own_workers: int = 0
     """Workers with a lower number are the run's own: they check for NaN and infinity themselves, before they send."""
 

@@ -22,7 +22,11 @@
     with a newer view waits for that view. An answer of an earlier view than that of the request is a repeat, and is
     ignored; so is a repeat of `Moved`. Any other answer breaks the protocol.
 11. With a window, the worker holds a finished bucket until enough earlier ones are answered (push_window.py).
-12. If an answer will carry no parameters (a skipped fetch), the worker adds the application's own change to the
+12. After a view that names lost buckets, the worker reports what it has of each to the server that restores it, and
+    sends its unanswered request again (recovery.py). A joiner reports when its first iteration is set, without copies.
+13. When the engine says that a server is dead, the worker sends again what it has asked there about buckets that other
+    servers hold by now, because nobody will answer it with `Moved`. It also does so after each later view.
+14. If an answer will carry no parameters (a skipped fetch), the worker adds the application's own change to the
     application's values.
 """
 
@@ -35,6 +39,7 @@ from msgspec.structs import replace
 
 from syncline.codecs import Dense, Memory
 from syncline.effects import (
+    CopySpoiled,
     Deliver,
     Depart,
     Effect,
@@ -47,6 +52,7 @@ from syncline.effects import (
     Received,
     Reject,
     Send,
+    ServerLost,
     SetTimer,
     Timer,
 )
@@ -57,6 +63,9 @@ from syncline.messages import (
     ANSWERS,
     COORDINATOR,
     Answer,
+    BucketCopy,
+    CopyReport,
+    CopyRequest,
     Gone,
     JoinRequest,
     LeaveNotice,
@@ -71,6 +80,7 @@ from syncline.messages import (
     Taken,
     View,
     Wants,
+    server_id,
 )
 from syncline.nodes.bucket_map import BucketMap, bucket_map_of
 from syncline.nodes.peer_losses import PeerLoss
@@ -96,8 +106,11 @@ class Worker:
     __slots__ = (
         "_awaited",
         "_began_with",
+        "_copies",
         "_cut",
+        "_dead",
         "_deferred",
+        "_founder",
         "_gating",
         "_holder",
         "_least_v",
@@ -154,6 +167,10 @@ class Worker:
         """The unanswered request of each bucket. After a cut, the request may still name the whole earlier bucket."""
         self._deferred: list[Received] = []
         self._read: dict[Bucket, int] = {}
+        self._copies: dict[Bucket, Params | Taken | None] = {}
+        """The answer that brought the values of each bucket; None: these values are spoiled."""
+        self._dead: set[NodeId] = set()
+        """Servers that have died; another process may have their number by now."""
         self._lr: float | None = None
         self._sent: set[Bucket] = set()
         """The buckets that the worker has pushed or pulled in the current iteration."""
@@ -165,6 +182,8 @@ class Worker:
         self._window = None if parts.window is None else PushWindow(parts.window, self._holder)
         self._begin(0)
         me = self._member(view)
+        self._founder = me is not None and me.first is not None
+        """Whether this worker began with the first values."""
         if me is not None and me.first is not None:
             self.phase = RUNNING
             self._begin(me.first)
@@ -219,7 +238,9 @@ class Worker:
         name = answer.bucket
         awaited = [self._awaited.get(piece) for piece in ((name,) if name in self._holder else self._pieces(name))]
         return answer.incarnation == self.incarnation and any(
-            each is not None and answer.progress == each.message.progress  # type: ignore[attr-defined]
+            each is not None
+            and answer.progress == each.message.progress  # type: ignore[attr-defined]
+            and answer.view >= each.message.view
             for each in awaited
         )
 
@@ -269,6 +290,12 @@ class Worker:
                 self._depart(out)
             case Timer(("resend", progress)):
                 self._resend(progress, out)
+            case ServerLost(server):
+                self._dead.add(server_id(server))
+                self._leave_the_dead(out)
+            case CopySpoiled(bucket):
+                for piece in self._pieces(bucket):
+                    self._copies[piece] = None
             case _:
                 raise PeerError(f"worker {self.number} does not accept this event: {event}")
 
@@ -362,6 +389,9 @@ class Worker:
             if kind is View:
                 self._adopt(answer, out)  # type: ignore[arg-type]
                 return
+            if kind is CopyRequest:
+                self._send_copy(event.source, answer, out)  # type: ignore[arg-type]
+                return
             if kind not in ANSWERS:
                 raise PeerError(f"worker {self.number} does not accept this message from {event.source}: {answer}")
             if kind is Gone:
@@ -444,8 +474,10 @@ class Worker:
         how = _REPLACE
         if type(message) is Params:
             self._read[bucket] = message.version
+            self._copies[bucket] = message
         elif self._parts.of_means:
             how = _ZERO
+            self._copies[bucket] = message
         if self._gating is not None:
             self._gating.answered(message)
         self.closed = v = message.v
@@ -487,13 +519,7 @@ class Worker:
                 raise PeerError(
                     f"worker {self.number}: {event.source} does not accept {piece}, which it holds in view {moved.view}"
                 )
-            payload = awaited.payload
-            request = replace(request, view=self._view)
-            if request.bucket != piece:
-                request, payload = self._cut_request(request, payload, piece)
-            send = Send(self._holder[piece], request, payload)
-            self._awaited[piece] = send
-            out.append(send)
+            self._send_to_holder(replace(request, view=self._view), awaited.payload, piece, out)
 
     def _cut_request(
         self, request: Push | Pull, payload: Payload | None, piece: Bucket
@@ -519,6 +545,7 @@ class Worker:
             return
         if view.holders is not self._cut.holders:
             self._check_follows(view)
+        known = self._view
         self._set_view(view)
         me = self._member(view)
         if me is None:
@@ -529,6 +556,10 @@ class Worker:
             self.phase = RUNNING
             self._begin(me.first - 1)
             self._fetch(me.first - 1, out)
+            self._report_copies(view, -1, out)
+        elif self.phase is not JOINING:
+            self._report_copies(view, known, out)
+        self._leave_the_dead(out)
         if self._window is not None:
             for ready in self._window.released():
                 self._push(ready, out)
@@ -538,6 +569,58 @@ class Worker:
                 self._receive(event, out)
             except PeerError as error:
                 out.append(Reject(event.source, str(error)))
+
+    # Lost buckets.
+
+    def _report_copies(self, view: View, known: int, out: list[Effect]) -> None:
+        """Report on the buckets that were lost after the view `known`, and send their requests again."""
+        for loss in view.lost:
+            if loss.view > known and loss.bucket in self._holder:
+                out.append(Send(self._holder[loss.bucket], self._copy_report(loss.bucket)))
+                self._ask_again(loss.bucket, out)
+
+    def _copy_report(self, bucket: Bucket) -> CopyReport:
+        awaited = self._awaited.get(bucket)
+        if awaited is None:
+            following = self.progress + (bucket in self._sent)
+        else:
+            request: Push | Pull = awaited.message  # type: ignore[assignment]
+            following = request.progress + (type(request) is Pull)
+        copy = self._copies.get(bucket)
+        held = copy is not None or (self._founder and bucket not in self._copies)
+        v = 0 if copy is None else copy.v
+        return CopyReport(self._view, self.incarnation, bucket, following, held, self._read.get(bucket, 0), v)
+
+    def _ask_again(self, bucket: Bucket, out: list[Effect]) -> None:
+        """Send the unanswered request of a lost bucket to the server that restores it."""
+        awaited = self._awaited.get(bucket)
+        if awaited is not None:
+            request: Push | Pull = awaited.message  # type: ignore[assignment]
+            self._send_to_holder(replace(request, view=self._view), awaited.payload, bucket, out)
+
+    def _leave_the_dead(self, out: list[Effect]) -> None:
+        """Send requests to dead servers again, if other servers hold their buckets now."""
+        for piece, awaited in list(self._awaited.items()) if self._dead else ():
+            if awaited.to in self._dead and self._holder[piece] != awaited.to:
+                self._ask_again(piece, out)
+
+    def _send_to_holder(self, request: Push | Pull, payload: Payload | None, piece: Bucket, out: list[Effect]) -> None:
+        """Send a request to the server that holds this piece of its bucket now."""
+        if request.bucket != piece:
+            request, payload = self._cut_request(request, payload, piece)
+        self._awaited[piece] = send = Send(self._holder[piece], request, payload)
+        out.append(send)
+
+    def _send_copy(self, server: NodeId, request: CopyRequest, out: list[Effect]) -> None:
+        bucket, report = request.bucket, None
+        if request.incarnation == self.incarnation and bucket in self._holder:
+            report = self._copy_report(bucket)
+        if report is None or not report.held:
+            return
+        copy = self._copies.get(bucket)
+        applied, seen = (copy.progress, copy.seen) if type(copy) is Params else (-1, ())
+        head = (self._view, self.incarnation, bucket, report.version, report.v)
+        out.append(Send(server, BucketCopy(*head, applied, seen), of_copy=True))
 
     def _check_follows(self, view: View) -> None:
         """Raise PeerError if the view joins buckets or leaves some out; a move may only cut them."""
@@ -562,6 +645,7 @@ class Worker:
         inside = self._cut.inside
         self._awaited = {piece: send for name, send in self._awaited.items() for piece in inside(name)}
         self._read = {piece: version for name, version in self._read.items() for piece in inside(name)}
+        self._copies = {piece: copy for name, copy in self._copies.items() for piece in inside(name)}
         self._sent = {piece for name in self._sent for piece in inside(name)}
         if self._gating is not None:
             self._gating.rename(inside, self._parts.within)

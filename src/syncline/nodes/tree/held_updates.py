@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from syncline.layout import Payload
-from syncline.nodes.tree.messages import LastPush, OriginState, OriginStates
+from syncline.messages import LastPush
+from syncline.nodes.tree.messages import OriginState, OriginStates
 from syncline.reals import Reals
 
 

@@ -9,20 +9,12 @@ import numpy as np
 
 from syncline.errors import PeerError
 from syncline.layout import VALUE_BYTES, Bucket, Payload
-from syncline.messages import Count, Iteration, Message, WorkerNumber
+from syncline.messages import Count, Iteration, LastPush, Message, WorkerNumber
 
 Counted = tuple[tuple[WorkerNumber, Count], ...]
 """How many updates of each origin a sum contains."""
 
 RoundKind = Literal["opening", "replica", "round"]
-
-
-class LastPush(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The last push of a worker that a sum contains."""
-
-    worker: WorkerNumber
-    incarnation: Count
-    progress: Iteration
 
 
 class OriginState(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -10,10 +10,11 @@ import numpy as np
 
 from syncline import units
 from syncline.codecs import Codec, Dense
+from syncline.effects import Save
 from syncline.errors import UsageError
 from syncline.gates import Always, Gate
 from syncline.layout import BUCKET_VALUES, VALUE_BYTES, Bucket, Layout, Payload, Values, buckets
-from syncline.messages import Handover, Holders, Message, View
+from syncline.messages import BucketCopy, Handover, Holders, Message, View
 from syncline.nodes.server.coordinator import Coordinator
 from syncline.nodes.server.meter import PullMeter
 from syncline.nodes.server.shard import Shard
@@ -50,6 +51,8 @@ class ServerStrategy(Strategy):
     kind: ClassVar[str] = "server"
     takes_joiners: ClassVar[bool] = True
     moves_servers: ClassVar[bool] = True
+    survives_servers: ClassVar[bool] = True
+    restores_servers: ClassVar[bool] = True
     defaults: ClassVar[Mapping[str, str]] = {
         "sync": "bsp",
         "release": "lazy",
@@ -147,6 +150,10 @@ class ServerStrategy(Strategy):
 
     def check(self, workers: int) -> None:
         check(self, workers)
+
+    def survives(self, servers: int, restarts: bool) -> bool:
+        """Where a worker adds its own changes to what it has read, it has no copy of that."""
+        return not self.adds_own_changes and (servers > 1 or restarts)
 
     def costs(self, workers: int) -> tuple[str, ...]:
         rule, arrays = write(self.rule), len(self.memory_types)
@@ -259,6 +266,12 @@ class ServerStrategy(Strategy):
             shard.all_hold(view.members)
         return shard
 
+    def restored(
+        self, server: int, job: Job, view: View, pieces: Mapping[Bucket, Values], saved: Mapping[Bucket, Save]
+    ) -> Shard:
+        """A server that starts again has nothing; workers have copies of what it held."""
+        return Shard(server, {}, self.terms(server, job), view)
+
     def terms(self, server: int, job: Job) -> ShardTerms:
         """The state that all buckets of this shard share."""
         model = self.sync[server if server < len(self.sync) else 0]  # an added server uses the first model
@@ -274,6 +287,7 @@ class ServerStrategy(Strategy):
             within=job.within,
             checks=job.remote,
             own_workers=job.own_workers,
+            recovers=job.servers_fail or job.remote,
         )
 
     def parts(self, job: Job) -> WorkerParts:
@@ -306,6 +320,8 @@ class ServerStrategy(Strategy):
         return pushed.size(bucket.size), pulled.size(bucket.size)
 
     def message_bytes(self, layout: Layout, message: Message, payload: Payload | None) -> int:
+        if type(message) is BucketCopy:
+            return 0 if payload is None else message.bucket.size * VALUE_BYTES
         if type(message) is not Handover:
             return super().message_bytes(layout, message, payload)
         kept = sum(not each.empty for each in message.kept) + len(message.last)
