@@ -219,5 +219,5 @@ def test_servers_that_are_merged_leave_when_they_hold_nothing(peer: Callable[[],
 def test_a_server_that_died_while_it_left_goes_on_leaving(peer: Callable[[], Peer]) -> None:
     found = Office(peer, Model(0, 1))
     for number in (1, 2):
-        found.departures.returned(number)
+        found.departures.returned(number, saved=True)
     assert [found.servers[number].leaving for number in range(3)] == [False, False, True]

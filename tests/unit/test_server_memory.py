@@ -33,8 +33,7 @@ def copy(bucket: Bucket) -> CopySum:
 def ends() -> Iterator[tuple[ServerMemory, ServerMemory]]:
     """The sender's end, and the receiver's."""
     sender, fd = server_memory.share(PLACED, 7)
-    size = os.fstat(fd).st_size // 8
-    yield sender, ServerMemory(map_segment(fd, size), PLACED, 7)
+    yield sender, ServerMemory(map_segment(fd, server_memory._halves(PLACED, 7)), PLACED, 7)
     os.close(fd)
 
 

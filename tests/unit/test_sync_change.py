@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from syncline.engines.coordinator.participant import Participant
+from syncline.engines.coordinator.server_departures import ServerDepartures
 from syncline.engines.coordinator.sync_changes import SyncChanges
 from syncline.engines.net.control import ChangeReply, ChangeRequest, Hello, InForce, TermsTaken
 from syncline.errors import PeerError, UsageError
@@ -138,7 +139,14 @@ class Desk:
         self.models = {each.name: each for each in models}
         self.notices: list[str] = []
         out = lambda wire, message: wire.sent.append(message)  # noqa: E731
-        self.changes = SyncChanges(self.models, out, self.notices.append, AllowedParts(allowed))  # type: ignore[arg-type]
+        departures = ServerDepartures({}, self.models, 0, out, lambda *_: None)  # type: ignore[arg-type]
+        self.changes = SyncChanges(
+            self.models,  # type: ignore[arg-type]
+            out,
+            self.notices.append,
+            AllowedParts(allowed),
+            departures,
+        )
         self.operator = Wire("operator")
 
     def ask(self, *sync: str, release: str = "", wire: Wire | None = None, models: tuple[str, ...] = ()) -> None:
