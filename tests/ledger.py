@@ -100,13 +100,13 @@ class Books:
                 if loss.bucket in self.transit:
                     self.doomed[loss.bucket] = self.transit.pop(loss.bucket)
 
-    def forget(self, asked: tuple[int, int], last: int, piece: Bucket, view: View) -> None:
+    def forget(self, asked: tuple[int, int], last: int, piece: Bucket) -> None:
         """What the dead server decided about later requests than `last` does not count."""
         for book in (self.taken, self.dropped):
             for key in [key for key in book if key[:2] == asked and key[2] > last and contains(key[3], piece)]:
                 book.discard(key)
-                others = bucket_map_of(view.holders).inside(key[3])
-                book.update((*key[:3], other) for other in others if other != piece)
+                rest = Bucket(key[3].start, piece.start), Bucket(piece.stop, key[3].stop)
+                book.update((*key[:3], other) for other in rest if other.size)
 
 
 class Ledger:
@@ -262,7 +262,7 @@ class Ledger:
             account.contained[asked] = seen.get(asked, copy.v - 1)
             for i in range(copy.v, max(report.next, account.contained[asked] + 1)):
                 account.pushed.setdefault(i, set()).add(asked)
-            self.books.forget(asked, report.next - 1, name, self.view)
+            self.books.forget(asked, report.next - 1, name)
         before[name], versions[name] = account.v, account.version
         self._restoring.discard(name)
         return self._due.pop(name)

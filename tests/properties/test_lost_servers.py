@@ -67,13 +67,13 @@ def crashes(draw: st.DrawFn, servers: int) -> tuple[Fault, ...]:
     there, following, found = set(range(servers)), servers, []
     for at in sorted(draw(st.lists(st.floats(0, 8), min_size=1, max_size=5))):
         what = draw(st.sampled_from(["die", "die", "return", "return", "add", "leave"]))
-        if what == "add":
+        if what == "add" and len(there) < 4:
             there.add(following)
             following += 1
             found.append(AddServer(at))
             continue
         which = draw(st.sampled_from(sorted(there)))
-        if what == "return" or len(there) == 1:
+        if what in ("return", "add") or len(there) == 1:
             found.append(CrashServer(at, which, duration=draw(st.sampled_from([0.01, 0.3, 2.0]))))
         elif what == "die":
             there.discard(which)
