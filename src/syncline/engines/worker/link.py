@@ -35,6 +35,8 @@ from syncline.engines.net.control import (
     Abort,
     Begin,
     ChangeReply,
+    CheckpointDue,
+    CheckpointWritten,
     Declare,
     Ended,
     EpochBegun,
@@ -52,6 +54,7 @@ from syncline.engines.net.control import (
     Reached,
     Read,
     Refused,
+    SaveNow,
     Seated,
     Share,
     Welcome,
@@ -112,6 +115,8 @@ class WorkerLink:
         self._changes = ChangeRequests(self._traffic)
         self.changed: dict[str, str] = {}
         """The settings that have changed since this worker began."""
+        self.save_step = -1
+        """The number of the last checkpoint that the coordinator has asked for."""
         self._ended = False
         self._go = False
         self._sitting = False
@@ -181,8 +186,8 @@ class WorkerLink:
         """Change who talks to whom."""
         self._changes.ask(models, (), "", topology)
 
-    def tell(self, message: Pulse | EpochBegun) -> None:
-        """Tell the coordinator this worker's progress; do nothing if the coordinator is gone."""
+    def tell(self, message: Pulse | EpochBegun | CheckpointWritten | CheckpointDue) -> None:
+        """Tell the coordinator something that needs no answer; do nothing if the coordinator is gone."""
         if COORDINATOR in self._traffic:
             self._traffic.send(COORDINATOR, message)
 
@@ -282,7 +287,8 @@ class WorkerLink:
     def take_first(self) -> None:
         """Wait for the initial parameters."""
         if not self.strategy.peers:
-            self.handle(Fetch(-1))
+            assert self.node is not None
+            self.handle(Fetch(self.node.progress - 1))
             self.wait(lambda: self.following is not None)
             return
         assert self._peers is not None
@@ -549,6 +555,8 @@ class WorkerLink:
             self._said = message
         elif isinstance(message, ChangeReply):
             self._changes.heard(message)
+        elif isinstance(message, SaveNow):
+            self.save_step = message.step
         elif isinstance(message, InForce):
             self.changed |= message.settings
         else:

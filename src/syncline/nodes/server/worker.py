@@ -28,8 +28,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -108,6 +109,7 @@ class Worker:
         "_read",
         "_reply_reader",
         "_sent",
+        "_start",
         "_view",
         "_was_late",
         "_window",
@@ -165,8 +167,11 @@ class Worker:
         self._window = None if parts.window is None else PushWindow(parts.window, self._holder)
         self._begin(0)
         me = self._member(view)
+        self._start = 0
+        """The version of the first parameters; above 0 if the run goes on from a checkpoint."""
         if me is not None and me.first is not None:
             self.phase = RUNNING
+            self._start = me.first
             self._begin(me.first)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -289,7 +294,7 @@ class Worker:
             assert table is not None
             out.append(Fail(NotFinite(self.number, i, table.name)))
             return
-        read, skipped, wants = self._read.get(bucket, 0), _NOTHING, _PARAMS
+        read, skipped, wants = self._read.get(bucket, self._start), _NOTHING, _PARAMS
         if self._gating is not None:
             update, read, skipped, fetches = self._gating.judge(i, ready, read)
             if not fetches:
@@ -321,6 +326,13 @@ class Worker:
     def memories(self) -> dict[Bucket, Memory]:
         """The codec's memory of each bucket; the caller may write to it."""
         return {} if self._writers is None else self._writers.memories(self._holder)
+
+    def gate_state(self) -> dict[str, Any]:
+        return {} if self._gating is None else self._gating.state(self._read)
+
+    def restore_gate(self, state: Mapping[str, Any]) -> None:
+        if self._gating is not None and state:
+            self._read |= self._gating.restore(state, self._start)
 
     def _push_pieces(self, ready: Ready, out: list[Effect]) -> None:
         """Push an update of a bucket that a later view has cut, piece by piece."""
@@ -591,7 +603,7 @@ class Worker:
 
     def _push_rest(self, bucket: Bucket, out: list[Effect]) -> None:
         rest: Values | None = None
-        read = self._read.get(bucket, 0)
+        read = self._read.get(bucket, self._start)
         if self._gating is not None:
             rest, read = self._gating.release(bucket, None, read)
         wants = Wants.NOTHING

@@ -1,0 +1,152 @@
+"""A worker's part of the run's checkpoints: when one is due, and writing it while the program trains on.
+
+1. The program's thread copies the state, and a thread of its own writes it. The next checkpoint waits until this one is
+   written.
+2. The coordinator is told from the program's thread: after a later step, or before the worker leaves.
+3. All workers save the same iteration if they wait for each other. With a time, they agree every few iterations whether
+   it has come. Workers that do not wait for each other save when the coordinator tells them, each between two
+   iterations of its own.
+4. A checkpoint that cannot be written does not end the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Thread
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from syncline.engines.net.control import CheckpointDue, CheckpointWritten
+from syncline.engines.saving.folder import SERVERS, step_folder
+from syncline.engines.saving.schedule import Schedule
+from syncline.engines.saving.state_files import Unsaveable, mark_of, packed, write_arrays, write_json
+from syncline.errors import SynclineError
+
+if TYPE_CHECKING:
+    from syncline.engines.worker.session import NumpySession
+
+
+@dataclass
+class SavedState:
+    """What a worker writes: copies, which nobody else changes."""
+
+    iteration: int
+    own: dict[str, Any]
+    """Nested plain values and arrays that only this worker has."""
+    models: dict[str, tuple[dict[str, Any], dict[str, str]]] = field(default_factory=dict)
+    """By file name: the arrays of a model, and what the file says about itself."""
+    servers: dict[str, Any] = field(default_factory=dict)
+    """What the servers remember besides the parameters."""
+
+
+class CheckpointWriter:
+    """Writes this worker's part of each checkpoint of the run."""
+
+    def __init__(self, session: NumpySession, folder: str, every: str) -> None:
+        """`folder`: empty if this worker has none; then it only takes part in agreements."""
+        self._session = session
+        self._folder = Path(folder) if folder else None
+        self._schedule = Schedule.parse(every)
+        self._seen = 0
+        self._done = 0
+        self._began = monotonic()
+        self._thread: Thread | None = None
+        self._written: CheckpointWritten | None = None
+
+    def begin(self, iteration: int) -> None:
+        """The run goes on after this many iterations."""
+        self._seen = self._done = iteration
+
+    @property
+    def writes_models(self) -> bool:
+        """Whether this worker writes the models: the live worker with the lowest number does."""
+        return self._session.rank == self._session.members[0]
+
+    def due(self, iteration: int, synchronous: bool) -> int | None:
+        """The number of the checkpoint that is due after so many iterations; None if none is.
+
+        `synchronous`: whether all workers wait for each other in every iteration.
+        """
+        self._tell_if_written()
+        by_time = self._schedule.seconds is not None
+        if by_time and not synchronous:
+            return self._asked(iteration)
+        step = self._schedule.crossed(self._seen, iteration)
+        self._seen = iteration
+        return step if step is None or not by_time or self._agreed() else None
+
+    def _is_time(self) -> bool:
+        """Whether this worker decides, and the time has come."""
+        assert self._schedule.seconds is not None
+        return self.writes_models and monotonic() - self._began >= self._schedule.seconds
+
+    def _agreed(self) -> bool:
+        flag = b"1" if self._is_time() else b"0"
+        agreed = b"1" in self._session.share("checkpoint", flag)
+        if agreed:
+            self._began = monotonic()
+        return agreed
+
+    def _asked(self, iteration: int) -> int | None:
+        if self._is_time():
+            self._began = monotonic()
+            self._session.tell(CheckpointDue(iteration))
+        asked = self._session.save_step
+        if asked <= self._done:
+            return None
+        self._done = asked
+        return asked
+
+    def write(self, step: int, state: SavedState) -> None:
+        """Write this state in the background."""
+        self.finish()
+        if self._folder is None:
+            self._session.tell(CheckpointWritten(step, state.iteration))
+            return
+        self._thread = Thread(target=self._write, args=(step_folder(self._folder, step), step, state), daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Wait until the last checkpoint is written, and tell the coordinator."""
+        if self._thread is not None:
+            self._thread.join()
+            self._tell_if_written()
+
+    def _tell_if_written(self) -> None:
+        if self._thread is not None and not self._thread.is_alive():
+            self._thread.join()
+            self._thread, written, self._written = None, self._written, None
+            if written is not None:
+                self._session.tell(written)
+
+    def _write(self, folder: Path, step: int, state: SavedState) -> None:
+        iteration, has_models = state.iteration, bool(state.models)
+        try:
+            files = _write_state(folder, self._session.rank, state)
+        except (OSError, Unsaveable) as error:
+            problem = f"{folder}: {getattr(error, 'strerror', None) or error}"
+        except SynclineError as error:
+            problem = str(error)
+        except Exception as error:  # of the library that writes the file
+            problem = f"{folder}: {type(error).__name__}: {error}"
+        else:
+            self._written = CheckpointWritten(step, iteration, has_models, files)
+            return
+        self._written = CheckpointWritten(step, iteration, problem=problem[:1000])
+
+
+def _write_state(folder: Path, rank: int, state: SavedState) -> dict[str, tuple[int, int]]:
+    """Write the files; returns the size and the checksum of each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    own = f"worker-{rank}"
+    arrays: dict[str, Any] = {}
+    text = packed(state.own, arrays)
+    parts: dict[str, tuple[Mapping[str, Any], dict[str, str]]] = {f"{own}.safetensors": (arrays, {}), **state.models}
+    if state.models:
+        parts[SERVERS] = (state.servers, {})
+    for name, (values, metadata) in parts.items():
+        write_arrays(folder / name, values, metadata)
+    write_json(folder / f"{own}.json", text)
+    return {name: mark_of(folder / name) for name in (*parts, f"{own}.json")}
