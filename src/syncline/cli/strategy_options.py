@@ -1,6 +1,7 @@
 """The options that describe a strategy, with their help texts, for every command that has them.
 
-`RUN`, `SYNC`, `COMPRESSION`, `NETWORK`, `CHECKPOINTS` and `OUTPUT` are the groups into which `--help` sorts all options.
+`RUN`, `SYNC`, `COMPRESSION`, `NETWORK`, `CHECKPOINTS` and `OUTPUT` are the groups into which `--help` sorts the
+options.
 """
 
 from __future__ import annotations

@@ -349,6 +349,7 @@ def _restore_model(each: Distributed, resumed: ResumedState, beginning: Beginnin
     if len(saved["optimizers"]) == len(each.optimizers):
         for optimizer, state in zip(each.optimizers, saved["optimizers"], strict=True):
             optimizer.load_state_dict(state)
+            optimizer._opt_called = True  # type: ignore[attr-defined]  # else torch warns of schedulers that step first
     if not resumed.is_own:
         return
     if each.options.buffers == "local":

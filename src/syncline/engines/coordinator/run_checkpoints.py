@@ -18,6 +18,7 @@ from syncline.engines.coordinator.participant import Participant
 from syncline.engines.net.control import CheckpointWritten, SaveNow
 from syncline.engines.net.frames import Frame
 from syncline.engines.net.wiring import Wiring
+from syncline.engines.process_state import host
 from syncline.engines.saving.folder import (
     Manifest,
     SavedWorker,
@@ -102,7 +103,13 @@ class RunCheckpoints:
         workers, servers = self._counts
         models = {name: dict(words) for name, words in self._models().items()}
         manifest = Manifest(
-            step=step, program=self._program, workers=workers, servers=servers, models=models, saved=saved
+            step=step,
+            host=host(),
+            program=self._program,
+            workers=workers,
+            servers=servers,
+            models=models,
+            saved=saved,
         )
         try:
             write_manifest(step_folder(self._folder, step), manifest)

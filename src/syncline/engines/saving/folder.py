@@ -14,10 +14,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -51,6 +49,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = "checkpoint"
     schema: int = SCHEMA
     step: int
+    host: str
+    """The host that has completed it; all files that were written there must be there."""
     program: str
     """The program that the run has trained."""
     workers: int
@@ -100,13 +100,13 @@ def read_manifest(folder: Path) -> Manifest:
         raise DamagedFile(f"{folder / MANIFEST}: {error}") from None
 
 
-def check_files(folder: Path, manifest: Manifest, host: str) -> None:
-    """Raise `DamagedFile` if a file that was written on this host is missing or has changed."""
+def check_files(folder: Path, manifest: Manifest) -> None:
+    """Raise `DamagedFile` if a file is missing or has changed; those of other hosts may be missing."""
     for worker in manifest.saved.values():
         for name, (size, mark) in worker.files.items():
             path = folder / name
             if not path.is_file():
-                if worker.host == host:
+                if worker.host == manifest.host:
                     raise DamagedFile(f"{path}: the file is missing")
                 continue
             if path.stat().st_size != size or mark_of(path) != (size, mark):
@@ -144,8 +144,3 @@ def remove(folder: Path) -> None:
             path.unlink(missing_ok=True)
     with suppress(OSError):
         folder.rmdir()
-
-
-def merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """One mapping of several that have no key in common."""
-    return {key: value for part in parts for key, value in part.items()}

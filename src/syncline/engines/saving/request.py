@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from syncline.engines.process_state import host
 from syncline.engines.saving.folder import (
     MANIFEST,
     Manifest,
@@ -73,7 +72,7 @@ def _source(resume: Path, program: str) -> tuple[Path, Manifest]:
         raise UsageError(RESUME, f"{str(resume)!r} has no complete checkpoint{begun}; name the folder of --checkpoint")
     try:
         manifest = read_manifest(found)
-        check_files(found, manifest, host())
+        check_files(found, manifest)
     except DamagedFile as damage:
         raise UsageError(RESUME, f"damaged checkpoint: {damage}{_way_out(found)}") from None
     if manifest.program != program:

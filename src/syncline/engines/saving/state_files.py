@@ -126,7 +126,9 @@ def mark_of(path: Path) -> tuple[int, int]:
 
 
 def read_arrays(path: Path, torch: bool) -> tuple[dict[str, Any], dict[str, str]]:
-    """The arrays of a file, as tensors or for numpy, and its metadata; raises `DamagedFile`."""
+    """The arrays of a file, as tensors or for numpy, and its metadata; none without a file. Raises `DamagedFile`."""
+    if not path.exists():
+        return {}, {}
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -146,6 +146,7 @@ def _write_state(folder: Path, rank: int, state: SavedState) -> dict[str, tuple[
     parts: dict[str, tuple[Mapping[str, Any], dict[str, str]]] = {f"{own}.safetensors": (arrays, {}), **state.models}
     if state.models:
         parts[SERVERS] = (state.servers, {})
+    parts = {name: part for name, part in parts.items() if part[0]}  # a file without arrays cannot be read
     for name, (values, metadata) in parts.items():
         write_arrays(folder / name, values, metadata)
     write_json(folder / f"{own}.json", text)

@@ -112,6 +112,8 @@ class Replica:
         """The worker whose values all started with; -1: this worker joined later."""
         self.epochs: tuple[int, ...] = ()
         """If this worker joined later: the epoch of each sampler at that time."""
+        self.advanced: Callable[[], None] = lambda: None
+        """Called whenever an iteration is complete."""
         self.link = link
         self._tables: dict[str, Table] = {}
         self._given: set[str] = set()
@@ -163,10 +165,9 @@ class Replica:
     ) -> dict[str, Values]:
         """Declare the tables, and take the leader's values; the arrays returned are the lane's own memory.
 
-        `memory`: the state of the servers' rule to continue with, as `recall` returned it, or a function that returns it
-        when the settings are known. `clocks`: for each worker,
-        which updates the values contain that it loads, as `collect` returned it. `first`: the first iteration, if the
-        run goes on from a checkpoint.
+        `memory`: the state of the servers' rule to continue with, as `recall` returned it, or a function that returns
+        it when the settings are known. `clocks`: for each worker, which updates the values contain that it loads, as
+        `collect` returned it. `first`: the first iteration, if the run goes on from a checkpoint.
         """
         self._check_open()
         if self._tables:
@@ -267,8 +268,8 @@ class Replica:
 
     def go_on_with(self, residuals: Mapping[str, Values], earlier: int) -> None:
         """Continue with what `residuals` returned after `earlier` iterations."""
-        self.earlier = 0 if self.iteration else earlier  # clocks were restored, or begin anew
-        self.link.go_on_from(earlier)
+        self.earlier = 0 if self.iteration else earlier  # the numbers go on, or begin anew
+        self.link.go_on_from(self.earlier)
         for bucket, memory in self.link.residuals.items():
             for name, values in memory.items():
                 if name in residuals:
@@ -410,6 +411,7 @@ class Replica:
         self.iteration, link.following = link.following, None
         self._given.clear()
         self._clocked = False
+        self.advanced()
 
     # End.
 

@@ -45,6 +45,7 @@ from syncline.engines.worker.saved_tables import (
     tables_state,
 )
 from syncline.engines.worker.solo_link import SoloLink
+from syncline.engines.worker.table_checkpoints import TableCheckpoints
 from syncline.errors import RunError, SynclineError, UsageError
 from syncline.layout import Values
 from syncline.strategies.mode import Mode
@@ -76,6 +77,7 @@ class NumpySession:
         self._wishes: Mapping[str, object] = {}
         self.checkpoints: CheckpointWriter | None = None
         """Writes this worker's part of the run's checkpoints; None: the run writes none."""
+        self._tables: TableCheckpoints | None = None
         self._loads = 0
         """How many times this session has loaded a state."""
 
@@ -172,7 +174,9 @@ class NumpySession:
         if "rule" not in wishes:
             wishes = {"mode": Mode.CHANGES.value, **wishes}
         self._wishes = wishes
-        return self._replicas[0].declare(arrays, wishes)
+        resumed = self.resumed(torch=False)
+        self._tables = TableCheckpoints(self, self._replicas[0], self.checkpoints, resumed)
+        return self._tables.declare(arrays, wishes)
 
     @property
     def _own(self) -> Replica:
@@ -189,7 +193,8 @@ class NumpySession:
     @property
     def iteration(self) -> int:
         """The iteration that the next updates belong to."""
-        return self._replicas[0].iteration if self._replicas else 0
+        offset = 0 if self._tables is None else self._tables.offset
+        return offset + self._replicas[0].iteration if self._replicas else 0
 
     def buffer(self, name: str) -> Values:
         """The memory of a table's update. Write it before `update(name)`; call this again in each iteration."""
@@ -216,7 +221,7 @@ class NumpySession:
     """The name of the model whose file in a checkpoint is not named after it."""
 
     def resumed(self, *, torch: bool) -> ResumedState | None:
-        """The checkpoint that the run goes on from; None: it begins anew, or this worker has died in it and returned."""
+        """The checkpoint that the run goes on from; None: it begins anew, or this worker has returned to it."""
         folder = self._wiring.resume
         return ResumedState(folder, self.rank, MODEL, torch=torch) if folder and not self.incarnation else None
 
@@ -250,6 +255,8 @@ class NumpySession:
         tables = replica.declare(state["tables"], self._wishes, remembered(old, state, "rule"), clocks)
         replica.go_on_with(remembered(replica, state, "codec"), int(state["iteration"]))
         self.drop(old)
+        if self._tables is not None:
+            self._tables.follow(replica)
         say_if_workers_differ(self, state)
         return tables
 

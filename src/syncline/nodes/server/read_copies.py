@@ -6,8 +6,8 @@
    of the answers arrives.
 3. An update must name the version of the copy. A gate can add updates that were computed from different versions, so
    such a rule works only without one.
-4. All members have the first parameters, as the first version. The copies move with the bucket. They are not in a checkpoint,
-   since all workers begin with the saved parameters.
+4. All members have the first parameters, as the first version. The copies move with the bucket. They are not in a
+   checkpoint, since all workers begin with the saved parameters.
 """
 
 from __future__ import annotations
