@@ -54,6 +54,7 @@ class TableCheckpoints:
             _check(arrays, saved)
             clocks = clocks_for_all({int(worker): int(clock) for worker, clock in said["clocks"]}, self._session.size)
             iteration = int(said["iteration"])
+            saved = {name: saved[name] for name in arrays}  # in the order of the program
             tables = replica.declare(saved, wishes, lambda: resumed.memory(replica, self._name), clocks, iteration)
             if replica.leader >= 0:
                 self.offset = 0 if replica.iteration else iteration
