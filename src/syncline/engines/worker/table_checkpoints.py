@@ -6,7 +6,7 @@ The state is copied between two iterations: as soon as all answers of one have c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,12 +30,33 @@ if TYPE_CHECKING:
     from syncline.engines.worker.session import NumpySession
 
 
+class ModelHolder(Protocol):
+    """A program that holds the model itself, besides the tables."""
+
+    def tables(self) -> dict[str, Values]:
+        """Copies of the parameters, by table."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """What the program's optimizer remembers, as nested plain values and arrays."""
+        ...
+
+
 class TableCheckpoints:
     """The checkpoints of one replica whose tables are the model."""
 
     def __init__(
-        self, session: NumpySession, replica: Replica, writer: CheckpointWriter | None, resumed: ResumedState | None
+        self,
+        session: NumpySession,
+        replica: Replica,
+        writer: CheckpointWriter | None,
+        resumed: ResumedState | None,
+        holder: ModelHolder | None = None,
     ) -> None:
+        """`holder`: a program that holds the model itself; it calls `advanced` after each iteration."""
+        self._holder = holder
+        self.held: dict[str, Any] = {}
+        """What the holder's state was in the run that this one continues."""
         self._session = session
         self._replica = replica
         self._name = replica.name
@@ -64,17 +85,19 @@ class TableCheckpoints:
         return tables
 
     def _begin(self, writer: CheckpointWriter) -> None:
+        writer.begin(self._iteration)
+        if self._holder is not None:
+            return
         if self._replica.mode is Mode.GRADIENTS:
             problem = "in mode 'gradients' tables hold means, and the program holds the parameters, which it must save"
             raise UsageError("--checkpoint", f"{problem} itself; use mode 'changes' or a rule")
-        writer.begin(self._iteration)
-        self._replica.advanced = self._advanced
+        self._replica.advanced = self.advanced
 
     def follow(self, replica: Replica) -> None:
         """The program has loaded a state, and goes on with another replica of the same tables."""
         self._replica, self.offset = replica, 0
         if self._writer is not None:
-            replica.advanced = self._advanced
+            replica.advanced = self.advanced
 
     @property
     def _iteration(self) -> int:
@@ -84,15 +107,17 @@ class TableCheckpoints:
         """Restore what only this worker has."""
         replica, saved = self._replica, resumed.own if resumed.is_own else {}
         same = bool(saved) and resumed.is_same(replica, self._name, "codec")
+        self.held = saved.get("held", {})
         replica.go_on_with(saved["codec"] if same else {}, iteration)
         if saved and resumed.is_same(replica, self._name, "gate") and saved["gate"]:
             replica.restore_gate(saved["gate"])
             if "values" in saved and resumed.is_same(replica, self._name, "reply_codec"):
                 replica.link.memory.params[:] = saved["values"]
 
-    def _advanced(self) -> None:
+    def advanced(self) -> None:
         """An iteration is complete."""
-        assert self._writer is not None
+        if self._writer is None:
+            return
         step = self._writer.due(self._iteration, self._replica.strategy.synchronous)
         if step is not None:
             self._writer.write(step, self._state(self._writer.writes_models))
@@ -102,12 +127,16 @@ class TableCheckpoints:
         own: dict[str, Any] = {"codec": replica.residuals(), "gate": replica.gate_state()}
         if replica.strategy.replicas_differ:
             own["values"] = replica.link.memory.params.copy()
+        if self._holder is not None:
+            own["held"] = self._holder.state()
         state = SavedState(self._iteration, own)
         if with_models:
             arrived, clocks = replica.collect()
             tables = replica.arrays
             if replica.strategy.replicas_differ:
                 tables = replica.view_of(replica.recall_parameters())
+            if self._holder is not None and replica.mode is Mode.GRADIENTS:
+                tables = self._holder.tables()
             arrays = {name: each + arrived[name] if arrived else each.copy() for name, each in tables.items()}
             name = model_file(self._name, self._session.main_model)
             state.models[name] = (arrays, model_metadata(replica, self._name, clocks))

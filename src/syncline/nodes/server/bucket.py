@@ -78,7 +78,7 @@ class HeldBucket:
         self._last = LastUpdates()
         self._parked = ParkedPulls()
         self._paces = Paces()
-        self._round_applied = -1
+        self._round_applied = terms.start - 1
         self._unruly = terms.start - 1
         """Up to this iteration a worker may be further ahead than the model allows, because an earlier model let it."""
         self._judged: ParkedRequest | None = None
