@@ -5,7 +5,7 @@ JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-EXTRAS := recipes,plot,dev
+EXTRAS := recipes,plot,checkpoints,dev
 
 # What a shell has set up for another project must not leak in.
 unexport PYTHONPATH PYTHONHOME

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from syncline.engines.saving.folder import (
-    MANIFEST,
     Manifest,
     check_files,
     is_whole,
@@ -89,15 +89,13 @@ def _way_out(damaged: Path) -> str:
 
 def _check_target(folder: Path, source: Path | None, joins: bool) -> None:
     """Refuse a folder that cannot be written, or that has checkpoints which this run does not continue."""
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(CHECKPOINT, f"{str(folder)!r} is not a folder; name another one")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".{MANIFEST}.new"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise UsageError(CHECKPOINT, f"cannot write into {str(folder)!r}: {error.strerror}") from None
+    nearest = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+    if not nearest.is_dir():
+        raise UsageError(
+            CHECKPOINT, f"{str(folder)!r} cannot be a folder: {str(nearest)!r} is a file; name another one"
+        )
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise UsageError(CHECKPOINT, f"cannot write into {str(nearest)!r}; name another folder")
     last = None if joins else newest_whole(folder)
     if last is None:
         return
