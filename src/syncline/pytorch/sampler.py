@@ -179,7 +179,8 @@ class SharedSampler(Sampler[int]):
 
     def state_dict(self) -> dict[str, Any]:
         """The position: the epoch, and the number of its examples that all workers together have seen."""
-        return {"epoch": self.epoch, "start": self._start + self._given * self._size}
+        epoch, start = self.position()
+        return {"epoch": epoch, "start": start}
 
     def position(self) -> tuple[int, int]:
         """The epoch, and the number of its examples that all workers together have seen.
