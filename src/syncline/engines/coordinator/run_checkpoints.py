@@ -22,15 +22,20 @@ from syncline.engines.process_state import host
 from syncline.engines.saving.folder import (
     Manifest,
     SavedWorker,
+    may_write,
     prune,
     read_manifest,
     remove_incomplete,
     step_folder,
     write_manifest,
 )
+from syncline.errors import PeerError
 
 Models = Callable[[], Mapping[str, Mapping[str, str]]]
 """Returns the current settings of each model."""
+
+MOST_PENDING = 16
+"""The most checkpoints that only some workers have written."""
 
 AT_START = ("bucket", "window")
 """Settings that are chosen anew for every run, unless the user gives them."""
@@ -70,10 +75,15 @@ class RunCheckpoints:
     def written(self, peer: Participant, message: CheckpointWritten) -> None:
         """A worker has written its part, or could not."""
         number, step = peer.id.number, message.step
+        wrong = [name for name in message.files if not may_write(number, name)]
+        if wrong:
+            raise PeerError(f"it says that it has written {wrong[0]!r}, which is no file of its checkpoint")
         if self._folder is None or step <= self._last:
             return
         self._hosts[number] = peer.hello.host
         self._written.setdefault(step, {})[number] = message
+        while len(self._written) > MOST_PENDING:
+            del self._written[min(self._written)]
         if message.problem and step not in self._refused:
             self._refused.add(step)
             self._notice(f"worker {number} could not write its checkpoint of step {step}: {message.problem}")

@@ -136,6 +136,12 @@ def remove_incomplete(top: Path) -> None:
             remove(path)
 
 
+def may_write(worker: int, name: str) -> bool:
+    """Whether this can be the name of a file that a worker writes."""
+    own = (f"worker-{worker}.json", f"worker-{worker}.safetensors")
+    return name in own or (not name.startswith((".", "worker-", MANIFEST)) and _OWN.fullmatch(name) is not None)
+
+
 def remove(folder: Path) -> None:
     """Remove our files from a checkpoint, the manifest first, and the folder if it is empty then."""
     (folder / MANIFEST).unlink(missing_ok=True)
