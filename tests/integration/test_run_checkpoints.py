@@ -171,3 +171,37 @@ def test_other_tables_are_refused_by_the_run(tmp_path: Path) -> None:
         assert run.ends() == 2, run.story()
         assert "table 'b': the program has (8,), the checkpoint has (7,)" in run.err
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+JOINED = """
+session = syncline.connect()
+tables = session.tables({"w": np.zeros(9)}, sync="bsp")
+full = 0
+while not (there("end") and session.iteration >= int(Path("end").read_text())):
+    session.update("w", np.ones(9))
+    session.clock()
+    session.sync()
+    full += session.rank == 0 and len(session.members) == 3
+    if full == 200:
+        Path("new").write_text(str(session.iteration + 2))
+        os.replace("new", "end")
+session.close()
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_of_another_host_writes_to_its_own_folder(tmp_path: Path) -> None:
+    """Both folders keep only the last checkpoints; a joiner without a folder is not waited for."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    options = ("--listen", "127.0.0.1:0", "--checkpoint", str(here), "--checkpoint-every", "20")
+    with running(tmp_path, JOINED, "-n", "1", *options, name="program.py") as run:
+        join = ("--join", run.hears(r"--join (\S+)").group(1), "-n", "1")
+        with (
+            running(tmp_path, JOINED, *join, "--checkpoint", str(there), name="program.py") as second,
+            running(tmp_path, JOINED, *join, name="program.py") as third,
+        ):
+            assert [each.ends() for each in (second, third, run)] == [0, 0, 0], run.story()
+    last = here / f"step-{whole_steps(here)[-1]:08}"
+    assert len(whole_steps(here)) == 3
+    assert len(json.loads((last / "checkpoint.json").read_text())["saved"]) == 2
+    assert len(list(there.glob("step-*"))) in (3, 4)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from syncline.engines.coordinator.run_checkpoints import MOST_PENDING, RunCheckpoints
-from syncline.engines.net.control import CheckpointWritten, SaveNow
+from syncline.engines.net.control import CheckpointWhole, CheckpointWritten, SaveNow
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.saving.folder import read_manifest, step_folder, steps_in
 from syncline.errors import PeerError
@@ -22,10 +22,13 @@ class Office:
     def __init__(self, folder: Path, **wiring: str) -> None:
         self.members = {0, 1, 2}
         self.said: list[str] = []
+        self.told: list[object] = []
         self.folder = folder
         models = {"model": {"sync": "bsp", "rule": "mean"}}
         found = Wiring(save_to=str(folder), save_every="10", program="p.py", **wiring)
-        self.checkpoints = RunCheckpoints(found, (3, 1), lambda: models, lambda: self.members, self.said.append)
+        self.checkpoints = RunCheckpoints(
+            found, (3, 1), lambda: models, lambda: self.members, self.said.append, self.told.append
+        )
 
     def hears(self, worker: int, step: int, **more: Any) -> None:
         files = {f"worker-{worker}.json": (2, 7)}
@@ -53,6 +56,7 @@ def test_it_is_whole_when_all_members_have_written(office: Office) -> None:
     assert manifest.models == {"model": {"sync": "bsp", "rule": "mean"}}
     assert (manifest.step, manifest.workers, manifest.servers, manifest.program) == (10, 3, 1, "p.py")
     assert not office.said
+    assert office.told == [CheckpointWhole(10)]
 
 
 def test_a_worker_that_dies_is_not_waited_for(office: Office) -> None:
@@ -105,9 +109,8 @@ def test_a_member_cannot_fill_the_memory_or_name_other_files(office: Office) -> 
 
 
 def test_by_time_all_are_told_to_save(office: Office) -> None:
-    told: list[object] = []
-    office.checkpoints.due(30, told.append)
-    assert told == [SaveNow(30)]
+    office.checkpoints.due(30)
+    assert office.told == [SaveNow(30)]
 
 
 def test_what_has_changed_is_said(tmp_path: Path) -> None:

@@ -136,7 +136,12 @@ class CoordinatorProcess:
         self.returning = ReturningWorkers(int(os.environ.get("SYNCLINE_RESTARTS", "0")) > 0, workers)
         self._returning_servers = ReturningWorkers(self.returning.allowed, servers)
         self._checkpoints = RunCheckpoints(
-            wiring, (workers, servers), self._settings, self._roster.participants, self._launchers.notice
+            wiring,
+            (workers, servers),
+            self._settings,
+            self._roster.participants,
+            self._launchers.notice,
+            self._to_workers,
         )
         self._never: set[int] = set()
         """The workers that will not take part when a model begins."""
@@ -283,7 +288,7 @@ class CoordinatorProcess:
         elif isinstance(message, CheckpointWritten) and peer.entered:
             self._checkpoints.written(peer, message)
         elif isinstance(message, CheckpointDue) and peer.entered:
-            self._checkpoints.due(message.step, self._to_workers)
+            self._checkpoints.due(message.step)
         elif isinstance(message, Pulse):
             launcher = self._launchers.launcher
             if launcher is not None and not launcher.backlog:  # do not queue progress that is not read

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from syncline.engines.coordinator.participant import Participant
-from syncline.engines.net.control import CheckpointWritten, SaveNow
+from syncline.engines.net.control import CheckpointWhole, CheckpointWritten, SaveNow
 from syncline.engines.net.frames import Frame
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.process_state import host
@@ -51,8 +51,13 @@ class RunCheckpoints:
         models: Models,
         members: Callable[[], Collection[int]],
         notice: Callable[[str], None],
+        to_workers: Callable[[Frame], None],
     ) -> None:
-        """`counts`: workers and servers at the start. `members`: the live workers. `notice`: prints a line."""
+        """`counts`: workers and servers at the start. `members`: the live workers. `notice`: prints a line.
+
+        `to_workers`: sends a message to all workers.
+        """
+        self._to_workers = to_workers
         self._folder = Path(wiring.save_to) if wiring.save_to else None
         self.every = wiring.save_every
         self._program = wiring.program
@@ -124,14 +129,15 @@ class RunCheckpoints:
         try:
             write_manifest(step_folder(self._folder, step), manifest)
             self._last = step
+            self._to_workers(CheckpointWhole(step))
             prune(self._folder, step)
         except OSError as error:
             self._notice(f"cannot complete the checkpoint of step {step} in {self._folder}: {error.strerror}")
 
-    def due(self, step: int, out: Callable[[Frame], None]) -> None:
+    def due(self, step: int) -> None:
         """A worker says that a checkpoint is due by time."""
         if self._folder is not None and step > self._last:
-            out(SaveNow(step))
+            self._to_workers(SaveNow(step))
 
     def compare(self, model: str, settings: Mapping[str, str]) -> None:
         """A model has begun: say from which step it goes on, and which settings have changed since."""

@@ -345,6 +345,12 @@ class SaveNow(Control, frozen=True, tag="save-now"):
     step: Count
 
 
+class CheckpointWhole(Control, frozen=True, tag="checkpoint-whole"):
+    """Coordinator to workers: this checkpoint is complete; older ones may be removed."""
+
+    step: Count
+
+
 class Stop(Control, frozen=True, tag="stop"):
     """Launcher to coordinator to servers: the workers have finished; send your counters and exit."""
 
@@ -481,6 +487,7 @@ ControlMessage = (
     | CheckpointWritten
     | CheckpointDue
     | SaveNow
+    | CheckpointWhole
     | Stop
     | Reach
     | Reached

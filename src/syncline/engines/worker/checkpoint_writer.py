@@ -6,7 +6,8 @@
 3. All workers save the same iteration if they wait for each other. With a time, they agree every few iterations whether
    it has come. Workers that do not wait for each other save when the coordinator tells them, each between two
    iterations of its own.
-4. A checkpoint that cannot be written does not end the run.
+4. On a host that does not share the coordinator's folder, the workers remove their own old parts.
+5. A checkpoint that cannot be written does not end the run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from syncline.engines.net.control import CheckpointDue, CheckpointWritten
-from syncline.engines.saving.folder import SERVERS, step_folder
+from syncline.engines.saving.folder import KEPT, SERVERS, is_whole, remove, step_folder, steps_in
 from syncline.engines.saving.schedule import Schedule
 from syncline.engines.saving.state_files import Unsaveable, mark_of, packed, write_arrays, write_json
 from syncline.errors import SynclineError
@@ -121,9 +122,18 @@ class CheckpointWriter:
             if written is not None:
                 self._session.tell(written)
 
+    def _prune(self, top: Path) -> None:
+        """Remove old parts on a host that the coordinator does not see."""
+        whole = self._session.whole_steps
+        if len(whole) == KEPT:
+            for step, path in steps_in(top).items():
+                if step < whole[0] and not is_whole(path):
+                    remove(path)
+
     def _write(self, folder: Path, step: int, state: SavedState) -> None:
         iteration, has_models = state.iteration, bool(state.models)
         try:
+            self._prune(folder.parent)
             files = _write_state(folder, self._session.rank, state)
         except (OSError, Unsaveable) as error:
             problem = f"{folder}: {getattr(error, 'strerror', None) or error}"

@@ -36,6 +36,7 @@ from syncline.engines.net.control import (
     Begin,
     ChangeReply,
     CheckpointDue,
+    CheckpointWhole,
     CheckpointWritten,
     Declare,
     Ended,
@@ -65,6 +66,7 @@ from syncline.engines.net.frames import Frame
 from syncline.engines.net.wiring import Wiring, connect_coordinator
 from syncline.engines.process import say
 from syncline.engines.process_state import host
+from syncline.engines.saving.folder import KEPT
 from syncline.engines.worker.change_requests import ChangeRequests
 from syncline.engines.worker.peer_figures import peer_figures
 from syncline.engines.worker.peer_lanes import LOST_SECONDS, PeerLanes
@@ -117,6 +119,8 @@ class WorkerLink:
         """The settings that have changed since this worker began."""
         self.save_step = -1
         """The number of the last checkpoint that the coordinator has asked for."""
+        self.whole_steps: tuple[int, ...] = ()
+        """The numbers of the last checkpoints that are complete."""
         self._ended = False
         self._go = False
         self._sitting = False
@@ -557,6 +561,8 @@ class WorkerLink:
             self._changes.heard(message)
         elif isinstance(message, SaveNow):
             self.save_step = message.step
+        elif isinstance(message, CheckpointWhole):
+            self.whole_steps = (*self.whole_steps, message.step)[-KEPT:]
         elif isinstance(message, InForce):
             self.changed |= message.settings
         else:

@@ -235,6 +235,11 @@ class NumpySession:
         """The number of the last checkpoint that the coordinator has asked for."""
         return -1 if self._link is None else self._link.save_step
 
+    @property
+    def whole_steps(self) -> tuple[int, ...]:
+        """The numbers of the last checkpoints that are complete."""
+        return () if self._link is None else self._link.whole_steps
+
     # State.
 
     def state_dict(self) -> dict[str, Any]:
