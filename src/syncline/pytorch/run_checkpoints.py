@@ -174,7 +174,9 @@ class TorchCheckpoints:
         self._models[name] = each
         if self._writer is not None or self._resumed is not None:
             each.hooks.keep([each.model.register_forward_pre_hook(_Forward(self.forward))])
-        if self._resumed is not None and each.replica.leader >= 0:
+        if each.replica.leader < 0:  # it joins a run that trains already
+            self._resumed, self._restores = None, False
+        if self._resumed is not None:
             _restore_model(each, self._resumed, beginning)
         if self._writer is not None and len(self._models) == 1:
             self._writer.begin(each.replica.earlier + each.replica.iteration)
@@ -185,7 +187,7 @@ class TorchCheckpoints:
         self._samplers.append(sampler)
         sampler.asked = self._asked
         saved = [] if self._resumed is None else self._resumed.own["samplers"]
-        if not self._restores or number >= len(saved) or any(each.replica.leader < 0 for each in self._models.values()):
+        if not self._restores or number >= len(saved):
             return
         at_turn, position = self._resumed_turn() == number, saved[number]
         sampler.has_trained = position["has_trained"]

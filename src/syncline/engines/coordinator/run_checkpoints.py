@@ -5,8 +5,7 @@
 2. A worker that dies is not waited for. Its part is missing then; the run can go on from the checkpoint all the same.
 3. One of the workers must have written the models. If none has, because the one that should have has died, the
    checkpoint is never whole, and the next one replaces it.
-4. If checkpoints are due by time, and workers do not wait for each other, a worker says when the time has come, and the
-   coordinator tells all.
+4. If checkpoints are due by time, a worker says when the time has come, and the coordinator tells all.
 """
 
 from __future__ import annotations

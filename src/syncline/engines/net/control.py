@@ -334,13 +334,13 @@ class CheckpointWritten(Control, frozen=True, tag="checkpoint"):
 
 
 class CheckpointDue(Control, frozen=True, tag="checkpoint-due"):
-    """Worker to coordinator: it is time for a checkpoint."""
+    """Worker to coordinator: it is time for a checkpoint, with this number."""
 
     step: Count
 
 
 class SaveNow(Control, frozen=True, tag="save-now"):
-    """Coordinator to workers: write a checkpoint with this number after your next iteration."""
+    """Coordinator to workers: write a checkpoint with this number, when you have finished so many iterations."""
 
     step: Count
 

@@ -10,9 +10,6 @@ from syncline.errors import UsageError
 OPTION = "--checkpoint-every"
 DEFAULT = "10min"
 
-AGREE_EVERY = 20
-"""Every so many iterations, workers that wait for each other agree whether a checkpoint is due by time."""
-
 
 @dataclass(frozen=True)
 class Schedule:
@@ -36,10 +33,8 @@ class Schedule:
         return cls(seconds=seconds)
 
     def crossed(self, before: int, after: int) -> int | None:
-        """The last multiple of the interval in (before, after]; None if there is none.
-
-        With a time: the last iteration after which workers agree.
-        """
-        every = AGREE_EVERY if self.iterations is None else self.iterations
-        last = after // every * every
+        """The last multiple of the interval in (before, after]; None if there is none, or with a time."""
+        if self.iterations is None:
+            return None
+        last = after // self.iterations * self.iterations
         return last if last > before else None

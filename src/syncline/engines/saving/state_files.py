@@ -38,6 +38,8 @@ def packed(value: Any, arrays: dict[str, Any], path: str = "") -> Any:
     if isinstance(value, np.bool | np.integer | np.floating):
         return value.item()
     if isinstance(value, np.ndarray) or hasattr(value, "detach"):
+        while path in arrays:
+            path += "'"
         arrays[path] = value
         return {_ARRAY: path}
     if isinstance(value, dict):

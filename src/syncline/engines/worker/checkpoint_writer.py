@@ -3,9 +3,9 @@
 1. The program's thread copies the state, and a thread of its own writes it. The next checkpoint waits until this one is
    written.
 2. The coordinator is told from the program's thread: after a later step, or before the worker leaves.
-3. All workers save the same iteration if they wait for each other. With a time, they agree every few iterations whether
-   it has come. Workers that do not wait for each other save when the coordinator tells them, each between two
-   iterations of its own.
+3. With a time, the first worker says when it has come, and the coordinator tells all. Workers that wait for each other
+   must save the same iteration: it is named well before any of them comes to it, and a worker that learns of it too
+   late saves nothing. They agree on nothing by waiting, since a worker that is about to join could not answer.
 4. On a host that does not share the coordinator's folder, the workers remove their own old parts.
 5. A checkpoint that cannot be written does not end the run.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from pathlib import Path
 from threading import Thread
 from time import monotonic
@@ -27,6 +28,10 @@ from syncline.errors import SynclineError
 
 if TYPE_CHECKING:
     from syncline.engines.worker.session import NumpySession
+
+LEAST_AHEAD, AHEAD_SECONDS = 20, 1.0
+"""How long before its iteration a checkpoint is announced to workers that wait for each other: iterations, and seconds.
+Both must have passed."""
 
 
 @dataclass
@@ -53,12 +58,18 @@ class CheckpointWriter:
         self._seen = 0
         self._done = 0
         self._began = monotonic()
+        """When the last checkpoint was due by time."""
+        self._counted = 0
+        """The iteration at that time."""
+        self._announced = -1
+        """The number of the last checkpoint that this worker has announced."""
         self._thread: Thread | None = None
         self._written: CheckpointWritten | None = None
 
     def begin(self, iteration: int) -> None:
         """The run goes on after this many iterations."""
-        self._seen = self._done = iteration
+        self._seen = self._done = self._counted = iteration
+        self._began = monotonic()
 
     @property
     def writes_models(self) -> bool:
@@ -71,33 +82,26 @@ class CheckpointWriter:
         `synchronous`: whether all workers wait for each other in every iteration.
         """
         self._tell_if_written()
-        by_time = self._schedule.seconds is not None
-        if by_time and not synchronous:
-            return self._asked(iteration)
-        step = self._schedule.crossed(self._seen, iteration)
-        self._seen = iteration
-        return step if step is None or not by_time or self._agreed() else None
+        before, self._seen = self._seen, iteration
+        if self._schedule.seconds is not None:
+            return self._asked(self._schedule.seconds, before, iteration, synchronous)
+        return self._schedule.crossed(before, iteration)
 
-    def _is_time(self) -> bool:
-        """Whether this worker decides, and the time has come."""
-        assert self._schedule.seconds is not None
-        return self.writes_models and monotonic() - self._began >= self._schedule.seconds
-
-    def _agreed(self) -> bool:
-        flag = b"1" if self._is_time() else b"0"
-        agreed = b"1" in self._session.share("checkpoint", flag)
-        if agreed:
-            self._began = monotonic()
-        return agreed
-
-    def _asked(self, iteration: int) -> int | None:
-        if self._is_time():
-            self._began = monotonic()
-            self._session.tell(CheckpointDue(iteration))
+    def _asked(self, seconds: float, before: int, iteration: int, synchronous: bool) -> int | None:
+        """The checkpoint that the coordinator has asked for, if this is the iteration for it."""
+        passed = monotonic() - self._began
+        if self.writes_models and passed >= seconds and self._announced <= max(self._done, before):
+            pace = (iteration - self._counted) / passed
+            self._announced = iteration + (max(LEAST_AHEAD, ceil(pace * AHEAD_SECONDS)) if synchronous else 0)
+            self._began, self._counted = monotonic(), iteration
+            self._session.tell(CheckpointDue(self._announced))
         asked = self._session.save_step
-        if asked <= self._done:
+        if not self._done < asked <= iteration:
             return None
         self._done = asked
+        if synchronous and asked <= before:
+            self._session.tell(CheckpointWritten(asked, iteration, problem="the worker was told too late"))
+            return None
         return asked
 
     def write(self, step: int, state: SavedState) -> None:
