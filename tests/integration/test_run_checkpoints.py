@@ -173,6 +173,18 @@ def test_other_tables_are_refused_by_the_run(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
+def test_two_runs_do_not_write_to_one_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "saved"
+    body = "begin()\nsay('there')\nwhile not there('end'):\n    time.sleep(0.01)\nsession.close()"
+    with running(tmp_path, body, "-n", "1", "--checkpoint", str(folder), name="program.py") as run:
+        run.hears("there\n")
+        with running(tmp_path, body, "-n", "1", "--checkpoint", str(folder), name="program.py") as second:
+            assert second.ends() == 2, second.story()
+            assert f"another run writes to {str(folder)!r} now" in second.err
+        (tmp_path / "end").touch()
+        assert run.ends() == 0, run.story()
+
+
 JOINED = """
 session = syncline.connect()
 tables = session.tables({"w": np.zeros(9)}, sync="bsp")

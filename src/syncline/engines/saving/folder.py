@@ -13,8 +13,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from urllib.parse import quote
 
@@ -27,6 +29,7 @@ SCHEMA = 1
 KEPT = 3
 MANIFEST = "checkpoint.json"
 SERVERS = "servers.safetensors"
+LOCK = ".lock"
 
 _STEP = re.compile(r"step-(\d{8,19})")
 _OWN = re.compile(r"\.?(checkpoint\.json|(model(-[^/]*)?|servers|worker-\d+)\.safetensors|worker-\d+\.json)(\.new)?")
@@ -117,6 +120,22 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Make the checkpoint whole."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / MANIFEST, msgspec.to_builtins(manifest))
+
+
+def claim(top: Path) -> int:
+    """Keep other runs from writing to this folder, as long as the file that is returned is open."""
+    try:
+        top.mkdir(parents=True, exist_ok=True)
+        place = os.open(top / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise UsageError("--checkpoint", f"cannot write into {str(top)!r}: {error.strerror}") from None
+    try:
+        flock(place, LOCK_EX | LOCK_NB)
+    except OSError:
+        os.close(place)
+        problem = f"another run writes to {str(top)!r} now; wait for its end, or name another folder"
+        raise UsageError("--checkpoint", problem) from None
+    return place
 
 
 def prune(top: Path, newest: int) -> None:
