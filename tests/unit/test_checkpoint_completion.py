@@ -71,7 +71,7 @@ def test_without_the_models_it_is_not_whole(office: Office) -> None:
     office.hears(2, 10)
     office.dies(0)
     assert not steps_in(office.folder)
-    assert office.said == ["the checkpoint of step 10 is not complete: the worker that should write the model died"]
+    assert office.said == ["the checkpoint of step 10 is not complete: no worker has written the models"]
     office.hears(1, 20, has_models=True)
     office.hears(2, 20)
     assert set(steps_in(office.folder)) == {20}

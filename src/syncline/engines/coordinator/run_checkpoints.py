@@ -3,8 +3,8 @@
 1. A worker tells the coordinator after it has written its part of a checkpoint. When all live members have, the
    coordinator writes the manifest and removes old checkpoints. So no crash leaves half a checkpoint that looks whole.
 2. A worker that dies is not waited for. Its part is missing then; the run can go on from the checkpoint all the same.
-3. One of the workers must have written the models. If none has, because the one that should have has died, the
-   checkpoint is never whole, and the next one replaces it.
+3. One of the workers must have written the models. If none has, for example because the one that should have has died,
+   the checkpoint is never whole, and the next one replaces it.
 4. If checkpoints are due by time, a worker says when the time has come, and the coordinator tells all.
 """
 
@@ -107,7 +107,7 @@ class RunCheckpoints:
         if step in self._refused:
             return
         if not any(part.has_models for part in parts.values()):
-            self._notice(f"the checkpoint of step {step} is not complete: the worker that should write the model died")
+            self._notice(f"the checkpoint of step {step} is not complete: no worker has written the models")
             return
         saved = {
             str(number): SavedWorker(self._hosts[number], part.iteration, dict(part.files))
