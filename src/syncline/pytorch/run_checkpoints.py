@@ -13,14 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
-from syncline.engines.process import say
 from syncline.engines.saving.folder import model_file
-from syncline.engines.saving.state_files import Unsaveable, packed
 from syncline.engines.worker.checkpoint_writer import CheckpointWriter, SavedState
 from syncline.engines.worker.replica import Clocks, Replica
 from syncline.engines.worker.resumed_state import (
@@ -32,12 +28,16 @@ from syncline.engines.worker.resumed_state import (
 )
 from syncline.errors import UsageError
 from syncline.layout import Values
-from syncline.pytorch import buffers
+from syncline.pytorch.model_state import (
+    exact_values,
+    load_tensors,
+    model_arrays,
+    own_state,
+    restore_own_state,
+    restore_rates,
+    tensors_of,
+)
 from syncline.pytorch.random_state import random_states, restore_random_states
-from syncline.pytorch.schedulers import restore_schedulers, scheduler_states
-from syncline.pytorch.shared_buffers import table_of
-from syncline.pytorch.slots import named, plain
-from syncline.strategies.mode import Mode
 
 if TYPE_CHECKING:
     from syncline.pytorch.distribute import Distributed
@@ -120,17 +120,17 @@ class TorchCheckpoints:
         state = SavedState(first.earlier + first.iteration, self._own_state(sampler))
         if self._writer.writes_models:
             for name, model in self._models.items():
-                arrays, clocks = _model_arrays(model)
+                arrays, clocks = model_arrays(model)
                 state.models[model_file(name, self._session.main_model)] = (
                     arrays,
                     model_metadata(model.replica, name, clocks),
                 )
-                state.servers |= server_arrays(model.replica, name) | _exact_values(name, model, arrays)
+                state.servers |= server_arrays(model.replica, name) | exact_values(name, model, arrays)
         self._writer.write(step, state)
 
     def _own_state(self, sampler: int) -> dict[str, Any]:
         return {
-            "models": {name: _own_model_state(each) for name, each in self._models.items()},
+            "models": {name: own_state(each) for name, each in self._models.items()},
             "samplers": [
                 {"epoch": epoch, "start": start, "has_trained": each.has_trained}
                 for each, (epoch, start) in zip(self._samplers, self._positions, strict=False)
@@ -148,7 +148,7 @@ class TorchCheckpoints:
             return Beginning()
         arrays, said = self._resumed.model(name)
         self._check(name, model, arrays)
-        _load(model, arrays)
+        load_tensors(model, arrays)
         clocks = {int(worker): int(clock) for worker, clock in said["clocks"]}
         exact = {table: torch.from_numpy(values) for table, values in self._resumed.of_servers(name, "values").items()}
         return Beginning(
@@ -161,7 +161,7 @@ class TorchCheckpoints:
 
     def _check(self, name: str, model: nn.Module, arrays: Mapping[str, Tensor]) -> None:
         """Raise `UsageError` with the first difference if this is not the model of the checkpoint."""
-        mine = {key: tuple(value.shape) for key, value in _tensors(model).items()}
+        mine = {key: tuple(value.shape) for key, value in tensors_of(model).items()}
         theirs = {key: tuple(value.shape) for key, value in arrays.items()}
         for key in {**mine, **theirs}:
             if mine.get(key) != theirs.get(key):
@@ -177,7 +177,7 @@ class TorchCheckpoints:
         if each.replica.leader < 0:  # it joins a run that trains already
             self._resumed, self._restores = None, False
         if self._resumed is not None:
-            _restore_model(each, self._resumed, beginning)
+            restore_own_state(each, self._resumed, name, beginning.iteration)
         if self._writer is not None and len(self._models) == 1:
             self._writer.begin(each.replica.earlier + each.replica.iteration)
 
@@ -209,7 +209,7 @@ class TorchCheckpoints:
         for name, each in self._models.items():
             saved = own["models"].get(name)
             if saved is not None:
-                _restore_rates(each.optimizers, saved)
+                restore_rates(each.optimizers, saved)
         if own["scaler"] is not None and self._session.own_scaler is not None:
             self._session.own_scaler.load_state_dict(own["scaler"])
         if self._resumed.is_own:
@@ -256,123 +256,3 @@ class _Forward:
 
     def __reduce__(self) -> tuple[Callable[..., _Forward], tuple[()]]:
         return _Forward, ()
-
-
-# One model.
-
-
-def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    """What the bare model's state_dict() has."""
-    return {plain(name): each for name, each in model.state_dict().items() if isinstance(each, Tensor)}
-
-
-def _model_arrays(each: Distributed) -> tuple[dict[str, Tensor], Clocks]:
-    """Copies of the model's parameters and buffers, and which updates they contain, if workers exchange them."""
-    arrived, clocks = ({}, {}) if each.hooks.loads.pending else each.replica.collect()
-    found = {name: tensor.detach().cpu().clone() for name, tensor in _tensors(each.model).items()}
-    values: dict[str, Values] = arrived
-    if each.replica.strategy.replicas_differ:
-        values = each.replica.view_of(each.replica.recall_parameters())
-    for name, _, _, parameter in named(each.model):
-        _put(found, name, parameter, values.get(name), adds=bool(arrived))
-    for name, buffer in buffers.named(each.model).items():
-        _put(found, name, buffer, values.get(table_of(name)), adds=bool(arrived))
-    return found, clocks
-
-
-def _put(found: dict[str, Tensor], name: str, tensor: Tensor, values: Values | None, *, adds: bool) -> None:
-    """Replace a tensor by these values, or add them to it."""
-    if values is None or name not in found:
-        return
-    new = torch.from_numpy(values)
-    new = found[name].float() + new if adds else new
-    found[name] = new.to(tensor.dtype) if tensor.is_floating_point() else new.round().to(tensor.dtype)
-
-
-def _exact_values(name: str, each: Distributed, arrays: Mapping[str, Tensor]) -> dict[str, Values]:
-    """The servers' float32 values of parameters that the model has in another type."""
-    if each.replica.mode is Mode.GRADIENTS or each.replica.strategy.replicas_differ:
-        return {}
-    tables = each.replica.arrays
-    return {
-        f"{name}/values/{key}": tables[key].copy()
-        for key, _, _, parameter in named(each.model)
-        if parameter.dtype is not torch.float32 and key in arrays
-    }
-
-
-def _own_model_state(each: Distributed) -> dict[str, Any]:
-    replica = each.replica
-    found: dict[str, Any] = {
-        "optimizers": [_optimizer_state(optimizer) for optimizer in each.optimizers],
-        "schedulers": [_saveable(scheduler_states(optimizer)) for optimizer in each.optimizers],
-        "buffers": {name: buffer.detach().cpu().clone() for name, buffer in buffers.named(each.model).items()},
-        "codec": replica.residuals(),
-        "gate": replica.gate_state(),
-        "steps": each.hooks.steps,
-    }
-    if replica.strategy.replicas_differ:
-        found["values"] = replica.link.memory.params.copy()
-    return found
-
-
-def _optimizer_state(optimizer: Optimizer) -> Any:
-    from syncline.pytorch.state import copied
-
-    return copied(optimizer.state_dict())
-
-
-def _saveable(schedulers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The states that can be written; a scheduler that cannot be is named."""
-    found = []
-    for each in schedulers:
-        try:
-            packed(each, {})
-            found.append(each)
-        except Unsaveable as error:
-            say(f"syncline: the checkpoint is without the state of a {each['kind']}, which has {error}")
-    return found
-
-
-def _load(model: nn.Module, arrays: Mapping[str, Tensor]) -> None:
-    with torch.no_grad():
-        for name, tensor in _tensors(model).items():
-            tensor.copy_(arrays[name])
-
-
-def _restore_model(each: Distributed, resumed: ResumedState, beginning: Beginning) -> None:
-    """Restore what only this worker has of a model."""
-    saved = resumed.own["models"].get(beginning.name)
-    replica = each.replica
-    replica.go_on_with({}, beginning.iteration)
-    if saved is None:
-        return
-    each.hooks.steps = int(saved["steps"])
-    if len(saved["optimizers"]) == len(each.optimizers):
-        for optimizer, state in zip(each.optimizers, saved["optimizers"], strict=True):
-            optimizer.load_state_dict(state)
-            optimizer._opt_called = True  # type: ignore[attr-defined]  # else torch warns of schedulers that step first
-    if not resumed.is_own:
-        return
-    if each.options.buffers == "local":
-        with torch.no_grad():
-            for name, buffer in buffers.named(each.model).items():
-                if name in saved["buffers"]:
-                    buffer.copy_(saved["buffers"][name])
-    if resumed.is_same(replica, beginning.name, "codec"):
-        residuals = {name: values.numpy() for name, values in saved["codec"].items()}
-        replica.go_on_with(residuals, beginning.iteration)
-    if resumed.is_same(replica, beginning.name, "gate") and saved["gate"]:
-        replica.restore_gate(saved["gate"])
-        if "values" in saved and resumed.is_same(replica, beginning.name, "reply_codec"):
-            replica.link.memory.params[:] = np.asarray(saved["values"])
-            for slot in each.hooks.slots:
-                each.hooks.take_over(slot)
-
-
-def _restore_rates(optimizers: list[Optimizer], saved: Mapping[str, Any]) -> None:
-    """Restore the schedulers, and the settings of the parameter groups, which schedulers change."""
-    for optimizer, state, schedulers in zip(optimizers, saved["optimizers"], saved["schedulers"], strict=False):
-        restore_schedulers(optimizer, schedulers)
-        for group, before in zip(optimizer.param_groups, state["param_groups"], strict=False):
-            group.update({key: value for key, value in before.items() if key != "params"})
