@@ -89,11 +89,13 @@ class Run:
         *options: str,
         words: Sequence[str] = (),
         module: Sequence[str] = ("syncline", "run"),
+        name: str = "",
         **environment: str,
     ) -> None:
+        """`name`: of the program's file, which otherwise has a name of its own in every run."""
         self.mark = token_hex(8)
         self.directory = directory
-        program = directory / f"program-{self.mark}.py"
+        program = directory / (name or f"program-{self.mark}.py")
         program.write_text(PREAMBLE + body)
         self._files = [directory / f"{name}-{self.mark}" for name in ("out", "err")]
         command = [sys.executable, "-m", *module, *options, str(program), *words]
@@ -218,11 +220,12 @@ def running(
     *options: str,
     words: Sequence[str] = (),
     module: Sequence[str] = ("syncline", "run"),
+    name: str = "",
     **environment: str,
 ) -> Iterator[Run]:
     """A run that must leave nothing behind. The test must wait for the run's end itself."""
     names = set(os.listdir("/dev/shm"))
-    run = Run(directory, body, *options, words=words, module=module, **environment)
+    run = Run(directory, body, *options, words=words, module=module, name=name, **environment)
     try:
         yield run
         assert run.process.poll() is not None, f"the test is over, and the run is not\n{run.story()}"

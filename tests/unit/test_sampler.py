@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from itertools import islice
 
 import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 from syncline.errors import UsageError
 from syncline.pytorch.sampler import SharedSampler
@@ -118,3 +120,51 @@ def test_others_go_on_and_see_what_is_left(members: tuple[int, ...]) -> None:
         sampler.load_state_dict(samplers[0].state_dict())
         seen += list(sampler)
     assert sorted(seen) == list(range(24))
+
+
+class _Run:
+    """A program that trains on a sampler and is saved after so many batches; the two workers are in one process."""
+
+    def __init__(self, loaders: int, rank: int = 0, count: int = 50) -> None:
+        data = TensorDataset(torch.arange(count))
+        self.sampler = SharedSampler(data, rank, lambda: (0, 1))
+        self.loader = DataLoader(data, 4, sampler=self.sampler, num_workers=loaders)
+        self.turns: list[tuple[int, int]] = []
+
+    def batches(self, epochs: int, save_after: int = -1) -> list[list[int]]:
+        seen: list[list[int]] = []
+        for _ in range(epochs):
+            for (batch,) in self.loader:
+                seen.append(batch.tolist())
+                if len(seen) == save_after:
+                    position = self.sampler.position()
+                    self.sampler.at_turn = lambda position=position: self._turn(position)  # type: ignore[misc]
+        return seen
+
+    def _turn(self, position: tuple[int, int]) -> None:
+        self.turns.append(self.sampler.position() if self.sampler.begins else position)
+
+
+@pytest.mark.parametrize("loaders", [0, 2])
+@pytest.mark.parametrize("after", [1, 3, 5, 7, 10, 14, 16])
+def test_a_run_goes_on_with_the_batch_after_the_last_one(after: int, loaders: int) -> None:
+    """An epoch has 25 examples of this worker: 6 batches of 4, and one of 1."""
+    whole = _Run(loaders)
+    batches = whole.batches(3, after)
+    ((epoch, start),) = whole.turns
+    resumed, restored = _Run(loaders), []
+    resumed.sampler.resume(epoch, start, skips=True)
+    resumed.sampler.resumed = lambda: restored.append(resumed.sampler.position())
+    rest = resumed.batches(3)
+    assert rest == batches[after:] or rest == batches[-len(rest) :]
+    assert len(batches) - len(rest) in range(after, after + 5)  # what was asked ahead is awaited
+    assert restored == [(epoch, start)]
+
+
+def test_a_sampler_that_is_not_trained_on_gives_all_epochs_again() -> None:
+    run = _Run(0)
+    run.sampler.resume(1, 0, skips=False)
+    turns: list[int] = []
+    run.sampler.resumed = lambda: turns.append(run.sampler.epoch)
+    assert len(run.batches(3)) == 21
+    assert turns == [1]

@@ -48,6 +48,8 @@ def _places(plan: Plan) -> list[tuple[str, str, str]]:
         "join": " or ".join(plan.places),
         "key-file": wiring.key_file,
         "insecure": "yes" if wiring.insecure else "",
+        "checkpoint": f"{wiring.save_to} every {wiring.save_every}" if wiring.save_to else "",
+        "resume": wiring.resume,
         "trace": wiring.trace,
         "log-dir": plan.log_dir,
         "restarts": str(plan.restarts or ""),

@@ -36,6 +36,7 @@ from syncline.engines.net.wiring import Wiring
 from syncline.engines.operator import name_of
 from syncline.engines.process import also_look_in, beside
 from syncline.engines.process_state import patience as stopped_patience
+from syncline.engines.saving.request import checked_request
 from syncline.errors import UsageError
 from syncline.nodes.staleness import merged, staleness_figures
 from syncline.strategies.allowed_parts import listed
@@ -188,6 +189,9 @@ def run(
         ),
     ] = 0,
     grow: strategy.Grow = None,
+    checkpoint: strategy.Checkpoint = None,
+    checkpoint_every: strategy.CheckpointEvery = None,
+    resume: strategy.Resume = None,
     trace: Annotated[
         Path | None,
         typer.Option(
@@ -251,8 +255,15 @@ def run(
     if log_dir is not None:
         _check_log_dir(log_dir, dry_run)
     stopped_patience(os.environ)
+    saving = checked_request(
+        checkpoint, checkpoint_every, resume, _program_name(command, module), joins=join is not None
+    )
     wiring = Wiring(
         lane="" if lane is None else lane,
+        save_to=saving.folder,
+        save_every=saving.every,
+        resume=saving.resume,
+        program=saving.program,
         key_file=_path(key_file),
         insecure="1" if insecure else "",
         trace=_path(trace),
@@ -309,6 +320,13 @@ def _outputs(report: Path | None, trace: Path | None, log_dir: Path | None) -> l
     if log_dir is not None:
         found.append(OutputFolder("--log-dir", log_dir, LOG, re.compile(r"(coordinator|server\d+|w\d+)\.log")))
     return found
+
+
+def _program_name(command: list[str] | None, module: bool) -> str:
+    """The program, as a checkpoint names it."""
+    if not command:
+        return ""
+    return f"-m {command[0]}" if module else Path(command[0]).name
 
 
 def _refuse_with_join(given: dict[str, object]) -> None:

@@ -1,11 +1,13 @@
 """The options that describe a strategy, with their help texts, for every command that has them.
 
-`RUN`, `SYNC`, `COMPRESSION`, `NETWORK` and `OUTPUT` are the groups into which `--help` sorts all options.
+`RUN`, `SYNC`, `COMPRESSION`, `NETWORK`, `CHECKPOINTS` and `OUTPUT` are the groups into which `--help` sorts the
+options.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,6 +17,7 @@ SYNC = "Synchronisation"
 COMPRESSION = "Compression"
 NETWORK = "Network"
 OUTPUT = "Output"
+CHECKPOINTS = "Checkpoints"
 
 Strategy = Annotated[
     str | None,
@@ -134,6 +137,31 @@ Placement = Annotated[
 Seed = Annotated[
     int | None,
     typer.Option(metavar="N", rich_help_panel=RUN, help="The seed of everything random, for example 7. Default: 0."),
+]
+Checkpoint = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        rich_help_panel=CHECKPOINTS,
+        help="Write checkpoints of the whole run to this folder, and keep the last three. Needs the extra checkpoints.",
+    ),
+]
+CheckpointEvery = Annotated[
+    str | None,
+    typer.Option(
+        "--checkpoint-every",
+        metavar="N|TIME",
+        rich_help_panel=CHECKPOINTS,
+        help="How often: a number of iterations, for example 500, or a time, for example 30s. Default: 10min.",
+    ),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        rich_help_panel=CHECKPOINTS,
+        help="Go on from the newest complete checkpoint in this folder. The number of workers and servers may differ.",
+    ),
 ]
 
 

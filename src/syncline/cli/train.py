@@ -122,6 +122,9 @@ def train(
             help="How workers exchange values with servers: shared memory or TCP on loopback. Default: shm.",
         ),
     ] = None,
+    checkpoint: strategy.Checkpoint = None,
+    checkpoint_every: strategy.CheckpointEvery = None,
+    resume: strategy.Resume = None,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -152,7 +155,7 @@ def train(
     """
     from syncline.cli.output_checks import REPORT, OutputFile, check_outputs
     from syncline.cli.speaker import quiet_end
-    from syncline.cli.train_request import TrainRequest, request
+    from syncline.cli.train_request import TrainRequest, request, with_checkpoints
     from syncline.cli.train_run import run
 
     words = strategy.words(
@@ -173,6 +176,11 @@ def train(
         grow=grow or [],
         restarts=restarts,
     )
+    if compare or engine == "sim":
+        given = {"--checkpoint": checkpoint, "--checkpoint-every": checkpoint_every, "--resume": resume}
+        for option in [option for option, value in given.items() if value is not None]:
+            raise UsageError(option, f"cannot be used with {'--compare' if compare else '--engine sim'}")
+    asked = with_checkpoints(asked, checkpoint, checkpoint_every, resume)
     inputs = [] if data is None else [data / "mnist.npz"]
     check_outputs(inputs, [] if report is None else [OutputFile("--report", report, REPORT)], force=force)
     with quiet_end():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from syncline.engines.launch.growth import read_growth
 from syncline.engines.launch.plan import COMMAND_LINE, MOST_PROCESSES, Plan, checked
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.process import ONE_THREAD
+from syncline.engines.saving.request import checked_request
 from syncline.errors import UsageError
 from syncline.recipes import RECIPES, TO_COMPARE, TO_TRAIN, Recipe, check
 from syncline.recipes.job import RecipeJob
@@ -120,6 +121,19 @@ def request(
     origins = {key: "default" if given[key] is None else COMMAND_LINE for key in own}
     settings = {key: (str(value), origins[key]) for key, value in own.items() if value is not None}
     return TrainRequest(job, plan, engine, settings if compare else {**settings, **strategy})
+
+
+def with_checkpoints(asked: TrainRequest, folder: Path | None, every: str | None, resume: Path | None) -> TrainRequest:
+    """The same request, with what the options about checkpoints ask for."""
+    saving = checked_request(folder, every, resume, f"train {asked.job.recipe}")
+    wiring = replace(
+        asked.plan.wiring,
+        save_to=saving.folder,
+        save_every=saving.every,
+        resume=saving.resume,
+        program=saving.program,
+    )
+    return replace(asked, plan=replace(asked.plan, wiring=wiring))
 
 
 def _stop(texts: Sequence[str], iterations: int | None, compare: bool) -> StopAt:

@@ -89,6 +89,14 @@ class Trainer(Node, Protocol):
         """The arrays that the node keeps of each bucket for the next update; the caller may write to them."""
         return {}
 
+    def gate_state(self) -> dict[str, Any]:
+        """What the worker's gate knows and holds back, between iterations, as plain values and arrays."""
+        return {}
+
+    def restore_gate(self, state: Mapping[str, Any]) -> None:
+        """Before the first step: continue with what `gate_state` returned in an earlier run."""
+        return
+
     def waits_for(self, server: NodeId) -> bool:
         """Whether this server may still send an answer, even if it is not a neighbour any more."""
         return False

@@ -101,7 +101,8 @@ def distribute(
     check_model(model)
     check_optimizers(optimizers, model)
     replica = session.replica(name)
-    values = replica.declare(_tables(model, options), wishes)
+    beginning = session.run_checkpoints.begin_with(name, model)
+    values = beginning.declare(replica, _tables(model, options), wishes)
     _check_settings(replica, optimizers, options)
     optimizers = optimizers or [StandIn(model, replica.strategy.learning_rate if replica.mode is Mode.RULE else 1.0)]
     copy_from_leader(session, replica, model)
@@ -109,6 +110,7 @@ def distribute(
     if replica.mode is Mode.GRADIENTS:
         hooks.keep(average_losses(optimizers, session.mean))
     made = Distributed(name, model, optimizers, hooks, options, wishes)
+    session.run_checkpoints.began(name, made, beginning)
     hooks.loads.agree = lambda: _agree_on_load(session, made)
     return made
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence, Sized
 from itertools import cycle, islice
 from typing import Any
+from weakref import ReferenceType
 
 import torch
 from torch.utils.data import Sampler
 
 from syncline.errors import UsageError
+from syncline.pytorch.sampler_position import examples_seen, loader_above
 
 
 class SharedSampler(Sampler[int]):
@@ -63,6 +65,22 @@ class SharedSampler(Sampler[int]):
         """The number of examples that this worker has got since then."""
         self._size = 1
         """The number of workers among which the sampler divided this epoch."""
+        self.at_turn: Callable[[], None] | None = None
+        """Called once before the next example is given, if a checkpoint is due: the last step is over then."""
+        self.has_trained = False
+        """Whether the program has trained on examples of this sampler."""
+        self._loader: ReferenceType[Any] | None = None
+        """The iterator of the DataLoader that asks ahead."""
+        self._last: tuple[int, int, int] | None = None
+        """(epoch, start, examples) of the pass that has ended, until the next one begins."""
+        self._resumed: tuple[int, int] | None = None
+        """(epoch, start) at which an earlier run goes on; epochs before that are over."""
+        self._skips = True
+        """Whether this sampler gives no examples of the epochs that are over."""
+        self.asked: dict[SharedSampler, None] = {}
+        """The samplers that the program has asked since its last step, shared by all; the last one is at the end."""
+        self.resumed: Callable[[], None] = lambda: None
+        """Called when the sampler has come to the position at which an earlier run goes on."""
         self._check(len(members()))
 
     def _check(self, size: int) -> None:
@@ -90,24 +108,58 @@ class SharedSampler(Sampler[int]):
     @property
     def is_new(self) -> bool:
         """Whether the sampler has not been used yet."""
-        return not (self.epoch or self._start or self._given)
+        return not (self.epoch or self._start or self._given or self._resumed)
 
     def _go_to(self, epoch: int, start: int = 0) -> None:
-        self.epoch, self._start, self._given = epoch, start, 0
+        self.epoch, self._start, self._given, self._last = epoch, start, 0, None
 
     def __iter__(self) -> Iterator[int]:
+        if self._is_over_since_resume():
+            return
         members = self._members()
         place, self._size = members.index(self._rank), len(members)
         self._check(self._size)
         self._skip_if_over(self._size)
         epoch, share = self.epoch, self._share(self._start, self._size)
         self.begun(epoch)
-        self._given = 0
+        self._given, self._last, self._loader = 0, None, loader_above()
         for index in self._order(share * self._size)[place :: self._size]:
+            self._turn()
+            self.asked[self] = self.asked.pop(self, None)
             self._given += 1
             yield index
+        self._turn()
         if self.epoch == epoch:
+            last = (epoch, self._start, self._given)
             self._go_to(epoch + 1)
+            self._last = last
+
+    def _turn(self) -> None:
+        """The program asks for the next example, or ends the epoch."""
+        turn, self.at_turn = self.at_turn, None
+        if turn is not None:
+            turn()
+
+    def _is_over_since_resume(self) -> bool:
+        """Whether this epoch was over in the run that this one continues. Goes to the position of that run in time."""
+        if self._resumed is None:
+            return False
+        epoch, start = self._resumed
+        if self.epoch < epoch and not self._skips:
+            return False
+        if self.epoch < epoch:
+            self._go_to(self.epoch + 1)
+            return True
+        self._resumed = None
+        if self.epoch > epoch:
+            self.resumed()
+            return False
+        self._go_to(epoch, start)
+        self.resumed()
+        if self._share(start, len(self._members())):
+            return False
+        self._go_to(epoch + 1)
+        return True
 
     def _skip_if_over(self, size: int) -> None:
         """Go to the next epoch if this one has no examples left for this many workers."""
@@ -127,7 +179,33 @@ class SharedSampler(Sampler[int]):
 
     def state_dict(self) -> dict[str, Any]:
         """The position: the epoch, and the number of its examples that all workers together have seen."""
-        return {"epoch": self.epoch, "start": self._start + self._given * self._size}
+        epoch, start = self.position()
+        return {"epoch": epoch, "start": start}
+
+    def position(self) -> tuple[int, int]:
+        """The epoch, and the number of its examples that all workers together have seen.
+
+        It does not count what a DataLoader has asked for ahead.
+        """
+        if self._last is not None:
+            epoch, start, given = self._last
+            seen = examples_seen(given, self._loader)
+            return (self.epoch, self._start) if seen == given else (epoch, start + seen * self._size)
+        return self.epoch, self._start + examples_seen(self._given, self._loader) * self._size
+
+    @property
+    def begins(self) -> bool:
+        """Whether the sampler has not given an example of this epoch yet."""
+        return not self._given
+
+    @property
+    def is_between(self) -> bool:
+        """Whether the program has asked for all examples of a pass, and not begun another."""
+        return self._last is not None
+
+    def resume(self, epoch: int, start: int, *, skips: bool) -> None:
+        """Go on at this position of an earlier run; `skips`: the epochs before it have no examples."""
+        self._resumed, self._skips = (epoch, start), skips
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a position, also with another number of workers.

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from syncline.engines.launch.guard_link import GuardLink
     from syncline.engines.worker.replica import Replica
     from syncline.pytorch.distribute import Distributed
+    from syncline.pytorch.run_checkpoints import TorchCheckpoints
     from syncline.pytorch.sampler import SharedSampler
     from syncline.pytorch.torchrun import Host
 
@@ -36,6 +38,8 @@ class Session(NumpySession):
         self._models: dict[str, Distributed] = {}
         self._samplers: list[SharedSampler] = []
         self._asked_to_leave = False
+        self.own_scaler: Any = None
+        """The GradScaler that the program has registered."""
         self._host: Host | None = None
         """Under torchrun, on the first worker: the process that runs the coordinator and the servers."""
         self._guard: GuardLink | None = None
@@ -80,12 +84,19 @@ class Session(NumpySession):
         own = unwrapped(optimizer)
         made = distribute(self, name, model, own, asked, options)
         self._models[name] = made
-        made.hooks.stepped = self._stepped
+        made.hooks.stepped = lambda: self._stepped(name)
         if scaler is not None:
             self.scaler(scaler)
         self._install_sigterm_handler()
         self._catch_up()
         return optimizer if own else made.optimizers[0]
+
+    @cached_property
+    def run_checkpoints(self) -> TorchCheckpoints:
+        """The checkpoints of the run, if it has any."""
+        from syncline.pytorch.run_checkpoints import TorchCheckpoints
+
+        return TorchCheckpoints(self, self.checkpoints, self.resumed(torch=True))
 
     def _name_for(self, model: nn.Module, name: str | None) -> str:
         """The name of a model that is to be distributed: the one given, or one by order."""
@@ -129,6 +140,7 @@ class Session(NumpySession):
         """Register a GradScaler, so that other workers do not wait for a step that it skips. Returns the scaler."""
         from syncline.pytorch.scaling import register
 
+        self.own_scaler = scaler
         register(scaler, self._models)
         return scaler
 
@@ -149,6 +161,7 @@ class Session(NumpySession):
         made = SharedSampler(data, self.rank, lambda: self.members, shuffle=shuffle, drop_last=drop_last, seed=seed)
         made.begun = lambda epoch: self._note_epoch(number, epoch)
         self._samplers.append(made)
+        self.run_checkpoints.add(made)
         self._catch_up()
         return made
 
@@ -219,7 +232,8 @@ class Session(NumpySession):
             signal.raise_signal(number)
         self._asked_to_leave = True
 
-    def _stepped(self) -> None:
+    def _stepped(self, name: str) -> None:
+        self.run_checkpoints.stepped(name)
         if self._asked_to_leave:
             print(f"worker {self.rank} received SIGTERM and leaves after this step", file=sys.stderr, flush=True)
             self.leave()

@@ -55,7 +55,7 @@ def _model_state(each: Distributed) -> dict[str, Any]:
 
 def _optimizer_states(optimizers: Sequence[Optimizer]) -> Any:
     """The state of the only optimizer, or a list with the states of several."""
-    states = [_copied(each.state_dict()) for each in optimizers]
+    states = [copied(each.state_dict()) for each in optimizers]
     return states[0] if len(states) == 1 else states
 
 
@@ -85,14 +85,14 @@ def _settled(each: Distributed) -> tuple[dict[str, Values], dict[str, Values], C
         return {}, {}, {}
 
 
-def _copied(value: Any) -> Any:
+def copied(value: Any) -> Any:
     """A deep copy of tensors in nested dicts, lists and tuples."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, dict):
-        return {key: _copied(each) for key, each in value.items()}
+        return {key: copied(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_copied(each) for each in value)
+        return type(value)(copied(each) for each in value)
     return value
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
 from syncline.engines.net.control import Pulse
 from syncline.engines.worker.replica import Replica
+from syncline.engines.worker.table_checkpoints import TableCheckpoints
 from syncline.layout import Table, Values
 from syncline.sim.problem import Problem
 from syncline.sim.worker_model import WorkerModel
@@ -34,13 +36,34 @@ class Trainee:
         """The seconds spent between sending an update and its answer so far."""
         self.most_stale = 0
         self._left = False
+        self._offset = 0
+        """The iterations of the run that this one continues, if the numbers of this one begin at 0."""
+        self._checkpoints: TableCheckpoints | None = None
 
-    def declare(self, first: Values, wishes: Mapping[str, str]) -> None:
-        """Declare the tables; all workers start with the leader's parameters."""
-        tables = {table.name: first[table.start : table.stop].reshape(table.shape) for table in self._tables}
-        self._replica.declare(tables, wishes)
+    def declare(self, first: Values, wishes: Mapping[str, str], checkpoints: TableCheckpoints | None = None) -> None:
+        """Declare the tables; all workers start with the leader's parameters, or with those of a checkpoint."""
+        (self._replica if checkpoints is None else checkpoints).declare(self._by_table(first), wishes)
         self._mode = self._replica.mode
         self._model = WorkerModel(self._problem, [self._answer()])
+        self._checkpoints = checkpoints
+        if checkpoints is not None:
+            self._offset = checkpoints.offset
+            for memory, saved in zip(
+                self._model.optimizer_state(), checkpoints.held.get("optimizer", []), strict=False
+            ):
+                memory |= saved
+
+    def _by_table(self, vector: Values) -> dict[str, Values]:
+        return {table.name: vector[table.start : table.stop].reshape(table.shape) for table in self._tables}
+
+    # For checkpoints.
+
+    def tables(self) -> dict[str, Values]:
+        return self._by_table(self.params)
+
+    def state(self) -> dict[str, Any]:
+        copies = [{name: each.copy() for name, each in memory.items()} for memory in self._model.optimizer_state()]
+        return {"optimizer": copies}
 
     @property
     def _tables(self) -> tuple[Table, ...]:
@@ -49,7 +72,7 @@ class Trainee:
     @property
     def iteration(self) -> int:
         """The next iteration."""
-        return self._replica.iteration
+        return self._offset + self._replica.iteration
 
     @property
     def params(self) -> Values:
@@ -59,7 +82,7 @@ class Trainee:
     def step(self) -> None:
         """Do one iteration: compute an update, send it, wait, and take in the answer."""
         began = perf_counter()
-        (update,) = self._model.update(self._mode, self._replica.rank, self._replica.iteration)
+        (update,) = self._model.update(self._mode, self._replica.rank, self.iteration)
         self._late(perf_counter() - began)
         computed = perf_counter()
         self._hand_in(update)
@@ -70,6 +93,8 @@ class Trainee:
         self.computed += computed - began
         self.waited += perf_counter() - computed
         self.most_stale = max(self.most_stale, self._replica.staleness)
+        if self._checkpoints is not None:
+            self._checkpoints.advanced()
 
     def _hand_in(self, update: Values) -> None:
         """Send an update, last tables first, and wait as the sync model requires."""

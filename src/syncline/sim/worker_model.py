@@ -116,6 +116,10 @@ class WorkerModel:
         memory = self._memory and [{key: value.copy() for key, value in each.items()} for each in self._memory]
         return WorkerModel(self._problem, self.pieces, memory, self._steps)
 
+    def optimizer_state(self) -> list[Memory]:
+        """What the worker's optimizer remembers; the caller may write to it."""
+        return [self._remembered(place) for place in range(len(self.pieces))]
+
     def state_arrays(self) -> int:
         """How many arrays of the model's size a donor sends to a joiner."""
         return 1 + (len(self._memory[0]) if self._memory else 0)

@@ -84,6 +84,8 @@ class Strategy:
     survives_servers: ClassVar[bool] = False
     """Whether a run goes on without a server that has died. The coordinator's node is told `Restarted` or `ServerLost`,
     and workers send again what that server has not answered."""
+    continues: ClassVar[bool] = False
+    """Whether a run that goes on from a checkpoint also continues the numbers of its iterations."""
     saved_state: ClassVar[Any] = None
     """The type of the state in the checkpoints that the nodes of servers write (`Save`); None: they write none."""
     restores_servers: ClassVar[bool] = False
@@ -161,6 +163,16 @@ class Strategy:
     def remembers(self) -> tuple[str, ...]:
         """The names of these arrays."""
         return tuple(self.memory_types)
+
+    @property
+    def reply_memory(self) -> tuple[str, ...]:
+        """The names of the arrays that the servers' replies depend on, if a codec encodes them."""
+        return ()
+
+    @property
+    def replicas_differ(self) -> bool:
+        """Whether workers may have other parameters than the servers although they wait for every answer."""
+        return False
 
     @property
     def bucket_values(self) -> int:

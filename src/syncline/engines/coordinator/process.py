@@ -38,6 +38,7 @@ from syncline.engines.coordinator.network_defaults import fitting
 from syncline.engines.coordinator.participant import Participant
 from syncline.engines.coordinator.returning_workers import ReturningWorkers
 from syncline.engines.coordinator.roster import Refusal, Roster, RosterEntry
+from syncline.engines.coordinator.run_checkpoints import RunCheckpoints
 from syncline.engines.coordinator.server_departures import ServerDepartures
 from syncline.engines.coordinator.sync_changes import SyncChanges
 from syncline.engines.coordinator.trained_model import OVER, WorkerMessage
@@ -49,6 +50,8 @@ from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (
     Abort,
     ChangeRequest,
+    CheckpointDue,
+    CheckpointWritten,
     Declare,
     Ended,
     EpochBegun,
@@ -144,6 +147,14 @@ class CoordinatorProcess:
         self._agents = AgentWatch(host(), self._launchers.all, limit, self.out, self._launchers.notice)
         self.returning = ReturningWorkers(int(os.environ.get("SYNCLINE_RESTARTS", "0")) > 0, workers + later[0])
         self._returning_servers = ReturningWorkers(self.returning.allowed, servers + later[1])
+        self._checkpoints = RunCheckpoints(
+            wiring,
+            (workers, servers),
+            self._settings,
+            self._roster.participants,
+            self._launchers.notice,
+            self._to_workers,
+        )
         self._never: set[int] = set()
         """The workers that will not take part when a model begins."""
 
@@ -270,6 +281,7 @@ class CoordinatorProcess:
             self.returning.back(peer.id.number)
             if isinstance(message, LeaveNotice):
                 self._models.begin_if_ready()  # a model does not wait for a worker that has left the run
+                self._checkpoints.complete()
             self._meet()
         elif isinstance(message, Reached) and peer.trained is not None:
             peer.trained.changes.reached(peer, message)
@@ -285,6 +297,10 @@ class CoordinatorProcess:
             self._launchers.tell_launcher(message)
         elif isinstance(message, EpochBegun) and peer.entered:
             self._epochs[message.sampler] = max(message.epoch, self._epochs.get(message.sampler, 0))
+        elif isinstance(message, CheckpointWritten) and peer.entered:
+            self._checkpoints.written(peer, message)
+        elif isinstance(message, CheckpointDue) and peer.entered:
+            self._checkpoints.due(message.step)
         elif isinstance(message, Pulse):
             launcher = self._launchers.launcher
             if launcher is not None and not launcher.backlog:  # do not queue progress that is not read
@@ -341,7 +357,8 @@ class CoordinatorProcess:
             self._launchers.enter(wire, hello)
         self._loop.known(wire, DECLARATION if role == "worker" else FIRST_HEADER)
         if role != "server" or not hello.run:
-            self.out(wire, Welcome(self._wiring.run, number, incarnation, self.expected))
+            every = self._checkpoints.every if role == "worker" else ""
+            self.out(wire, Welcome(self._wiring.run, number, incarnation, self.expected, every))
         if role == "server":
             if number >= self.count and not hello.again:
                 self._launchers.tell_name(self._peers[wire])
@@ -369,6 +386,16 @@ class CoordinatorProcess:
         if not self._models.begun and self._never.issuperset({*range(self.expected), *self._workers}):
             self.abort("every worker is gone before the run began")
         self._models.begin_if_ready()
+
+    def _settings(self) -> dict[str, Mapping[str, str]]:
+        """The current settings of the models that have begun."""
+        return {name: trained.settings for name, trained in self._models.all.items() if trained.begun}
+
+    def _to_workers(self, message: Frame) -> None:
+        """Send a message on every connection of every worker."""
+        for entry in self._workers.values():
+            for peer in entry.peers:
+                self.out(peer.wire, message)
 
     def _meet(self) -> None:
         """Complete the all-gather if every member has sent its value."""
@@ -501,6 +528,7 @@ class CoordinatorProcess:
             if number not in self.returning:
                 self.count_out(number)
             self._all_gather.leave(number)
+            self._checkpoints.complete()
         self._meet()
 
     def _server_ended(self, seen: Seen) -> None:
@@ -568,6 +596,8 @@ class CoordinatorProcess:
 
     def begun(self) -> None:
         """A model has begun: a launcher whose run survives the death of a server does not end it."""
+        for name, words in self._settings().items():
+            self._checkpoints.compare(name, words)
         strategies = [each.strategy for each in self._models.all.values() if each.begun]
         survives = all(each.survives(self.count, self.returning.allowed) for each in strategies)
         if survives != self._said_survives:

@@ -374,7 +374,8 @@ class TrainedModel:
         ready = [peer for peer in ready if peer not in misfits]
         numbers = tuple(peer.id.number for peer in ready)
         job = Job(layout, Draw(int(words["seed"])), remote=True, workers=numbers)
-        members = tuple(Member(peer.id.number, peer.incarnation, 0) for peer in ready)
+        first = declared.first if leader.own and self.strategy.continues else 0
+        members = tuple(Member(peer.id.number, peer.incarnation, first) for peer in ready)
         view = View(0, members, self._topology(job))
         places = self.changes.places(view)
         who = (leader.id.number, self.name, origins)

@@ -65,6 +65,7 @@ from syncline.engines.net.frames import Frame
 from syncline.engines.net.wiring import CONNECT_SECONDS, Wiring
 from syncline.engines.process import folders, here, lean, say, share_of_cores
 from syncline.engines.process_state import Stopped, host, patience, state_of
+from syncline.engines.saving.folder import claim
 from syncline.errors import RunError, SynclineError, UsageError
 
 GRACE = 5.0
@@ -117,6 +118,8 @@ class Launcher:
         """The stages whose nodes have been started, and whose workers have not."""
         self._checkpoints = ""
         """The folder for checkpoints of servers, which is removed at the end."""
+        self._claimed = -1
+        """The lock of the folder for checkpoints of the run, until the launcher ends."""
         self._hurry = False
         self._welcome = False
         self._run = ""
@@ -148,6 +151,8 @@ class Launcher:
     def open(self) -> None:
         """Start all processes but the workers, or connect to the run that they join."""
         plan = self._plan
+        if plan.wiring.save_to and not plan.joins:
+            self._claimed = claim(Path(plan.wiring.save_to))
         self._checkpoints = str(Path(gettempdir()) / f"syncline-{secrets.token_hex(8)}")
         self.wiring = replace(
             plan.wiring,
@@ -602,6 +607,9 @@ class Launcher:
         self._children.stop()
         if self._checkpoints:
             rmtree(self._checkpoints, ignore_errors=True)
+        if self._claimed >= 0:
+            os.close(self._claimed)
+            self._claimed = -1
         self._guard.close()
         if self._link is not None:
             self._link.close()

@@ -11,11 +11,14 @@ from syncline.layout import Bucket, Layout
 from syncline.messages import Count, Iteration, Number, Seconds, View
 from syncline.nodes.staleness import MOST_VALUES as MOST_STALENESS
 
-PROTOCOL = 10
+PROTOCOL = 11
 """The protocol version; it changes whenever an older version would misread a frame."""
 
 MOST_SAMPLERS = 64
 """How many samplers of a program a joiner learns the epoch of."""
+
+MOST_FILES = 256
+"""How many files a worker writes for one checkpoint."""
 
 MOST_VALUES = 1 << 40
 """The largest model, in values (4 TiB)."""
@@ -76,6 +79,8 @@ class Welcome(Control, frozen=True, tag="welcome"):
     worker: Number
     incarnation: Count
     workers: Count
+    save_every: Word = ""
+    """To a worker: how often the run writes checkpoints; empty: never."""
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -92,6 +97,8 @@ class Declare(Control, frozen=True, tag="declare"):
     wishes: Annotated[dict[Word, Wish], msgspec.Meta(max_length=64)] = {}
     model: Word = "model"
     """The name of the model. Each model of a run has its own layout, members and progress."""
+    first: Count = 0
+    """The first iteration: how many came before, if the run goes on from a checkpoint."""
 
 
 class NodeAddress(msgspec.Struct, frozen=True):
@@ -319,6 +326,37 @@ class EpochBegun(Control, frozen=True, tag="epoch"):
     epoch: Count
 
 
+class CheckpointWritten(Control, frozen=True, tag="checkpoint"):
+    """Worker to coordinator: I have written my part of a checkpoint, or why I could not."""
+
+    step: Count
+    iteration: Count = 0
+    """How many iterations I had finished."""
+    has_models: bool = False
+    """I have written the models too."""
+    files: Annotated[dict[Word, tuple[Count, Count]], msgspec.Meta(max_length=MOST_FILES)] = {}
+    """My files, each with its size in bytes and its CRC-32; none if I have no folder for checkpoints."""
+    problem: Annotated[str, msgspec.Meta(max_length=1024)] = ""
+
+
+class CheckpointDue(Control, frozen=True, tag="checkpoint-due"):
+    """Worker to coordinator: it is time for a checkpoint, with this number."""
+
+    step: Count
+
+
+class SaveNow(Control, frozen=True, tag="save-now"):
+    """Coordinator to workers: write a checkpoint with this number, when you have finished so many iterations."""
+
+    step: Count
+
+
+class CheckpointWhole(Control, frozen=True, tag="checkpoint-whole"):
+    """Coordinator to workers: this checkpoint is complete; older ones may be removed."""
+
+    step: Count
+
+
 class Stop(Control, frozen=True, tag="stop"):
     """Launcher to coordinator to servers: the workers have finished; send your counters and exit."""
 
@@ -468,6 +506,10 @@ ControlMessage = (
     | Pulse
     | Waiting
     | EpochBegun
+    | CheckpointWritten
+    | CheckpointDue
+    | SaveNow
+    | CheckpointWhole
     | Stop
     | Reach
     | Reached

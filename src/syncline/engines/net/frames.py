@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from syncline.engines.net.control import (
     Abort,
     ChangeReply,
+    CheckpointWritten,
     Control,
     ControlMessage,
     Figures,
@@ -57,6 +58,7 @@ _PRINTED: Mapping[type[Frame], str] = {
     Seen: "what",
     Notice: "text",
     ChangeReply: "problem",
+    CheckpointWritten: "problem",
     Reached: "problem",
     TermsTaken: "problem",
     Pulse: "model",

@@ -14,6 +14,10 @@ SYNCLINE_TOKEN         a secret that proves which process this is (tokens.py); f
 SYNCLINE_ALLOW_PARTS   the modules from which texts that come from elsewhere may name parts, with commas between them;
                        *: all, for processes that the run's own launcher has started
 SYNCLINE_CHECKPOINTS   for servers: the folder for their checkpoints; the first that writes one makes it
+SYNCLINE_SAVE_TO       for workers and the coordinator: the folder for checkpoints of the run; empty: none are written
+SYNCLINE_SAVE_EVERY    how often: a number of iterations, or a time
+SYNCLINE_RESUME        the checkpoint that the run goes on from
+SYNCLINE_PROGRAM       the program, as checkpoints name it
 SYNCLINE_PORT          for the coordinator only: the port at SYNCLINE_LISTEN; 0: chosen by the system
 SYNCLINE_RESTARTS      for the coordinator only: how many times the launcher starts workers again
 SYNCLINE_LATER         for the coordinator only: how many workers and servers the launcher starts while the run trains
@@ -66,6 +70,10 @@ class Wiring:
     token: str = ""
     allow_parts: str = ""
     checkpoints: str = ""
+    save_to: str = ""
+    save_every: str = ""
+    resume: str = ""
+    program: str = ""
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Wiring:

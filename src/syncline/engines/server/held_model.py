@@ -161,6 +161,7 @@ class HeldModel:
         """How many events the node has handled."""
         self._owed: dict[tuple[int, int], list[tuple[Frame, Payload | None]]] = {}
         """Answers to members that are not connected yet."""
+        self._rememberable = (*self.strategy.remembers, *self.strategy.reply_memory)
         self._remembered: dict[Bucket, dict[str, Values]] = {}
         """The rule's state from an earlier run."""
         self._cut = bucket_map_of(self.strategy.holders_for(id, begin.view, self._buckets))
@@ -435,7 +436,7 @@ class HeldModel:
         if isinstance(message, Seed):
             if not self._awaits(peer, message.bucket):
                 raise PeerError(f"it sent initial values of {message.bucket}, which are not expected from it")
-            if message.memory and message.memory not in self.strategy.remembers:
+            if message.memory and message.memory not in self._rememberable:
                 raise PeerError(f"it sent {message.memory!r}, which is not part of this rule's state")
         elif message.incarnation != peer.incarnation:
             problem = f"with incarnation {message.incarnation} instead of {peer.incarnation}"
@@ -559,7 +560,7 @@ class HeldModel:
             return
         if not name:
             self._give(peer, Whole(bucket), held, peer.memory.param(bucket))
-        elif name in self.strategy.remembers:
+        elif name in self._rememberable:
             self._give(peer, Whole(bucket, name), self._keeper.remembered(bucket)[name], peer.memory.update(bucket))
         else:
             raise PeerError(f"it asked for {name!r}, which is not part of this rule's state")

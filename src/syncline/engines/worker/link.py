@@ -38,6 +38,9 @@ from syncline.engines.net.control import (
     Begin,
     ChangeReply,
     ChangeRequest,
+    CheckpointDue,
+    CheckpointWhole,
+    CheckpointWritten,
     Declare,
     Ended,
     EpochBegun,
@@ -55,6 +58,7 @@ from syncline.engines.net.control import (
     Reached,
     Read,
     Refused,
+    SaveNow,
     Seated,
     Share,
     Welcome,
@@ -65,6 +69,7 @@ from syncline.engines.net.frames import Frame
 from syncline.engines.net.wiring import Wiring, connect_coordinator
 from syncline.engines.process import say
 from syncline.engines.process_state import host
+from syncline.engines.saving.folder import KEPT
 from syncline.engines.worker.change_requests import ChangeRequests
 from syncline.engines.worker.last_read import LastRead
 from syncline.engines.worker.peer_figures import peer_figures
@@ -119,6 +124,10 @@ class WorkerLink:
         self._changes = ChangeRequests(self._traffic)
         self.changed: dict[str, str] = {}
         """The settings that have changed since this worker began."""
+        self.save_step = -1
+        """The number of the last checkpoint that the coordinator has asked for."""
+        self.whole_steps: tuple[int, ...] = ()
+        """The numbers of the last checkpoints that are complete."""
         self._ended = False
         self._go = False
         self._sitting = False
@@ -200,8 +209,8 @@ class WorkerLink:
         """Let one server take the place of several."""
         self._changes.ask(ChangeRequest(0, merge=nodes))
 
-    def tell(self, message: Pulse | EpochBegun) -> None:
-        """Tell the coordinator this worker's progress; do nothing if the coordinator is gone."""
+    def tell(self, message: Pulse | EpochBegun | CheckpointWritten | CheckpointDue) -> None:
+        """Tell the coordinator something that needs no answer; do nothing if the coordinator is gone."""
         if COORDINATOR in self._traffic:
             self._traffic.send(COORDINATOR, message)
 
@@ -306,7 +315,8 @@ class WorkerLink:
     def take_first(self) -> None:
         """Wait for the initial parameters."""
         if not self.strategy.peers:
-            self.handle(Fetch(-1))
+            assert self.node is not None
+            self.handle(Fetch(self.node.progress - 1))
             self.wait(lambda: self.following is not None)
             return
         assert self._peers is not None
@@ -588,6 +598,10 @@ class WorkerLink:
             self._said = message
         elif isinstance(message, ChangeReply):
             self._changes.heard(message)
+        elif isinstance(message, SaveNow):
+            self.save_step = message.step
+        elif isinstance(message, CheckpointWhole):
+            self.whole_steps = (*self.whole_steps, message.step)[-KEPT:]
         elif isinstance(message, InForce):
             self.changed |= message.settings
         else:

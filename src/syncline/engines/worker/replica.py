@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from syncline.effects import Event, Ready
 from syncline.engines.net.control import Begin, Declare
@@ -115,6 +116,8 @@ class Replica:
         """The worker whose values all started with; -1: this worker joined later."""
         self.epochs: tuple[int, ...] = ()
         """If this worker joined later: the epoch of each sampler at that time."""
+        self.advanced: Callable[[], None] = lambda: None
+        """Called whenever an iteration is complete."""
         self.link = link
         self._tables: dict[str, Table] = {}
         self._given: set[str] = set()
@@ -160,20 +163,22 @@ class Replica:
         self,
         arrays: Mapping[str, npt.ArrayLike],
         wishes: Mapping[str, object],
-        memory: Mapping[str, Values] | None = None,
+        memory: Mapping[str, Values] | Callable[[], Mapping[str, Values]] | None = None,
         clocks: Mapping[int, Clocks] | None = None,
+        first: int = 0,
     ) -> dict[str, Values]:
         """Declare the tables, and take the leader's values; the arrays returned are the lane's own memory.
 
-        `memory`: the state of the servers' rule to continue with, as `recall` returned it. `clocks`: for each worker,
-        which updates the values contain that it loads, as `collect` returned it.
+        `memory`: the state of the servers' rule to continue with, as `recall` returned it, or a function that returns
+        it when the settings are known. `clocks`: for each worker, which updates the values contain that it loads, as
+        `collect` returned it. `first`: the first iteration, if the run goes on from a checkpoint.
         """
         self._check_open()
         if self._tables:
             raise UsageError("tables", "are already declared; declare all tables in one call")
         values = in_float32(arrays)
         layout = Layout.of((name, each.shape) for name, each in values.items())
-        begin = self.link.begin(declaration(layout, wishes, self.name))
+        begin = self.link.begin(replace(declaration(layout, wishes, self.name), first=first))
         self._settings, self.origins, self.leader = dict(begin.settings), dict(begin.origins), begin.leader
         self.epochs = begin.epochs
         self._tables = {table.name: table for table in layout.tables}
@@ -181,17 +186,17 @@ class Replica:
         self._in = {bucket: self._tables_in(bucket) for bucket in self.link.buckets}
         self.arrays = {name: self._view(self.link.memory.params, name) for name in self._tables}
         self.link.resume((clocks or {}).get(self.leader, {}))
-        self._first_values(values, memory or {})
+        self._first_values(values, memory if callable(memory) else lambda: memory or {})
         return dict(self.arrays)
 
-    def _first_values(self, values: Mapping[str, Values], memory: Mapping[str, Values]) -> None:
+    def _first_values(self, values: Mapping[str, Values], memory: Callable[[], Mapping[str, Values]]) -> None:
         """Take the leader's values; a joiner takes the parameters of the iteration before its first."""
         link = self.link
         if self.leader < 0:
             link.join()
         else:
             if self.leader == self.rank:
-                for name, vector in memory.items():
+                for name, vector in memory().items():
                     link.memory.updates[:] = self._checked(name, vector)
                     link.remind(name)
                 for name, each in values.items():
@@ -209,18 +214,51 @@ class Replica:
         return vector
 
     def _remembered(self) -> list[str]:
-        return list(self.strategy.remembers)
+        return [*self.strategy.remembers, *self.strategy.reply_memory]
 
     def recall(self) -> dict[str, Values]:
         """Read the state of the servers' rule between iterations, one flat array per name."""
+        return self._recall(self.strategy.remembers)
+
+    def recall_replies(self) -> dict[str, Values]:
+        """Read what the servers' replies depend on between iterations, if a codec encodes them."""
+        return self._recall(self.strategy.reply_memory)
+
+    def _recall(self, names: Sequence[str]) -> dict[str, Values]:
         self._check_declared()
         if self._clocked:
             self.sync()
         found = {}
-        for name in self._remembered():
+        before = self.link.memory.updates.copy() if names else None
+        for name in names:
             self.link.recall(name)
             found[name] = self.link.memory.updates.copy()
+        if before is not None:
+            self.link.memory.updates[:] = before
         return found
+
+    def recall_parameters(self) -> Values:
+        """Read the servers' parameters between iterations, as one flat array; this worker's stay what they are."""
+        self._check_declared()
+        if self._clocked:
+            self.sync()
+        own = self.link.memory.params.copy()
+        self.link.recall("")
+        found = self.link.memory.params.copy()
+        self.link.memory.params[:] = own
+        return found
+
+    def view_of(self, vector: Values) -> dict[str, Values]:
+        """A flat array of the model's size, by table."""
+        return {name: self._view(vector, name) for name in self._tables}
+
+    def gate_state(self) -> dict[str, Any]:
+        """What this worker's gate knows and holds back."""
+        return self._node.gate_state()
+
+    def restore_gate(self, state: Mapping[str, Any]) -> None:
+        """Continue with what `gate_state` returned in an earlier run."""
+        self._node.restore_gate(state)
 
     def residuals(self) -> dict[str, Values]:
         """The residuals of this worker's codec, one flat array per name."""
@@ -234,8 +272,8 @@ class Replica:
 
     def go_on_with(self, residuals: Mapping[str, Values], earlier: int) -> None:
         """Continue with what `residuals` returned after `earlier` iterations."""
-        self.earlier = 0 if self.iteration else earlier  # clocks were restored, or begin anew
-        self.link.go_on_from(earlier)
+        self.earlier = 0 if self.iteration else earlier  # the numbers go on, or begin anew
+        self.link.go_on_from(self.earlier)
         for bucket, memory in self.link.residuals.items():
             for name, values in memory.items():
                 if name in residuals:
@@ -385,6 +423,7 @@ class Replica:
         self.iteration, link.following = link.following, None
         self._given.clear()
         self._clocked = False
+        self.advanced()
 
     # End.
 

@@ -29,11 +29,13 @@ from typing import Any, Self
 import numpy.typing as npt
 
 from syncline.engines.failure_report import report_of, send_report
-from syncline.engines.net.control import MOST_SAMPLERS, EpochBegun, Pulse
+from syncline.engines.net.control import MOST_SAMPLERS, CheckpointDue, CheckpointWritten, EpochBegun, Pulse
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.process import also_look_in, say
+from syncline.engines.worker.checkpoint_writer import CheckpointWriter
 from syncline.engines.worker.link import WorkerLink
 from syncline.engines.worker.replica import Replica
+from syncline.engines.worker.resumed_state import ResumedState
 from syncline.engines.worker.saved_tables import (
     all_clocks,
     check_schema,
@@ -43,6 +45,7 @@ from syncline.engines.worker.saved_tables import (
     tables_state,
 )
 from syncline.engines.worker.solo_link import SoloLink
+from syncline.engines.worker.table_checkpoints import TableCheckpoints
 from syncline.errors import RunError, SynclineError, UsageError
 from syncline.layout import Values
 from syncline.strategies.mode import Mode
@@ -72,6 +75,9 @@ class NumpySession:
         self._pid = -1
         self._pulsed = 0.0
         self._wishes: Mapping[str, object] = {}
+        self.checkpoints: CheckpointWriter | None = None
+        """Writes this worker's part of the run's checkpoints; None: the run writes none."""
+        self._tables: TableCheckpoints | None = None
         self._loads = 0
         """How many times this session has loaded a state."""
 
@@ -95,6 +101,8 @@ class NumpySession:
             self._link.close()
             raise
         self.rank, self.size, self.incarnation = welcome.worker, welcome.workers, welcome.incarnation
+        if welcome.save_every:
+            self.checkpoints = CheckpointWriter(self, wiring.save_to, welcome.save_every)
 
     def __enter__(self) -> Self:
         return self
@@ -166,7 +174,9 @@ class NumpySession:
         if "rule" not in wishes:
             wishes = {"mode": Mode.CHANGES.value, **wishes}
         self._wishes = wishes
-        return self._replicas[0].declare(arrays, wishes)
+        resumed = self.resumed(torch=False)
+        self._tables = TableCheckpoints(self, self._replicas[0], self.checkpoints, resumed)
+        return self._tables.declare(arrays, wishes)
 
     @property
     def _own(self) -> Replica:
@@ -183,7 +193,8 @@ class NumpySession:
     @property
     def iteration(self) -> int:
         """The iteration that the next updates belong to."""
-        return self._replicas[0].iteration if self._replicas else 0
+        offset = 0 if self._tables is None else self._tables.offset
+        return offset + self._replicas[0].iteration if self._replicas else 0
 
     def buffer(self, name: str) -> Values:
         """The memory of a table's update. Write it before `update(name)`; call this again in each iteration."""
@@ -203,6 +214,31 @@ class NumpySession:
     def sync(self, name: str | None = None) -> Values | None:
         """Wait until a table, or all tables, are as fresh as the sync model requires; return the table's array."""
         return self._own.sync(name)
+
+    # Checkpoints of the run.
+
+    main_model = MODEL
+    """The name of the model whose file in a checkpoint is not named after it."""
+
+    def resumed(self, *, torch: bool) -> ResumedState | None:
+        """The checkpoint that the run goes on from; None: it begins anew, or this worker has returned to it."""
+        folder = self._wiring.resume
+        return ResumedState(folder, self.rank, MODEL, torch=torch) if folder and not self.incarnation else None
+
+    def tell(self, message: CheckpointWritten | CheckpointDue) -> None:
+        """Tell the coordinator about a checkpoint."""
+        if self._link is not None and self._link.error is None:
+            self._link.tell(message)
+
+    @property
+    def save_step(self) -> int:
+        """The number of the last checkpoint that the coordinator has asked for."""
+        return -1 if self._link is None else self._link.save_step
+
+    @property
+    def whole_steps(self) -> tuple[int, ...]:
+        """The numbers of the last checkpoints that are complete."""
+        return () if self._link is None else self._link.whole_steps
 
     # State.
 
@@ -224,6 +260,8 @@ class NumpySession:
         tables = replica.declare(state["tables"], self._wishes, remembered(old, state, "rule"), clocks)
         replica.go_on_with(remembered(replica, state, "codec"), int(state["iteration"]))
         self.drop(old)
+        if self._tables is not None:
+            self._tables.follow(replica)
         say_if_workers_differ(self, state)
         return tables
 
@@ -326,6 +364,7 @@ class NumpySession:
     def leave(self) -> None:
         """Leave the run at once; the other workers continue."""
         if not self._closed:
+            self._finish_checkpoint()
             for replica in self._replicas:
                 replica.leave()
         self._cut()
@@ -334,11 +373,17 @@ class NumpySession:
         """Leave the run, wait until all workers have left, and read the final parameters, which all workers share."""
         if self._closed:
             return
+        self._finish_checkpoint()
         for replica in self._replicas:
             replica.leave(last=True)
         for replica in self._replicas:
             replica.read_final()
         self._cut()
+
+    def _finish_checkpoint(self) -> None:
+        """Wait until the last checkpoint is written, and say so while this worker is a member."""
+        if self.checkpoints is not None and os.getpid() == self._pid:
+            self.checkpoints.finish()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -121,7 +121,10 @@ class SoloLink:
     def recall(self, name: str) -> None:
         assert self._keeper is not None
         for bucket in self.buckets:
-            self.memory.update(bucket)[:] = self._keeper.remembered(bucket)[name]
+            if name:
+                self.memory.update(bucket)[:] = self._keeper.remembered(bucket)[name]
+            else:
+                self.memory.param(bucket)[:] = self._keeper.params()[bucket]
 
     def join(self) -> None:
         raise AssertionError("a run with one worker cannot be joined")

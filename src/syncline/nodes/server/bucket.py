@@ -76,8 +76,8 @@ class HeldBucket:
         self.optimised = RuleApplication(params, self.codec, terms)
         self.params = params
         self.memory = self.optimised.memory
-        self.version = 0
-        self.v = 0
+        self.version = terms.start
+        self.v = terms.start
         self.bound = 0
         self.missing = 0
         self._terms = terms
@@ -99,8 +99,8 @@ class HeldBucket:
         self._last = LastUpdates()
         self._parked = ParkedPulls()
         self._paces = Paces()
-        self._round_applied = -1
-        self._unruly = -1
+        self._round_applied = terms.start - 1
+        self._unruly = terms.start - 1
         """Up to this iteration a worker may be further ahead than the model allows, because an earlier model let it."""
         self._judged: ParkedRequest | None = None
         self.waited = 0.0
@@ -114,7 +114,7 @@ class HeldBucket:
         self.teller = teller(terms.reply, terms.layout, name, terms.draw, terms.keeps)
         self.reads: ReadCopies | None = ReadCopies() if terms.copies else None
         if self.reads is not None:
-            self.reads.begin(terms.present, params)
+            self.reads.begin(terms.present, terms.start, params)
         self._lends = self.teller is None and self.reads is None
         """Whether answers refer to the parameters without a copy."""
         self._set_first_bound()

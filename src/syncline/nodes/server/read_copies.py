@@ -6,8 +6,8 @@
    of the answers arrives.
 3. An update must name the version of the copy. A gate can add updates that were computed from different versions, so
    such a rule works only without one.
-4. All members have the first parameters, as version 0. The copies move with the bucket. They are not in a checkpoint,
-   since all workers begin with the saved parameters.
+4. All members have the first parameters, as the first version. The copies move with the bucket. They are not in a
+   checkpoint, since all workers begin with the saved parameters.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class ReadCopies:
         self._last: tuple[int, Values] | None = None
         """The version that was copied last, and the copy."""
 
-    def begin(self, members: Iterable[Who], params: Values) -> None:
-        """All these workers begin with the first parameters."""
+    def begin(self, members: Iterable[Who], version: int, params: Values) -> None:
+        """All these workers begin with the first parameters, which have this version."""
         for who in members:
-            self.copy(who, 0, params)
+            self.copy(who, version, params)
 
     def copy(self, who: Who, version: int, params: Values, v: int = 0, seen: tuple[LastPush, ...] = ()) -> Values:
         """Copy what this worker is about to read, and return the copy."""

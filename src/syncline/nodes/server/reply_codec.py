@@ -8,7 +8,9 @@
 3. Workers that have the same values get the same reply: the shard encodes a change between two versions once for all.
 4. In mode `gradients` a reply is the mean of one round, the same for all workers. The shard adds what the codec left
    out of it to the next mean, even if the bucket moves in between.
-5. After a bucket has moved here or was cut, the shard does not know the workers' values. It sends the complete
+5. A checkpoint contains the values that the workers have after their last replies. In a run that continues from it,
+   the first replies carry these values instead of the parameters, until the first change of the parameters.
+6. After a bucket has moved here or was cut, the shard does not know the workers' values. It sends the complete
    parameters once. Its reply numbers start above those that the workers have from the previous holder.
 """
 
@@ -24,6 +26,9 @@ from syncline.draw import Draw
 from syncline.layout import Bucket, Layout, Payload, Values
 from syncline.messages import Member, Params
 from syncline.nodes.update_writer import bucket_codec, is_plain
+
+REPLY = "reply"
+"""The name, or the beginning of the names, under which a checkpoint has what replies depend on."""
 
 
 class _Known(NamedTuple):
@@ -46,6 +51,8 @@ class ReplyWriter:
         self._memory = codec.memory(bucket.size)
         self._known: dict[int, _Known] = {}
         self._version = -1
+        self._first: Values | None = None
+        """The values that all workers begin with, if an earlier run is continued and they are not the parameters."""
         self._whole: Values | None = None
         self._changes: dict[int, tuple[Values, Payload, Values]] = {}
         """Changes to the current version, by the id of the worker's values.
@@ -62,6 +69,22 @@ class ReplyWriter:
     def residual(self) -> Memory:
         """What the codec left out of the last mean; it must move with the bucket. Empty if replies are parameters."""
         return {} if self._keeps else self._memory
+
+    # Checkpoints.
+
+    def remembered(self, params: Values) -> dict[str, Values]:
+        """What another run needs to continue; the arrays of all buckets have the same names."""
+        if self._keeps:
+            known = [self._known[worker].values for worker in sorted(self._known)]
+            return {REPLY: known[0] if known else params}
+        return {f"{REPLY} {name}": values for name, values in self._memory.items()}
+
+    def remember(self, name: str, values: Values) -> None:
+        """Continue with what `remembered` returned in an earlier run."""
+        if self._keeps:
+            self._first = values.copy()
+        elif name.removeprefix(f"{REPLY} ") in self._memory:
+            self._memory[name.removeprefix(f"{REPLY} ")][:] = values
 
     def values_of(self, worker: int) -> Values:
         """The values that a worker has after its last reply; they never change."""
@@ -83,7 +106,9 @@ class ReplyWriter:
         known = self._known.get(worker)
         if holds is not None and not self._keeps:
             return self._mean(params), 0
-        if known is None or (known.incarnation, known.serial) != (incarnation, holds):
+        if known is None and holds is None and self._first is not None:
+            payload = values = self._first
+        elif known is None or (known.incarnation, known.serial) != (incarnation, holds):
             payload = values = self._copy(params)
         else:
             payload, values = self._change(known.values, params)

@@ -117,6 +117,7 @@ class Shard:
         """The view in which a bucket was lost last, of any server."""
         self._settled = True
         self._set_members(view)
+        terms.start = min((member.first or 0 for member in terms.members.values()), default=0) if pieces else 0
         self._holders = view.holders
         self.buckets = {name: HeldBucket(name, params, terms) for name, params in pieces.items()}
         self._await_others(view)
@@ -136,10 +137,18 @@ class Shard:
         return found._replace(restored=tally.restored, restoring=len(self._recoveries), lost=tally.lost)
 
     def remembered(self, bucket: Bucket) -> Mapping[str, Values]:
-        return self.buckets[bucket].memory
+        held = self.buckets[bucket]
+        if held.teller is None:
+            return held.memory
+        none = {name: np.zeros(bucket.size, np.float32) for name in self.terms.reply_memory}
+        return {**none, **held.memory, **held.teller.remembered(held.params)}
 
     def remember(self, bucket: Bucket, name: str, values: Values) -> None:
-        self.buckets[bucket].optimised.remember(name, values)
+        held = self.buckets[bucket]
+        if name not in self.terms.reply_memory:
+            held.optimised.remember(name, values)
+        elif held.teller is not None:
+            held.teller.remember(name, values)
 
     @property
     def at_rest(self) -> bool:

@@ -38,6 +38,8 @@ class ShardTerms:
     """The live members that have a first iteration, by worker number."""
     present: frozenset[Who] = frozenset()
     """The same members, as (worker, incarnation)."""
+    start: int = 0
+    """The first iteration of the run; above 0 if it goes on from a checkpoint. The version begins with it, too."""
     last_first: int = 0
     """The first iteration in which all of these members take part."""
     share: Values = field(default_factory=lambda: WHOLE)
@@ -48,6 +50,8 @@ class ShardTerms:
     """The layout of the model, for codecs that choose by table."""
     reply: Codec | None = None
     """The codec for replies, which are then sent as changes; None: the parameters are sent complete."""
+    reply_memory: tuple[str, ...] = ()
+    """The names of the arrays that replies depend on, in checkpoints."""
     staleness: dict[int, int] = field(default_factory=dict)
     """How many applied updates had each staleness, counted per bucket."""
     limit: float = inf

@@ -32,8 +32,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -121,6 +122,7 @@ class Worker:
         "_read",
         "_reply_reader",
         "_sent",
+        "_start",
         "_view",
         "_was_late",
         "_window",
@@ -184,8 +186,11 @@ class Worker:
         me = self._member(view)
         self._founder = me is not None and me.first is not None
         """Whether this worker began with the first values."""
+        self._start = 0
+        """The version of the first parameters; above 0 if the run goes on from a checkpoint."""
         if me is not None and me.first is not None:
             self.phase = RUNNING
+            self._start = me.first
             self._begin(me.first)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -316,7 +321,7 @@ class Worker:
             assert table is not None
             out.append(Fail(NotFinite(self.number, i, table.name)))
             return
-        read, skipped, wants = self._read.get(bucket, 0), _NOTHING, _PARAMS
+        read, skipped, wants = self._read.get(bucket, self._start), _NOTHING, _PARAMS
         if self._gating is not None:
             update, read, skipped, fetches = self._gating.judge(i, ready, read)
             if not fetches:
@@ -348,6 +353,13 @@ class Worker:
     def memories(self) -> dict[Bucket, Memory]:
         """The codec's memory of each bucket; the caller may write to it."""
         return {} if self._writers is None else self._writers.memories(self._holder)
+
+    def gate_state(self) -> dict[str, Any]:
+        return {} if self._gating is None else self._gating.state(self._read)
+
+    def restore_gate(self, state: Mapping[str, Any]) -> None:
+        if self._gating is not None and state:
+            self._read |= self._gating.restore(state, self._start)
 
     def _push_pieces(self, ready: Ready, out: list[Effect]) -> None:
         """Push an update of a bucket that a later view has cut, piece by piece."""
@@ -588,8 +600,9 @@ class Worker:
             following = request.progress + (type(request) is Pull)
         copy = self._copies.get(bucket)
         held = copy is not None or (self._founder and bucket not in self._copies)
-        v = 0 if copy is None else copy.v
-        return CopyReport(self._view, self.incarnation, bucket, following, held, self._read.get(bucket, 0), v)
+        v = self._start if copy is None else copy.v
+        version = self._read.get(bucket, self._start)
+        return CopyReport(self._view, self.incarnation, bucket, following, held, version, v)
 
     def _ask_again(self, bucket: Bucket, out: list[Effect]) -> None:
         """Send the unanswered request of a lost bucket to the server that restores it."""
@@ -618,7 +631,7 @@ class Worker:
         if report is None or not report.held:
             return
         copy = self._copies.get(bucket)
-        applied, seen = (copy.progress, copy.seen) if type(copy) is Params else (-1, ())
+        applied, seen = (copy.progress, copy.seen) if type(copy) is Params else (self._start - 1, ())
         head = (self._view, self.incarnation, bucket, report.version, report.v)
         out.append(Send(server, BucketCopy(*head, applied, seen), of_copy=True))
 
@@ -675,7 +688,7 @@ class Worker:
 
     def _push_rest(self, bucket: Bucket, out: list[Effect]) -> None:
         rest: Values | None = None
-        read = self._read.get(bucket, 0)
+        read = self._read.get(bucket, self._start)
         if self._gating is not None:
             rest, read = self._gating.release(bucket, None, read)
         wants = Wants.NOTHING

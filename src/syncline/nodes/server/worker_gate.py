@@ -8,8 +8,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +40,7 @@ class WorkerGate:
         "_sizes",
         "_tables",
         "_turn",
+        "_versions",
         "_weigh",
         "_worker",
         "held",
@@ -58,6 +60,8 @@ class WorkerGate:
         """The iteration after which each bucket was last fetched."""
         self._reported_means: dict[Bucket, float] = {}
         """The mean of the rule's statistic that the server last reported for each bucket."""
+        self._versions: dict[Bucket, int] = {}
+        """The version of each bucket, as of its last answer."""
         self._sizes: dict[Bucket, float] = {}
         """The root mean square of each bucket's last update."""
         self._sent_bytes = 0
@@ -141,6 +145,7 @@ class WorkerGate:
 
     def answered(self, answer: Params | Taken) -> None:
         bucket = answer.bucket
+        self._versions[bucket] = answer.version
         if type(answer) is Params:
             self._fetched[bucket] = answer.progress
         if answer.statistics:
@@ -148,6 +153,54 @@ class WorkerGate:
             if not (isfinite(mean) and mean >= 0):
                 raise PeerError(f"an answer for {bucket} with an invalid mean: {mean}")
             self._reported_means[bucket] = mean
+
+    # Checkpoints.
+
+    def state(self, read: Mapping[Bucket, int]) -> dict[str, Any]:
+        """What to go on with in another run, as plain values and arrays; `read`: the version of each bucket's values.
+
+        Versions are written as the distance to the bucket's present version, because a run begins with its own.
+        """
+        distances = {bucket: self._distance(bucket, version) for bucket, version in read.items()}
+        return {
+            "held": [
+                [bucket.start, bucket.stop, self._distance(bucket, oldest), values.copy()]
+                for bucket, (values, oldest) in self.held.items()
+            ],
+            "read": _rows(distances),
+            "fetched": _rows(self._fetched),
+            "means": _rows(self._reported_means),
+            "sizes": _rows(self._sizes),
+            "bytes": [self._sent_bytes, self._fetched_bytes],
+            "turn": self._turn,
+        }
+
+    def _distance(self, bucket: Bucket, version: int) -> int:
+        return self._versions.get(bucket, version) - version
+
+    def restore(self, state: Mapping[str, Any], version: int) -> dict[Bucket, int]:
+        """Go on with what `state` returned, where all buckets now have this version; returns the versions read."""
+        buckets = list(self._tables)
+        self._fetched |= _found(state["fetched"], buckets)
+        self._reported_means |= _found(state["means"], buckets)
+        self._sizes |= _found(state["sizes"], buckets)
+        self._sent_bytes, self._fetched_bytes = state["bytes"]
+        self._turn = state["turn"]
+        for bucket in buckets:
+            self._restore_held(
+                bucket, [each for each in state["held"] if each[0] < bucket.stop and bucket.start < each[1]], version
+            )
+        return {bucket: max(version - distance, 0) for bucket, distance in _found(state["read"], buckets).items()}
+
+    def _restore_held(self, bucket: Bucket, over: Sequence[Sequence[Any]], version: int) -> None:
+        """Hold back what these saved buckets, which may be cut in another way, have held back of this one."""
+        if not over:
+            return
+        values = np.zeros(bucket.size, np.float32)
+        for start, stop, _, held in over:
+            first, last = max(start, bucket.start), min(stop, bucket.stop)
+            values[first - bucket.start : last - bucket.start] = np.asarray(held)[first - start : last - start]
+        self.held[bucket] = (values, max(version - max(each[2] for each in over), 0))
 
     # New placements.
 
@@ -161,8 +214,27 @@ class WorkerGate:
         self._fetched = {piece: i for name, i in self._fetched.items() for piece in inside(name)}
         self._reported_means = {piece: mean for name, mean in self._reported_means.items() for piece in inside(name)}
         self._sizes = {piece: size for name, size in self._sizes.items() for piece in inside(name)}
+        self._versions = {piece: version for name, version in self._versions.items() for piece in inside(name)}
         self.held = {
             piece: (values[within(name, piece)], read)
             for name, (values, read) in self.held.items()
             for piece in inside(name)
         }
+
+
+def _rows(values: Mapping[Bucket, float]) -> list[list[float]]:
+    """(start, stop, value) of each bucket."""
+    return [[bucket.start, bucket.stop, value] for bucket, value in values.items()]
+
+
+def _found(rows: Sequence[Sequence[Any]], buckets: Iterable[Bucket]) -> dict[Bucket, Any]:
+    """The saved value of each bucket; if it was cut in another way, that of the bucket that it begins in."""
+    exact = {(start, stop): value for start, stop, value in rows}
+    found: dict[Bucket, Any] = {}
+    for bucket in buckets:
+        value = exact.get((bucket.start, bucket.stop))
+        if value is None:
+            value = next((each for start, stop, each in rows if start <= bucket.start < stop), None)
+        if value is not None:
+            found[bucket] = value
+    return found

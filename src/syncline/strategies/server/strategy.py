@@ -17,6 +17,7 @@ from syncline.layout import BUCKET_VALUES, VALUE_BYTES, Bucket, Layout, Payload,
 from syncline.messages import BucketCopy, Handover, Holders, Message, View
 from syncline.nodes.server.coordinator import Coordinator
 from syncline.nodes.server.meter import PullMeter
+from syncline.nodes.server.reply_codec import REPLY
 from syncline.nodes.server.shard import Shard
 from syncline.nodes.server.shard_terms import ShardTerms
 from syncline.nodes.server.worker import Worker
@@ -44,6 +45,10 @@ from syncline.sync import Bsp, Release, SyncModel
 MOST_SERVERS = 10_000
 
 
+MEMORIES = ("residual", "velocity")
+"""The arrays that the shipped codecs keep, for a codec that chooses others by table."""
+
+
 @dataclass(frozen=True, init=False)
 class ServerStrategy(Strategy):
     """The parts of a run of the server strategy; `sync` has one model per server."""
@@ -53,6 +58,7 @@ class ServerStrategy(Strategy):
     moves_servers: ClassVar[bool] = True
     survives_servers: ClassVar[bool] = True
     restores_servers: ClassVar[bool] = True
+    continues: ClassVar[bool] = True
     defaults: ClassVar[Mapping[str, str]] = {
         "sync": "bsp",
         "release": "lazy",
@@ -147,6 +153,19 @@ class ServerStrategy(Strategy):
     def reply(self) -> Codec | None:
         """The codec for replies, which are then sent as changes; None: the parameters are sent complete."""
         return None if is_plain(self.reply_codec) else self.reply_codec
+
+    @property
+    def reply_memory(self) -> tuple[str, ...]:
+        if self.reply is None:
+            return ()
+        if self.keeps:
+            return (REPLY,)
+        names = MEMORIES if hasattr(self.reply, "choose") else tuple(self.reply.memory(0))
+        return tuple(f"{REPLY} {name}" for name in names)
+
+    @property
+    def replicas_differ(self) -> bool:
+        return self.keeps and (type(self.gate) is not Always or self.reply is not None)
 
     def check(self, workers: int) -> None:
         check(self, workers)
@@ -283,6 +302,7 @@ class ServerStrategy(Strategy):
             self.release,
             layout=job.layout,
             reply=self.reply,
+            reply_memory=self.reply_memory,
             gate=self.gate,
             within=job.within,
             checks=job.remote,
