@@ -96,7 +96,7 @@ def check_once(directory: Path, ranks: int = 3) -> None:
 CASES = [(lane, kind) for lane in LANES for kind in KINDS]
 
 
-@pytest.mark.parametrize(("lane", "consistency"), sampled(CASES, ("shm", "ssp:3"), ("tcp", "bsp")))
+@pytest.mark.parametrize(("lane", "consistency"), sampled(CASES, ("shm", "ssp:3")))
 def test_a_node_joins_with_a_worker_and_nothing_is_lost(lane: str, consistency: str, tmp_path: Path) -> None:
     with joined_by_a_node(tmp_path, options(lane, consistency)):
         pass
@@ -120,7 +120,7 @@ def test_a_node_that_joined_is_lost_and_the_others_go_on_with_the_copy(lane: str
     check_once(tmp_path)
 
 
-@pytest.mark.parametrize("lane", sampled(LANES, "shm"))
+@pytest.mark.parametrize("lane", sampled(LANES))
 def test_the_first_nodes_leave_after_a_node_has_joined(lane: str, tmp_path: Path) -> None:
     with joined_by_a_node(tmp_path, options(lane, "bsp")) as (run, _):
         for number in (0, 1):
@@ -136,6 +136,7 @@ def test_a_node_that_joined_leaves(tmp_path: Path) -> None:
     check_once(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_worker_joins_without_a_node(tmp_path: Path) -> None:
     with running(tmp_path, LEDGER, *options("tcp", "ssp:3")) as run:
         run.hears("under way", 2)
@@ -148,6 +149,7 @@ def test_a_worker_joins_without_a_node(tmp_path: Path) -> None:
     check_once(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_node_joins_without_a_worker(tmp_path: Path) -> None:
     with running(tmp_path, LEDGER, *options("tcp", "bsp")) as run:
         run.hears("under way", 2)
@@ -165,7 +167,7 @@ def test_a_node_joins_without_a_worker(tmp_path: Path) -> None:
 GROWTH = [(lane, kind) for lane in LANES for kind in ("eventual", "bsp")]
 
 
-@pytest.mark.parametrize(("lane", "consistency"), sampled(GROWTH, ("shm", "bsp")))
+@pytest.mark.parametrize(("lane", "consistency"), sampled(GROWTH))
 def test_a_run_grows_by_a_node_and_its_worker(lane: str, consistency: str, tmp_path: Path) -> None:
     settings = f"tree:topology=star,consistency={consistency},period=0.02,durable=true"
     given = ["-n2", "--lane", lane, "--strategy", settings, "--grow", "at=500ms", "--grow", "at=3600"]
@@ -180,6 +182,7 @@ def test_a_run_grows_by_a_node_and_its_worker(lane: str, consistency: str, tmp_p
     check_once(tmp_path)
 
 
+@pytest.mark.slow
 def test_what_has_joined_by_growth_starts_again(tmp_path: Path) -> None:
     settings = "tree:consistency=ssp:3,period=0.02,durable=true"
     given = ["-n2", "--strategy", settings, "--grow", "at=100ms", "--restarts", "2"]

@@ -44,7 +44,6 @@ def test_digits_are_learnt(topology: str, lane: str, tmp_path: Path) -> None:
             "consistency=bsp,durable=true",
             "workers_per_node=2,codec=topk:0.1",
         ],
-        "consistency=bsp,durable=true",
     ),
 )
 def test_digits_are_learnt_with_other_settings(settings: str, tmp_path: Path) -> None:
@@ -64,11 +63,13 @@ def test_digits_are_learnt_although_a_node_is_killed(victim: int, lane: str, tmp
     assert f"server {victim}: is lost; the others go on without it" in errors
 
 
+@pytest.mark.slow
 def test_digits_are_learnt_although_a_node_is_killed_and_starts_again(tmp_path: Path) -> None:
     errors = train_with_a_loss(tmp_path, lambda launcher: node_of(launcher, 1), 1, "--restarts", "1")
     assert "server 1: has started again, from its checkpoint" in errors
 
 
+@pytest.mark.slow
 def test_digits_are_learnt_although_a_worker_is_killed_and_starts_again(tmp_path: Path) -> None:
     errors = train_with_a_loss(tmp_path, lambda launcher: worker_of(launcher, 2), 2, "--restarts", "1")
     assert "w2 ended by signal 9 (SIGKILL); it is restarted (restart 1 of 1)" in errors
@@ -95,6 +96,7 @@ def train_with_a_loss(directory: Path, process_of: Callable[[int], int], node: i
     return errors
 
 
+@pytest.mark.slow
 def test_a_training_grows(tmp_path: Path) -> None:
     slow = ["--slow", "0:5", "--slow", "1:5"]
     settings = ["-q", "-n", "2", "--strategy", "tree:consistency=ssp:3", "--grow", "at=500ms,workers=2"]
@@ -197,6 +199,7 @@ session.close()""",
 )
 
 
+@pytest.mark.slow
 def test_a_pytorch_script_grows_and_merges_nodes(tmp_path: Path) -> None:
     given = ["-n2", "--strategy", "tree:topology=star,period=0.02,durable=true", "--grow", "at=500ms"]
     with running(tmp_path, GROWING, *given, words=[str(SCRIPTS)]) as run:
