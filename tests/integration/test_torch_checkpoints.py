@@ -134,6 +134,7 @@ def test_two_models_with_random_numbers_of_their_own(tmp_path: Path) -> None:
         assert end_of(run) == whole
 
 
+@pytest.mark.slow
 def test_another_model_is_refused_by_the_run(tmp_path: Path) -> None:
     words = {"words": ("{}", "step", "0"), "name": "program.py"}
     folder = tmp_path / "saved"

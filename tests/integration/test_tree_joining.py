@@ -103,7 +103,7 @@ def test_a_node_joins_with_a_worker_and_nothing_is_lost(lane: str, consistency: 
     check_once(tmp_path)
 
 
-@pytest.mark.parametrize("lane", sampled(LANES, "tcp"))
+@pytest.mark.parametrize("lane", sampled(LANES))
 def test_a_node_that_joined_is_lost_and_the_others_go_on_with_the_copy(lane: str, tmp_path: Path) -> None:
     with running(tmp_path, LEDGER, *options(lane, "ssp:3")) as run:
         run.hears("under way", 2)
@@ -129,6 +129,7 @@ def test_the_first_nodes_leave_after_a_node_has_joined(lane: str, tmp_path: Path
     check_once(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_node_that_joined_leaves(tmp_path: Path) -> None:
     with joined_by_a_node(tmp_path, options("tcp", "eventual")) as (run, joined):
         joined.kill(joined.server_that_joined(), signal.SIGTERM)

@@ -186,7 +186,7 @@ def test_checkpoints_are_removed_at_the_end(tmp_path: Path) -> None:
 # Workers.
 
 
-@pytest.mark.parametrize("lane", sampled(LANES, "tcp"))
+@pytest.mark.parametrize("lane", sampled(LANES))
 def test_a_worker_that_is_killed_starts_again(lane: str, tmp_path: Path) -> None:
     with ledger(tmp_path, options(lane, "chain", "ssp:3", "--restarts", "1")) as run:
         run.kill(run.worker(2))
@@ -208,7 +208,7 @@ def test_several_workers_per_node(tmp_path: Path) -> None:
     check_whole(tmp_path)
 
 
-@pytest.mark.parametrize("lane", sampled(LANES, "tcp"))
+@pytest.mark.parametrize("lane", sampled(LANES))
 def test_a_node_is_asked_to_leave_and_another_one_takes_over_what_it_held(lane: str, tmp_path: Path) -> None:
     with ledger(tmp_path, options(lane, "chain", "ssp:3")) as run:
         run.kill(run.server(1), signal.SIGTERM)

@@ -276,6 +276,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.slow
 def test_an_operator_changes_the_topology_and_merges_nodes(tmp_path: Path) -> None:
     with running(tmp_path, STEPS, "-n3", "-v", "--strategy", "tree:consistency=ssp:3") as run:
         run.hears("under way", 3)
