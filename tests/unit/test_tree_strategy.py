@@ -14,7 +14,7 @@ from syncline.layout import Layout
 from syncline.messages import TreeMap, View
 from syncline.nodes.topologies import beside_next, best_fan_out, edges_of, fan
 from syncline.nodes.tree.plans import TreePlan, merged
-from syncline.sim import Cluster, Links, Lognormal, MadeUp, Scenario, World
+from syncline.sim import Cluster, Links, Lognormal, MadeUp, Outcome, Scenario, World
 from syncline.strategies.node_changes import NewTopology, NodesMerge
 from syncline.strategies.protocol import Job
 from syncline.strategies.server.strategy import ServerStrategy
@@ -127,19 +127,21 @@ def test_nodes_keep_copies_in_real_processes_only() -> None:
         assert all(bool(each.copies) is remote for each in tree.nodes)
 
 
-def run(strategy: TreeStrategy, workers: int = 6, iterations: int = 10, links: Links | None = None) -> World:
+def run(strategy: TreeStrategy, workers: int = 6, iterations: int = 10, links: Links | None = None) -> Outcome:
+    return make_world(strategy, workers, iterations, links).run()
+
+
+def make_world(strategy: TreeStrategy, workers: int = 6, iterations: int = 10, links: Links | None = None) -> World:
     cluster = Cluster(workers, Lognormal(0.1, 0.5), links=links)
-    world = World(Scenario(cluster, strategy, iterations, seed=3), MadeUp(1000, Draw(3)))
-    world.outcome = world.run()  # type: ignore[attr-defined]
-    return world
+    return World(Scenario(cluster, strategy, iterations, seed=3), MadeUp(1000, Draw(3)))
 
 
 @pytest.mark.parametrize("shape", ["chain", "star", "twin", "tree:2"])
 @pytest.mark.parametrize("consistency", ["eventual", "ssp:2", "approximate:4", "bsp"])
 def test_simulated_runs_end_with_equal_replicas(shape: str, consistency: str) -> None:
     words = {"topology": shape, "consistency": consistency, "workers_per_node": "2", "durable": "true"}
-    world = run(TreeStrategy.of(words), links=Links(1e6, 1e-3))
-    assert world.outcome.updates == 60  # type: ignore[attr-defined]
+    world = make_world(TreeStrategy.of(words), links=Links(1e6, 1e-3))
+    assert world.run().updates == 60
     replicas = [server.node.params() for server in world.servers]
     assert len(replicas) == 3
     oracle = world.strategy.model([server.node for server in world.servers])
@@ -153,7 +155,7 @@ def test_simulated_runs_end_with_equal_replicas(shape: str, consistency: str) ->
 def test_bsp_is_synchronous_sgd(shape: str) -> None:
     """The same model as one server with bsp, to rounding."""
     strategy = TreeStrategy.of({"topology": shape, "consistency": "bsp", "durable": "true"})
-    ours = run(strategy, 5, 12, Links(1e6, 1e-3)).outcome.pieces  # type: ignore[attr-defined]
+    ours = run(strategy, 5, 12, Links(1e6, 1e-3)).pieces
     scenario = Scenario(Cluster(5, Lognormal(0.1, 0.5)), ServerStrategy("bsp", mode="changes"), 12, seed=3)
     theirs = World(scenario, MadeUp(1000, Draw(3))).run().pieces
     np.testing.assert_allclose(np.concatenate(ours), np.concatenate(theirs), rtol=0, atol=1e-5)
@@ -161,8 +163,7 @@ def test_bsp_is_synchronous_sgd(shape: str) -> None:
 
 
 def test_durable_runs_come_to_the_same_model() -> None:
-    plain, durable = (run(TreeStrategy(durable=each)) for each in (False, True))
-    models = [np.concatenate(world.outcome.pieces) for world in (plain, durable)]  # type: ignore[attr-defined]
+    models = [np.concatenate(run(TreeStrategy(durable=each)).pieces) for each in (False, True)]
     np.testing.assert_allclose(*models, rtol=0, atol=1e-5)
 
 

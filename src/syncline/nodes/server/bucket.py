@@ -70,6 +70,42 @@ _LAZY, _SOFT, _PARAMS = Release.LAZY, Release.SOFT, Wants.PARAMS  # enum members
 class HeldBucket:
     """Parameters, version, V, the pushes of each round and the parked pulls. Sync models see it as their `State`."""
 
+    # Python shares the keys of instance dictionaries up to 30 attributes only; beyond that, slots are a fifth faster.
+    __slots__ = (
+        "_asks_at",
+        "_contained",
+        "_judged",
+        "_kept",
+        "_last",
+        "_late",
+        "_lends",
+        "_lent_to",
+        "_paces",
+        "_parked",
+        "_pulled",
+        "_pushed",
+        "_round_applied",
+        "_seen",
+        "_seen_at",
+        "_seen_now",
+        "_since",
+        "_terms",
+        "_unanswered",
+        "_unruly",
+        "bound",
+        "codec",
+        "memory",
+        "missing",
+        "name",
+        "optimised",
+        "params",
+        "reads",
+        "teller",
+        "v",
+        "version",
+        "waited",
+    )
+
     def __init__(self, name: Bucket, params: Values, terms: ShardTerms) -> None:
         self.name = name
         self.codec = terms.codec if terms.plain else bucket_codec(terms.codec, terms.layout, name)
