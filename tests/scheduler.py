@@ -361,7 +361,9 @@ class Schedule:
             names = sorted(bucket for each in holders for bucket in each)
         view = View(1, tuple(Member(n, 0, 0) for n in range(setup.workers)), holders)
         draw = Draw(setup.seed)
-        self.parts = WorkerParts(layout, draw, gate=setup.gate, patience=setup.patience, window=setup.window)
+        self.parts = WorkerParts(
+            layout, draw, gate=setup.gate, patience=setup.patience, window=setup.window, recovers=setup.mortal
+        )
         self.names = names
         placement = setup.placement or Elastic()
         self.coordinator = Coordinator(view, lambda held, servers: replaced(placement, layout, held, servers))

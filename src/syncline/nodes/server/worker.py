@@ -87,6 +87,7 @@ from syncline.nodes.bucket_map import BucketMap, bucket_map_of
 from syncline.nodes.peer_losses import PeerLoss
 from syncline.nodes.phase import Phase
 from syncline.nodes.protocol import Counts
+from syncline.nodes.server.last_answers import LastAnswers
 from syncline.nodes.server.push_window import PushWindow
 from syncline.nodes.server.reply_codec import ReplyReader
 from syncline.nodes.server.worker_gate import WorkerGate
@@ -107,13 +108,12 @@ class Worker:
     __slots__ = (
         "_awaited",
         "_began_with",
-        "_copies",
         "_cut",
         "_dead",
         "_deferred",
-        "_founder",
         "_gating",
         "_holder",
+        "_last_answers",
         "_least_v",
         "_left",
         "_lr",
@@ -169,8 +169,6 @@ class Worker:
         """The unanswered request of each bucket. After a cut, the request may still name the whole earlier bucket."""
         self._deferred: list[Received] = []
         self._read: dict[Bucket, int] = {}
-        self._copies: dict[Bucket, Params | Taken | None] = {}
-        """The answer that brought the values of each bucket; None: these values are spoiled."""
         self._dead: set[NodeId] = set()
         """Servers that have died; another process may have their number by now."""
         self._lr: float | None = None
@@ -184,14 +182,15 @@ class Worker:
         self._window = None if parts.window is None else PushWindow(parts.window, self._holder)
         self._begin(0)
         me = self._member(view)
-        self._founder = me is not None and me.first is not None
-        """Whether this worker began with the first values."""
         self._start = 0
         """The version of the first parameters; above 0 if the run goes on from a checkpoint."""
+        founder = me is not None and me.first is not None
         if me is not None and me.first is not None:
             self.phase = RUNNING
             self._start = me.first
             self._begin(me.first)
+        self._last_answers = LastAnswers(self._start, founder=founder) if parts.recovers else None
+        """What this worker's copies are worth; None: no server can be lost."""
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         out: list[Effect] = []
@@ -299,8 +298,8 @@ class Worker:
                 self._dead.add(server_id(server))
                 self._leave_the_dead(out)
             case CopySpoiled(bucket):
-                for piece in self._pieces(bucket):
-                    self._copies[piece] = None
+                if self._last_answers is not None:
+                    self._last_answers.spoil(self._pieces(bucket))
             case _:
                 raise PeerError(f"worker {self.number} does not accept this event: {event}")
 
@@ -486,10 +485,12 @@ class Worker:
         how = _REPLACE
         if type(message) is Params:
             self._read[bucket] = message.version
-            self._copies[bucket] = message
+            if self._last_answers is not None:
+                self._last_answers.keep(message)
         elif self._parts.of_means:
             how = _ZERO
-            self._copies[bucket] = message
+            if self._last_answers is not None:
+                self._last_answers.keep(message)
         if self._gating is not None:
             self._gating.answered(message)
         self.closed = v = message.v
@@ -588,20 +589,18 @@ class Worker:
         """Report on the buckets that were lost after the view `known`, and send their requests again."""
         for loss in view.lost:
             if loss.view > known and loss.bucket in self._holder:
-                out.append(Send(self._holder[loss.bucket], self._copy_report(loss.bucket)))
+                assert self._last_answers is not None, "a server was lost where none can be"
+                out.append(Send(self._holder[loss.bucket], self._copy_report(loss.bucket, self._last_answers)))
                 self._ask_again(loss.bucket, out)
 
-    def _copy_report(self, bucket: Bucket) -> CopyReport:
+    def _copy_report(self, bucket: Bucket, answers: LastAnswers) -> CopyReport:
         awaited = self._awaited.get(bucket)
         if awaited is None:
             following = self.progress + (bucket in self._sent)
         else:
             request: Push | Pull = awaited.message  # type: ignore[assignment]
             following = request.progress + (type(request) is Pull)
-        copy = self._copies.get(bucket)
-        held = copy is not None or (self._founder and bucket not in self._copies)
-        v = self._start if copy is None else copy.v
-        version = self._read.get(bucket, self._start)
+        version, held, v = self._read.get(bucket, self._start), answers.has_values(bucket), answers.v(bucket)
         return CopyReport(self._view, self.incarnation, bucket, following, held, version, v)
 
     def _ask_again(self, bucket: Bucket, out: list[Effect]) -> None:
@@ -625,15 +624,12 @@ class Worker:
         out.append(send)
 
     def _send_copy(self, server: NodeId, request: CopyRequest, out: list[Effect]) -> None:
-        bucket, report = request.bucket, None
-        if request.incarnation == self.incarnation and bucket in self._holder:
-            report = self._copy_report(bucket)
-        if report is None or not report.held:
+        bucket, answers = request.bucket, self._last_answers
+        if answers is None or request.incarnation != self.incarnation or bucket not in self._holder:
             return
-        copy = self._copies.get(bucket)
-        applied, seen = (copy.progress, copy.seen) if type(copy) is Params else (self._start - 1, ())
-        head = (self._view, self.incarnation, bucket, report.version, report.v)
-        out.append(Send(server, BucketCopy(*head, applied, seen), of_copy=True))
+        if answers.has_values(bucket):
+            head = (self._view, self.incarnation, bucket, self._read.get(bucket, self._start), answers.v(bucket))
+            out.append(Send(server, BucketCopy(*head, *answers.contained(bucket)), of_copy=True))
 
     def _check_follows(self, view: View) -> None:
         """Raise PeerError if the view joins buckets or leaves some out; a move may only cut them."""
@@ -658,7 +654,8 @@ class Worker:
         inside = self._cut.inside
         self._awaited = {piece: send for name, send in self._awaited.items() for piece in inside(name)}
         self._read = {piece: version for name, version in self._read.items() for piece in inside(name)}
-        self._copies = {piece: copy for name, copy in self._copies.items() for piece in inside(name)}
+        if self._last_answers is not None:
+            self._last_answers.rename(inside)
         self._sent = {piece for name in self._sent for piece in inside(name)}
         if self._gating is not None:
             self._gating.rename(inside, self._parts.within)

@@ -32,6 +32,8 @@ class WorkerParts:
     """Whether answers are the mean of a round, not parameters."""
     of_changes: bool = False
     """Whether updates are changes of the parameters. If an answer has none, the worker keeps its own change."""
+    recovers: bool = False
+    """Whether servers can be lost, so that the worker keeps track of what its copies contain."""
     checks: bool = False
     """Whether to check encoded replies before decoding them, because they come from other processes."""
     first: Mapping[Bucket, Values] | None = None

@@ -326,6 +326,7 @@ class ServerStrategy(Strategy):
             weigh=job.weigh,
             patience=self.patience if job.remote else None,
             window=self.window,
+            recovers=job.servers_fail or job.remote,
             checks=job.remote,
         )
 
