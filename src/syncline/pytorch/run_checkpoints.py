@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from syncline.engines.saving.folder import model_file
-from syncline.engines.worker.checkpoint_writer import CheckpointWriter, SavedState
+from syncline.engines.worker.checkpoint_writer import SavedState
 from syncline.engines.worker.replica import Clocks, Replica
 from syncline.engines.worker.resumed_state import (
     RESUME,
@@ -40,6 +40,7 @@ from syncline.pytorch.model_state import (
 from syncline.pytorch.random_state import random_states, restore_random_states
 
 if TYPE_CHECKING:
+    from syncline.engines.worker.session_checkpoints import SessionCheckpoints
     from syncline.pytorch.distribute import Distributed
     from syncline.pytorch.sampler import SharedSampler
     from syncline.pytorch.session import Session
@@ -50,10 +51,10 @@ NO_SAMPLER = -1
 class TorchCheckpoints:
     """Copies the state of a program's models when a checkpoint is due, and restores it in a run that continues."""
 
-    def __init__(self, session: Session, writer: CheckpointWriter | None, resumed: ResumedState | None) -> None:
+    def __init__(self, session: Session, run: SessionCheckpoints) -> None:
         self._session = session
-        self._writer = writer
-        self._resumed = resumed
+        self._writer = run.writer
+        self._resumed = resumed = run.resumed(torch=True)
         self._models: dict[str, Distributed] = {}
         self._samplers: list[SharedSampler] = []
         self._asked: dict[SharedSampler, None] = {}
@@ -121,7 +122,7 @@ class TorchCheckpoints:
         if self._writer.writes_models:
             for name, model in self._models.items():
                 arrays, clocks = model_arrays(model)
-                state.models[model_file(name, self._session.main_model)] = (
+                state.models[model_file(name)] = (
                     arrays,
                     model_metadata(model.replica, name, clocks),
                 )

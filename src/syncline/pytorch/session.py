@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from syncline.engines.net.wiring import Wiring
-from syncline.engines.worker.session import MODEL, NumpySession
+from syncline.engines.saving.folder import MODEL
+from syncline.engines.worker.session import NumpySession
 from syncline.errors import UsageError
 from syncline.pytorch import torchrun
 
@@ -96,7 +97,7 @@ class Session(NumpySession):
         """The checkpoints of the run, if it has any."""
         from syncline.pytorch.run_checkpoints import TorchCheckpoints
 
-        return TorchCheckpoints(self, self.checkpoints, self.resumed(torch=True))
+        return TorchCheckpoints(self, self.checkpoints)
 
     def _name_for(self, model: nn.Module, name: str | None) -> str:
         """The name of a model that is to be distributed: the one given, or one by order."""

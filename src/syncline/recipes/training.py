@@ -9,7 +9,8 @@ from time import monotonic, sleep
 import numpy as np
 
 from syncline.engines.net.wiring import Wiring
-from syncline.engines.worker.session import MODEL, NumpySession
+from syncline.engines.saving.folder import MODEL
+from syncline.engines.worker.session import NumpySession
 from syncline.engines.worker.table_checkpoints import TableCheckpoints
 from syncline.layout import Bucket, Values
 from syncline.nodes.staleness import condensed
@@ -33,8 +34,7 @@ def train(job: RecipeJob) -> int:
         exchange = session.replica(MODEL)
         slow = job.slow.get(session.rank, 1.0)
         trainee = Trainee(problem, exchange, lambda seconds: sleep((slow - 1) * seconds) if slow > 1 else None)
-        resumed = session.resumed(torch=False)
-        trainee.declare(first, {}, TableCheckpoints(session, exchange, session.checkpoints, resumed, trainee))
+        trainee.declare(first, {}, TableCheckpoints(session.checkpoints, exchange, session.size, trainee))
         if not job.members_change:  # a worker that joins would wait for those that train
             session.barrier()
         began = monotonic()
@@ -43,8 +43,8 @@ def train(job: RecipeJob) -> int:
             session, trainee, problem if session.rank == 0 else None, end, 0.0 if job.stop.has_target else LOOK_SECONDS
         )
         ended = monotonic()
-        if session.checkpoints is not None:
-            session.checkpoints.finish()
+        if session.checkpoints.writer is not None:
+            session.checkpoints.writer.finish()
         if end.leaves_first:
             trainee.leave()
         evaluator = min(map(int, session.share("trained", str(session.rank).encode())))

@@ -30,6 +30,8 @@ KEPT = 3
 MANIFEST = "checkpoint.json"
 SERVERS = "servers.safetensors"
 LOCK = ".lock"
+MODEL = "model"
+"""The name of a model that has no other."""
 
 _STEP = re.compile(r"step-(\d{8,19})")
 _OWN = re.compile(r"\.?(checkpoint\.json|(model(-[^/]*)?|servers|worker-\d+)\.safetensors|worker-\d+\.json)(\.new)?")
@@ -69,9 +71,9 @@ def step_folder(top: Path, step: int) -> Path:
     return top / f"step-{step:08}"
 
 
-def model_file(name: str, only: str) -> str:
-    """The name of a model's file; `only`: the name of a model that has none of its own."""
-    return "model.safetensors" if name == only else f"model-{quote(name, safe='')}.safetensors"
+def model_file(name: str) -> str:
+    """The name of a model's file."""
+    return "model.safetensors" if name == MODEL else f"model-{quote(name, safe='')}.safetensors"
 
 
 def steps_in(top: Path) -> dict[int, Path]:

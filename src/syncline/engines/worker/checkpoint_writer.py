@@ -27,7 +27,7 @@ from syncline.engines.saving.state_files import Unsaveable, mark_of, packed, wri
 from syncline.errors import SynclineError
 
 if TYPE_CHECKING:
-    from syncline.engines.worker.session import NumpySession
+    from syncline.engines.worker.session_checkpoints import SessionCheckpoints
 
 LEAST_AHEAD, AHEAD_SECONDS = 20, 1.0
 """How long before its iteration a checkpoint is announced to workers that wait for each other: iterations, and seconds.
@@ -50,9 +50,9 @@ class SavedState:
 class CheckpointWriter:
     """Writes this worker's part of each checkpoint of the run."""
 
-    def __init__(self, session: NumpySession, folder: str, every: str) -> None:
+    def __init__(self, run: SessionCheckpoints, folder: str, every: str) -> None:
         """`folder`: empty if this worker has none; then it only takes part in agreements."""
-        self._session = session
+        self._run = run
         self._folder = Path(folder) if folder else None
         self._schedule = Schedule.parse(every)
         self._seen = 0
@@ -74,7 +74,7 @@ class CheckpointWriter:
     @property
     def writes_models(self) -> bool:
         """Whether this worker writes the models: the live worker with the lowest number does."""
-        return self._session.rank == self._session.members[0]
+        return self._run.rank == self._run.members[0]
 
     def due(self, iteration: int, synchronous: bool) -> int | None:
         """The number of the checkpoint that is due after so many iterations; None if none is.
@@ -94,13 +94,13 @@ class CheckpointWriter:
             pace = (iteration - self._counted) / passed
             self._announced = iteration + (max(LEAST_AHEAD, ceil(pace * AHEAD_SECONDS)) if synchronous else 0)
             self._began, self._counted = monotonic(), iteration
-            self._session.tell(CheckpointDue(self._announced))
-        asked = self._session.save_step
+            self._run.tell(CheckpointDue(self._announced))
+        asked = self._run.save_step
         if not self._done < asked <= iteration:
             return None
         self._done = asked
         if synchronous and asked <= before:
-            self._session.tell(CheckpointWritten(asked, iteration, problem="the worker was told too late"))
+            self._run.tell(CheckpointWritten(asked, iteration, problem="the worker was told too late"))
             return None
         return asked
 
@@ -108,7 +108,7 @@ class CheckpointWriter:
         """Write this state in the background."""
         self.finish()
         if self._folder is None:
-            self._session.tell(CheckpointWritten(step, state.iteration))
+            self._run.tell(CheckpointWritten(step, state.iteration))
             return
         self._thread = Thread(target=self._write, args=(step_folder(self._folder, step), step, state), daemon=True)
         self._thread.start()
@@ -124,11 +124,11 @@ class CheckpointWriter:
             self._thread.join()
             self._thread, written, self._written = None, self._written, None
             if written is not None:
-                self._session.tell(written)
+                self._run.tell(written)
 
     def _prune(self, top: Path) -> None:
         """Remove old parts on a host that the coordinator does not see."""
-        whole = self._session.whole_steps
+        whole = self._run.whole_steps
         if len(whole) == KEPT:
             for step, path in steps_in(top).items():
                 if step < whole[0] and not is_whole(path):
@@ -138,7 +138,7 @@ class CheckpointWriter:
         iteration, has_models = state.iteration, bool(state.models)
         try:
             self._prune(folder.parent)
-            files = _write_state(folder, self._session.rank, state)
+            files = _write_state(folder, self._run.rank, state)
         except (OSError, Unsaveable) as error:
             problem = f"{folder}: {getattr(error, 'strerror', None) or error}"
         except SynclineError as error:

@@ -24,11 +24,9 @@ RESUME = "--resume"
 class ResumedState:
     """One worker's view of a checkpoint. `torch`: arrays are read as tensors."""
 
-    def __init__(self, folder: str, rank: int, main: str, *, torch: bool) -> None:
-        """`main`: the name of the model whose file is not named after it."""
+    def __init__(self, folder: str, rank: int, *, torch: bool) -> None:
         self._folder = Path(folder)
         self._rank = rank
-        self._main = main
         self._torch = torch
 
     @cached_property
@@ -60,7 +58,7 @@ class ResumedState:
 
     def model(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """The arrays of a model by their plain names, and what the file says about itself."""
-        path = self._folder / model_file(name, self._main)
+        path = self._folder / model_file(name)
         if not path.is_file():
             known = ", ".join(repr(each) for each in self.manifest.models)
             raise UsageError(RESUME, f"{str(self._folder)!r} has no model {name!r}; its models are {known}")

@@ -29,13 +29,12 @@ from typing import Any, Self
 import numpy.typing as npt
 
 from syncline.engines.failure_report import report_of, send_report
-from syncline.engines.net.control import MOST_SAMPLERS, CheckpointDue, CheckpointWritten, EpochBegun, Pulse
+from syncline.engines.net.control import MOST_SAMPLERS, EpochBegun, Pulse
 from syncline.engines.net.wiring import Wiring
 from syncline.engines.process import also_look_in, say
-from syncline.engines.worker.checkpoint_writer import CheckpointWriter
+from syncline.engines.saving.folder import MODEL
 from syncline.engines.worker.link import WorkerLink
 from syncline.engines.worker.replica import Replica
-from syncline.engines.worker.resumed_state import ResumedState
 from syncline.engines.worker.saved_tables import (
     all_clocks,
     check_schema,
@@ -44,15 +43,13 @@ from syncline.engines.worker.saved_tables import (
     say_if_workers_differ,
     tables_state,
 )
+from syncline.engines.worker.session_checkpoints import SessionCheckpoints
 from syncline.engines.worker.solo_link import SoloLink
 from syncline.engines.worker.table_checkpoints import TableCheckpoints
 from syncline.errors import RunError, SynclineError, UsageError
 from syncline.layout import Values
 from syncline.strategies.mode import Mode
 from syncline.strategies.sync_change import check_change, merge_numbers, topology_words, words_of
-
-MODEL = "model"
-"""The name of a model that has no other."""
 
 PULSE_SECONDS = 0.5
 """Seconds between two reports of a worker's progress."""
@@ -75,8 +72,8 @@ class NumpySession:
         self._pid = -1
         self._pulsed = 0.0
         self._wishes: Mapping[str, object] = {}
-        self.checkpoints: CheckpointWriter | None = None
-        """Writes this worker's part of the run's checkpoints; None: the run writes none."""
+        self.checkpoints = SessionCheckpoints(self, self._wiring)
+        """For checkpoints of the run; programs do not use it."""
         self._tables: TableCheckpoints | None = None
         self._loads = 0
         """How many times this session has loaded a state."""
@@ -84,6 +81,7 @@ class NumpySession:
     def start(self, wiring: Wiring) -> Self:
         """Connect to the run; without a coordinator, start a run with one worker."""
         self._wiring = wiring
+        self.checkpoints = SessionCheckpoints(self, wiring)
         also_look_in(wiring.folder)
         self._pid = os.getpid()
         self._next_hook, sys.excepthook = _hook_of_the_program(), self._at_exception
@@ -101,8 +99,7 @@ class NumpySession:
             self._link.close()
             raise
         self.rank, self.size, self.incarnation = welcome.worker, welcome.workers, welcome.incarnation
-        if welcome.save_every:
-            self.checkpoints = CheckpointWriter(self, wiring.save_to, welcome.save_every)
+        self.checkpoints = SessionCheckpoints(self, wiring, self._link, welcome.save_every)
 
     def __enter__(self) -> Self:
         return self
@@ -174,8 +171,7 @@ class NumpySession:
         if "rule" not in wishes:
             wishes = {"mode": Mode.CHANGES.value, **wishes}
         self._wishes = wishes
-        resumed = self.resumed(torch=False)
-        self._tables = TableCheckpoints(self, self._replicas[0], self.checkpoints, resumed)
+        self._tables = TableCheckpoints(self.checkpoints, self._replicas[0], self.size)
         return self._tables.declare(arrays, wishes)
 
     @property
@@ -214,31 +210,6 @@ class NumpySession:
     def sync(self, name: str | None = None) -> Values | None:
         """Wait until a table, or all tables, are as fresh as the sync model requires; return the table's array."""
         return self._own.sync(name)
-
-    # Checkpoints of the run.
-
-    main_model = MODEL
-    """The name of the model whose file in a checkpoint is not named after it."""
-
-    def resumed(self, *, torch: bool) -> ResumedState | None:
-        """The checkpoint that the run goes on from; None: it begins anew, or this worker has returned to it."""
-        folder = self._wiring.resume
-        return ResumedState(folder, self.rank, MODEL, torch=torch) if folder and not self.incarnation else None
-
-    def tell(self, message: CheckpointWritten | CheckpointDue) -> None:
-        """Tell the coordinator about a checkpoint."""
-        if self._link is not None and self._link.error is None:
-            self._link.tell(message)
-
-    @property
-    def save_step(self) -> int:
-        """The number of the last checkpoint that the coordinator has asked for."""
-        return -1 if self._link is None else self._link.save_step
-
-    @property
-    def whole_steps(self) -> tuple[int, ...]:
-        """The numbers of the last checkpoints that are complete."""
-        return () if self._link is None else self._link.whole_steps
 
     # State.
 
@@ -382,8 +353,9 @@ class NumpySession:
 
     def _finish_checkpoint(self) -> None:
         """Wait until the last checkpoint is written, and say so while this worker is a member."""
-        if self.checkpoints is not None and os.getpid() == self._pid:
-            self.checkpoints.finish()
+        writer = self.checkpoints.writer
+        if writer is not None and os.getpid() == self._pid:
+            writer.finish()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -27,7 +27,7 @@ from syncline.layout import Values
 from syncline.strategies.mode import Mode
 
 if TYPE_CHECKING:
-    from syncline.engines.worker.session import NumpySession
+    from syncline.engines.worker.session_checkpoints import SessionCheckpoints
 
 
 class ModelHolder(Protocol):
@@ -47,21 +47,23 @@ class TableCheckpoints:
 
     def __init__(
         self,
-        session: NumpySession,
+        run: SessionCheckpoints,
         replica: Replica,
-        writer: CheckpointWriter | None,
-        resumed: ResumedState | None,
+        workers: int,
         holder: ModelHolder | None = None,
     ) -> None:
-        """`holder`: a program that holds the model itself; it calls `advanced` after each iteration."""
+        """`workers`: how many start the run.
+
+        `holder`: a program that holds the model itself; it calls `advanced` after each iteration.
+        """
         self._holder = holder
         self.held: dict[str, Any] = {}
         """What the holder's state was in the run that this one continues."""
-        self._session = session
+        self._workers = workers
         self._replica = replica
         self._name = replica.name
-        self._writer = writer
-        self._resumed = resumed
+        self._writer = run.writer
+        self._resumed = run.resumed(torch=False)
         self.offset = 0
         """The iterations of the earlier run, if the numbers of this one begin at 0."""
 
@@ -73,7 +75,7 @@ class TableCheckpoints:
         else:
             saved, said = resumed.model(self._name)
             _check(arrays, saved)
-            clocks = clocks_for_all({int(worker): int(clock) for worker, clock in said["clocks"]}, self._session.size)
+            clocks = clocks_for_all({int(worker): int(clock) for worker, clock in said["clocks"]}, self._workers)
             iteration = int(said["iteration"])
             saved = {name: saved[name] for name in arrays}  # in the order of the program
             tables = replica.declare(saved, wishes, lambda: resumed.memory(replica, self._name), clocks, iteration)
@@ -138,7 +140,7 @@ class TableCheckpoints:
             if self._holder is not None and replica.mode is Mode.GRADIENTS:
                 tables = self._holder.tables()
             arrays = {name: each + arrived[name] if arrived else each.copy() for name, each in tables.items()}
-            name = model_file(self._name, self._session.main_model)
+            name = model_file(self._name)
             state.models[name] = (arrays, model_metadata(replica, self._name, clocks))
             state.servers |= server_arrays(replica, self._name)
         return state
