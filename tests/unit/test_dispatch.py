@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.draw import Draw
+from syncline.errors import UsageError
 from syncline.sim import Cluster, MadeUp, Outcome, Scenario, World
 from syncline.sim.dispatch import Dispatch, InTurn, Pool, UniformDispatch, Weighted
 from syncline.sim.trace import TraceLog
 from syncline.strategies.server.strategy import ServerStrategy, settle_mode
+from syncline.strategies.table import strategy_class
 from syncline.sync import Asp, Bsp, Drop, Pssp, Release, Ssp, SyncModel
 
 RULES: list[Dispatch] = [UniformDispatch(), InTurn(), Weighted(after=0.5), Weighted(slow=2, weight=0.1)]
@@ -150,3 +152,11 @@ def test_a_pool_is_a_set(clients: int, moves: list[tuple[bool, int]], start: int
     if model:
         first = start % clients
         assert pool.at_or_after(first) == min(model, key=lambda client: (client - first) % clients)
+
+
+@pytest.mark.parametrize("strategy", ["exchange", "tree"])
+def test_strategies_whose_nodes_send_by_the_clock_are_refused(strategy: str) -> None:
+    settled = strategy_class(strategy).of({}).fitted(4)
+    with pytest.raises(UsageError, match="has no clock") as refused:
+        Scenario(Cluster(4), settled, 10, dispatch=InTurn()).check()
+    assert refused.value.option == "dispatch"

@@ -126,6 +126,9 @@ class Scenario:
             )
         if self.strategy.free_running:
             self._check_free_running()
+        if self.dispatch is not None and self.strategy.timed:
+            about = f"with strategy {self.strategy.name()!r} {self.strategy.timed}"
+            raise UsageError("dispatch", f"has no clock, and {about}; remove one")
         if self.central:
             self._check_central()
         if self.dispatch is not None and any(
@@ -145,9 +148,6 @@ class Scenario:
         if self.overlap is not Overlap.NONE:
             problem = f"{about} sends and receives while workers compute, whatever this says; leave it out"
             raise UsageError("strategy.overlap", problem)
-        if self.dispatch is not None:
-            problem = f"has no clock, and with {about} every worker steps and sends at a pace of its own; remove one"
-            raise UsageError("dispatch", problem)
         for key, given in (
             ("strategy.central", self.central),
             ("cluster.colocated", self.cluster.colocated),

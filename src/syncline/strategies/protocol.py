@@ -69,6 +69,8 @@ class Strategy:
     free_running: ClassVar[bool] = False
     """Whether workers send each other updates at their own pace. Their nodes are told `Idle` when a link is free, and
     `Finish` after the last step, which needs no answer. What is still owed then is exchanged after the run."""
+    timed: ClassVar[str] = ""
+    """Why a run always needs a clock, so that it cannot be simulated with a dispatch; empty: it does not."""
     refuses: ClassVar[Mapping[str, str]] = {}
     """Settings of other strategies that make no sense here, each with the reason and what to do instead."""
     announces: ClassVar[bool] = False

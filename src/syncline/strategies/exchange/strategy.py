@@ -38,6 +38,7 @@ class ExchangeStrategy(Strategy):
     takes_joiners: ClassVar[bool] = True
     least_workers: ClassVar[int] = 2
     free_running: ClassVar[bool] = True
+    timed: ClassVar[str] = "every worker steps and sends at a pace of its own"
     refuses: ClassVar[Mapping[str, str]] = REFUSED
 
     partitions: int | Literal["auto"] = "auto"

@@ -54,6 +54,7 @@ class TreeStrategy(Strategy):
     takes_servers: ClassVar[bool] = True
     saved_state: ClassVar[Any] = OriginStates
     settles: ClassVar[bool] = True
+    timed: ClassVar[str] = "nodes send to each other once per period"
     applied: ClassVar[frozenset[type[Message]]] = frozenset({SideSum, RoundSum})
     placed: ClassVar[Mapping[type[Message], int]] = {
         SideSum: VALUE_BYTES,
