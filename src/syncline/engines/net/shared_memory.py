@@ -24,6 +24,7 @@ from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
 
 _F_ADD_SEALS, _F_GET_SEALS = 1033, 1034
 _SEAL, _SHRINK, _GROW = 1, 2, 4
+_REPLACE, _ZERO = How.REPLACE, How.ZERO  # enum members are slow to look up
 
 
 class LaneMemory:
@@ -40,13 +41,22 @@ class LaneMemory:
         both = self.everything.view(np.float32)
         self.updates: Values = both[:values]
         self.params: Values = both[values:]
-        self._marks = None if fd is None else np.frombuffer(self._map, np.uint8, values, 2 * values * VALUE_BYTES)
+        self._marks = None if fd is None else memoryview(self._map)[2 * values * VALUE_BYTES :]
+        self._updates: dict[Bucket, Values] = {}
+        self._params: dict[Bucket, Values] = {}
+        """The memory of each bucket that was asked for: the same array each time, so that it is quick to recognise."""
 
     def update(self, bucket: Bucket) -> Values:
-        return self.updates[bucket.start : bucket.stop]
+        found = self._updates.get(bucket)
+        if found is None:
+            found = self._updates[bucket] = self.updates[bucket.start : bucket.stop]
+        return found
 
     def param(self, bucket: Bucket) -> Values:
-        return self.params[bucket.start : bucket.stop]
+        found = self._params.get(bucket)
+        if found is None:
+            found = self._params[bucket] = self.params[bucket.start : bucket.stop]
+        return found
 
     def mark(self, bucket: Bucket) -> None:
         """The server is about to write parameters of this bucket."""
@@ -67,7 +77,7 @@ class LaneMemory:
         An update that a gate held back, or that a codec wrote, is somewhere else.
         """
         place: Payload = self.update(bucket)
-        if not np.may_share_memory(place, payload):
+        if payload is not place and not np.may_share_memory(place, payload):
             if payload.dtype != place.dtype:
                 place = place.view(np.uint8)[: payload.size]
             place[:] = payload
@@ -76,11 +86,12 @@ class LaneMemory:
     def deliver(self, deliver: Deliver) -> None:
         """Change the parameters of a bucket as a node asks for."""
         place, payload = self.param(deliver.bucket), deliver.payload
-        if deliver.how is How.ZERO:
+        if deliver.how is _REPLACE:
+            if payload is not None and payload is not place:
+                self.take_over(deliver.bucket, payload)
+        elif deliver.how is _ZERO:
             place[:] = 0
-        elif payload is not None and deliver.how is How.REPLACE:
-            self.take_over(deliver.bucket, payload)
-        elif payload is not None and deliver.how is How.ADD:
+        elif payload is not None:
             np.add(place, payload, place)
 
     def take_over(self, bucket: Bucket, values: Payload) -> None:

@@ -51,12 +51,14 @@ class LastRead:
 
     def arrived(self, source: NodeId, bucket: Bucket) -> None:
         """All values of this bucket have arrived in the lane's memory."""
-        self._receiving.pop(source, None)
+        if self._receiving:
+            self._receiving.pop(source, None)
         self._memory.unmark(bucket)
 
     def delivered(self, bucket: Bucket) -> None:
         """The node has accepted the values of this bucket."""
-        self._cut_off.discard(bucket)
+        if self._cut_off:
+            self._cut_off.discard(bucket)
         if not self._bases:
             return
         names = self._based.get(bucket)
