@@ -264,7 +264,7 @@ def test_no_module_is_imported_by_a_server_that_joined(peer: Callable[[], Peer],
 def test_no_module_is_imported_by_a_worker_that_joined(imports: Imports) -> None:
     """Unless its own program has named the part."""
     link = WorkerLink(Wiring())
-    link.welcome = Welcome(RUN, 5, 0, 2)
+    link.news.welcome = Welcome(RUN, 5, 0, 2)
     declare = Declare(TABLES, {"sync": "ssp:3"})
     with pytest.raises(UsageError, match=f"sync: .* names {EVIL}"):
         link._set_up(begin_with(sync=f"{EVIL}.Model"), declare)

@@ -15,7 +15,6 @@ from syncline.codecs import Bytes
 from syncline.draw import Draw
 from syncline.effects import (
     Collect,
-    CopySpoiled,
     Deliver,
     Depart,
     Enter,
@@ -26,7 +25,6 @@ from syncline.effects import (
     Received,
     Reject,
     Send,
-    ServerLost,
     SetTimer,
     Timer,
 )
@@ -39,15 +37,10 @@ from syncline.engines.net.control import (
     ChangeReply,
     ChangeRequest,
     CheckpointDue,
-    CheckpointWhole,
     CheckpointWritten,
     Declare,
-    Ended,
     EpochBegun,
-    Gathered,
-    Go,
     Hello,
-    InForce,
     Laid,
     Lifted,
     Listening,
@@ -58,7 +51,6 @@ from syncline.engines.net.control import (
     Reached,
     Read,
     Refused,
-    SaveNow,
     Seated,
     Share,
     Welcome,
@@ -69,9 +61,10 @@ from syncline.engines.net.frames import Frame
 from syncline.engines.net.wiring import Wiring, connect_coordinator
 from syncline.engines.process import say
 from syncline.engines.process_state import host
-from syncline.engines.saving.folder import KEPT
 from syncline.engines.worker.change_requests import ChangeRequests
+from syncline.engines.worker.coordinator_news import CoordinatorNews
 from syncline.engines.worker.last_read import LastRead
+from syncline.engines.worker.lost_servers import LostServers
 from syncline.engines.worker.peer_figures import peer_figures
 from syncline.engines.worker.peer_lanes import LOST_SECONDS, PeerLanes
 from syncline.engines.worker.peer_sending import IdleLinks
@@ -106,9 +99,6 @@ WELCOME_SECONDS = 5.0
 
 NOBODY = server_id(-1)
 
-LAST_WORDS_SECONDS = 2.0
-"""Seconds after which a worker closes the connection to a server that is said to be dead."""
-
 START_SECONDS = 3600.0
 """Seconds that a worker waits for the others at the start."""
 
@@ -118,20 +108,11 @@ class WorkerLink:
 
     def __init__(self, wiring: Wiring) -> None:
         self._wiring = wiring if wiring.token else dataclasses.replace(wiring, token=tokens.new_token())
-        self._said: Gathered | None = None
+        self.news = CoordinatorNews()
         self._traffic = Traffic(self, self._awaits)
         self._servers = ServerLanes(wiring, self._traffic)
         self._changes = ChangeRequests(self._traffic)
-        self.changed: dict[str, str] = {}
-        """The settings that have changed since this worker began."""
-        self.save_step = -1
-        """The number of the last checkpoint that the coordinator has asked for."""
-        self.whole_steps: tuple[int, ...] = ()
-        """The numbers of the last checkpoints that are complete."""
-        self._ended = False
-        self._go = False
         self._sitting = False
-        self._begun: Begin | None = None
         self._views: list[View | Reach] = []
         """Messages that arrived before the node was made."""
         self.node: Trainer | None = None
@@ -150,14 +131,12 @@ class WorkerLink:
         self._has_first = False
         self._idle: IdleLinks | None = None
         """Tells the node which links are idle, if the strategy wants to know."""
+        self._lost_servers: LostServers | None = None
+        """What happens when a server dies whose buckets can be restored."""
         self._last_read: LastRead | None = None
         """What is left of a bucket when a server dies, if that can be restored."""
-        self._held_back: list[Frame] = []
-        """A view that names lost buckets, and what came after it, until the dead servers' answers are read."""
         self._introduced: set[NodeId] = set()
         """The servers whose address this worker was told."""
-        self._dying: set[NodeId] = set()
-        """The dead servers whose connections have not ended yet."""
         self._last_push: dict[Bucket, Message] = {}
         self._trace: MessageTrace | None = None
 
@@ -165,6 +144,11 @@ class WorkerLink:
     def error(self) -> SynclineError | None:
         """Why this worker cannot continue."""
         return self._traffic.error
+
+    @property
+    def changed(self) -> Mapping[str, str]:
+        """The settings that have changed since this worker began."""
+        return self.news.changed
 
     def _awaits(self) -> bool:
         return self.node is not None and self.node.is_waiting
@@ -178,24 +162,23 @@ class WorkerLink:
         if known is not None:
             hello = replace(hello, run=known.run, number=known.worker, incarnation=known.incarnation, again=True)
         self._traffic.add(COORDINATOR, connect_coordinator(self._wiring, hello))
-        self.welcome: Welcome | None = None
-        self._traffic.wait(lambda: self.welcome is not None, WELCOME_SECONDS)
-        assert self.welcome is not None
-        return self.welcome
+        self._traffic.wait(lambda: self.news.welcome is not None, WELCOME_SECONDS)
+        assert self.news.welcome is not None
+        return self.news.welcome
 
     def another(self) -> WorkerLink:
         """Open a link for another model, since a connection is for one model."""
         made = WorkerLink(self._wiring)
-        made.connect(self.welcome)
+        made.connect(self.news.welcome)
         return made
 
     def share(self, kind: str, data: bytes, notice: str = "") -> list[bytes]:
         """All-gather: send a value, and return the values of all workers; `notice`: a line to print after a while."""
-        self._said = None
+        self.news.gathered = None
         self._traffic.send(COORDINATOR, Share(kind, data))
-        self._traffic.wait(lambda: self._said is not None, notice=notice)
-        assert self._said is not None
-        return list(self._said.data)
+        self._traffic.wait(lambda: self.news.gathered is not None, notice=notice)
+        assert self.news.gathered is not None
+        return list(self.news.gathered.data)
 
     def change(self, models: tuple[str, ...], sync: tuple[str, ...], release: str) -> None:
         """Change the sync model or the release of these models on all servers."""
@@ -217,8 +200,8 @@ class WorkerLink:
     def begin(self, declare: Declare) -> Begin:
         """Declare the model, and wait until all workers have declared it."""
         self._traffic.send(COORDINATOR, declare)
-        self._traffic.wait(lambda: self._begun is not None, START_SECONDS)
-        begin = self._begun
+        self._traffic.wait(lambda: self.news.begin is not None, START_SECONDS)
+        begin = self.news.begin
         assert begin is not None
         try:
             self._set_up(begin, declare)
@@ -228,7 +211,8 @@ class WorkerLink:
 
     def _set_up(self, begin: Begin, declare: Declare) -> None:
         """Check the coordinator's answer, connect to the servers, and make the node."""
-        assert self.welcome is not None
+        welcome = self.news.welcome
+        assert welcome is not None
         layout, view = layout_of(declare.tables), begin.view
         if begin.tables != declare.tables or len(view.holders) not in (0, len(begin.servers)):
             raise PeerError("it sent Begin with a model or servers that do not match the declaration")
@@ -238,7 +222,7 @@ class WorkerLink:
             job = Job(layout, Draw(int(begin.settings["seed"])), remote=True, own_workers=begin.own_workers)
         except (KeyError, ValueError) as error:
             raise PeerError(f"it sent invalid settings: {error}") from None
-        me, incarnation = self.welcome.worker, self.welcome.incarnation
+        me, incarnation = welcome.worker, welcome.incarnation
         self.me = worker_id(me)
         self._all = self.strategy.buckets(layout, view.topology)
         self._serving = self._servers_in(view)
@@ -247,7 +231,7 @@ class WorkerLink:
         if not self.strategy.peers and not (whole and bucket_map_of(holders).covers(layout.size)):
             raise PeerError("it sent Begin with servers that do not hold the whole model")
         hello = Hello(
-            self.welcome.run,
+            welcome.run,
             "worker",
             me,
             incarnation,
@@ -263,9 +247,9 @@ class WorkerLink:
             places = {number: place for number, place in places.items() if place.host}  # the others may return
         self.memory = self._servers.open(places, layout.size, hello, self.strategy.messages)
         if self.strategy.restores_servers:
-            self._last_read = LastRead(self.memory)
-        self._cuts = [bucket_map_of(holders)]
-        """All placements so far."""
+            reached = (self._traffic, self._servers)
+            self._lost_servers = LostServers(self.memory, holders, reached, self.handle, self._from_coordinator)
+            self._last_read = self._lost_servers.last_read
         self._reads = PendingReads(view.view, holders, self._send_control)
         self._neighbours = self.strategy.neighbours(self.me, view)
         self._founders = {(member.worker, member.incarnation) for member in view.members}
@@ -304,10 +288,11 @@ class WorkerLink:
 
     def _seed_copies(self) -> None:
         """Send the initial parameters also to servers that hold the same buckets as another one."""
-        assert self._begun is not None
-        seeded = set(bucket_map_of(self._placement(self._begun.view)).holder.items())
+        begin = self.news.begin
+        assert begin is not None
+        seeded = set(bucket_map_of(self._placement(begin.view)).holder.items())
         for server in sorted(self._serving):
-            held = self.strategy.held_by(server.number, self._begun.view, self._all)
+            held = self.strategy.held_by(server.number, begin.view, self._all)
             if held and (held[0], server) not in seeded:
                 self._reads.seed_copies(server, held, self.memory)
         self.wait(lambda: not self._reads)
@@ -372,7 +357,7 @@ class WorkerLink:
         """Wait until all workers that start together have the initial parameters."""
         self._sitting = True
         self._traffic.send(COORDINATOR, Seated())
-        self.wait(lambda: self._go)
+        self.wait(lambda: self.news.go)
         self._sitting = False
         self._serve_always()
         leader = worker_id(self._leader)
@@ -571,10 +556,10 @@ class WorkerLink:
             self._traffic.send(source, Whole(bucket), self.memory.param(bucket).data, lasting=False)
 
     def _from_coordinator(self, message: Frame) -> None:
-        if self._held_back or self._must_wait(message):
-            self._held_back.append(message)
-        elif isinstance(message, View | Reach) and self.node is None:
+        if isinstance(message, View | Reach) and self.node is None:
             self._views.append(message)
+        elif self._lost_servers is not None and self._lost_servers.holds_back(message, self._servers_in):
+            return
         elif isinstance(message, View):
             self._adopt(message)
         elif isinstance(message, Reach):
@@ -584,51 +569,12 @@ class WorkerLink:
             self._servers.reach(message.server, message.place, partial(self._reached, message.server))
         elif isinstance(message, Gone) and self.node is not None:
             self.handle(Received(COORDINATOR, message))
-        elif isinstance(message, Welcome) and self.welcome is None:
-            self.welcome = message
-        elif isinstance(message, Begin) and self._begun is None:
-            self._begun = message
         elif isinstance(message, Peers) and self._peers is not None:
             self._peers.learn(message)
-        elif isinstance(message, Go):
-            self._go = True
-        elif isinstance(message, Ended):
-            self._ended = True
-        elif isinstance(message, Gathered):
-            self._said = message
         elif isinstance(message, ChangeReply):
             self._changes.heard(message)
-        elif isinstance(message, SaveNow):
-            self.save_step = message.step
-        elif isinstance(message, CheckpointWhole):
-            self.whole_steps = (*self.whole_steps, message.step)[-KEPT:]
-        elif isinstance(message, InForce):
-            self.changed |= message.settings
-        else:
+        elif not self.news.heard(message):
             raise PeerError(f"it sent {type(message).__name__}, which the coordinator may not send now")
-
-    def _must_wait(self, message: Frame) -> bool:
-        """Whether this view names lost buckets whose dead server may have sent answers that are not read yet."""
-        if not isinstance(message, View) or self.node is None or not message.lost:
-            return False
-        before = {self._cuts[-1].holder_of(loss.bucket) for loss in message.lost}
-        after = self._servers_in(message)
-        self._dying = {each for each in before if each is not None and each not in after and each in self._traffic}
-        if self._dying:
-            self._traffic.loop.call_later(LAST_WORDS_SECONDS, self._stop_waiting)
-        return bool(self._dying)
-
-    def _stop_waiting(self) -> None:
-        """Close the connections to dead servers that have not ended."""
-        for server in list(self._dying):
-            self._servers.let_go(server)
-            self._server_died(server)
-
-    def _go_on_after_deaths(self) -> None:
-        """Handle what was held back."""
-        held, self._held_back = self._held_back, []
-        for message in held:
-            self._from_coordinator(message)
 
     def _reached(self, server: int, problem: str) -> None:
         """Tell the coordinator whether this worker could connect to a server that joins."""
@@ -651,25 +597,14 @@ class WorkerLink:
         if self._peers is not None and self._is_active:
             who = {(each.worker, each.incarnation) for each in view.members} - self._founders
             self._peers.want(neighbours, {worker_id(number): incarnation for number, incarnation in who})
-        self._check_copies(view)
+        if self._lost_servers is not None:
+            self._lost_servers.check_copies(view, self._placement(view))
         known = len(self.node.losses)
         self.handle(Received(COORDINATOR, view))
         for loss in self.node.losses[known:]:
             say(f"syncline: {loss}")
         self._reads.adopt(view.view, self._placement(view))
         self._let_go()
-
-    def _check_copies(self, view: View) -> None:
-        """Tell the node of which lost buckets this worker has no complete copy."""
-        if self._last_read is None:
-            return
-        placement = bucket_map_of(self._placement(view))
-        if placement is not self._cuts[-1]:
-            self._cuts.append(placement)
-        for loss in view.lost:
-            names = {name for cut in self._cuts for name in (cut.around(loss.bucket), *cut.inside(loss.bucket))}
-            if not self._last_read.is_whole(loss.bucket, [name for name in names if name is not None]):
-                self.handle(CopySpoiled(loss.bucket))
 
     def keep_base(self, table: Table, base: Values) -> None:
         """The program changes the parameters of this table in the lane's memory, and keeps here what it has read."""
@@ -725,23 +660,13 @@ class WorkerLink:
             self._peer_lost(id, reason)
         else:
             self._servers.forget(id)
-            self._server_died(id)
+            if self._lost_servers is not None and self.node is not None:
+                self._lost_servers.died(id)
             if self.strategy.survives_servers and COORDINATOR in self._traffic and not self._reads.waits_for(id):
                 self._traffic.loop.call_later(LOST_SECONDS, partial(self._check_lost, id, reason))
             elif self._waits_for(id) or (self._is_active and id in self._serving):
                 self._traffic.hear_why()
                 raise self._failed(RunError(f"{id} is gone: {reason}"))
-
-    def _server_died(self, id: NodeId) -> None:
-        """Tell the node that a server is dead whose state is restored, and handle what waited for its last answers."""
-        if self._last_read is None or self.node is None or COORDINATOR not in self._traffic:
-            return
-        self._last_read.lost(id)
-        self.handle(ServerLost(id.number))
-        if id in self._dying:
-            self._dying.discard(id)
-            if not self._dying:
-                self._go_on_after_deaths()
 
     def _check_lost(self, server: NodeId, reason: str) -> None:
         """Fail if a server is gone that this worker waits for, and neither it nor a view without it has come."""
@@ -761,7 +686,7 @@ class WorkerLink:
 
     def _needs_coordinator(self) -> bool:
         """Is this worker joining or leaving, which needs the coordinator?"""
-        return not self._ended and (self.node is None or self._sitting or self.node.phase is not Phase.RUNNING)
+        return not self.news.ended and (self.node is None or self._sitting or self.node.phase is not Phase.RUNNING)
 
     def _failed(self, error: SynclineError) -> SynclineError:
         return self._traffic.fail(error)
@@ -786,7 +711,7 @@ class WorkerLink:
 
     def read_final(self) -> None:
         """Wait until the last member has left, and read the final parameters."""
-        self.wait(lambda: self._ended)
+        self.wait(lambda: self.news.ended)
         self.recall()
 
     def close(self) -> None:

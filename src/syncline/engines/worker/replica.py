@@ -48,8 +48,11 @@ class ReplicaLink(Protocol):
     following: int | None
     """The next iteration, once the current one is complete; until then None."""
     members: tuple[int, ...]
-    changed: dict[str, str]
-    """The settings that have changed since the run began."""
+
+    @property
+    def changed(self) -> Mapping[str, str]:
+        """The settings that have changed since the run began."""
+        ...
 
     def change(self, models: tuple[str, ...], sync: tuple[str, ...], release: str) -> None: ...
 

@@ -46,9 +46,9 @@ class SessionCheckpoints:
     @property
     def save_step(self) -> int:
         """The number of the last checkpoint that the coordinator has asked for."""
-        return -1 if self._link is None else self._link.save_step
+        return -1 if self._link is None else self._link.news.save_step
 
     @property
     def whole_steps(self) -> tuple[int, ...]:
         """The numbers of the last checkpoints that are complete."""
-        return () if self._link is None else self._link.whole_steps
+        return () if self._link is None else self._link.news.whole_steps
