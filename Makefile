@@ -12,7 +12,7 @@ EXTRAS := recipes,plot,checkpoints,dev
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv train test test-all check format bench matrix soak docs wheel clean
+.PHONY: help venv train test test-all check format bench matrix soak chaos docs wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ matrix: $(INSTALLED) ## train with every codec, both ways, under two sync models
 
 soak: $(INSTALLED) ## run the engine for ten minutes: memory stays flat, no update is lost
 	@$(BIN)/python benchmarks/soak.py
+
+chaos: $(INSTALLED) ## for ten minutes, kill and stop the processes of random runs: none may hang or lose an update
+	@$(BIN)/python benchmarks/chaos
 
 docs: $(INSTALLED) ## write docs/commands.md anew, and try what the documentation shows
 	@$(BIN)/python docs/make_commands.py
