@@ -583,8 +583,9 @@ class Schedule:
     # Messages.
 
     def _uncertain(self) -> list[Flight]:
-        """The messages that may be lost or duplicated."""
-        return [each for each in self.flights if isinstance(each.message, Push | Pull | Params | Taken | Gone | Moved)]
+        """The messages that may be lost or duplicated; nobody repeats what the coordinator sends."""
+        kinds = Push | Pull | Params | Taken | Gone | Moved
+        return [each for each in self.flights if each.source != COORDINATOR and isinstance(each.message, kinds)]
 
     def _copy(self, flight: Flight) -> Payload | None:
         """Copy an answer's payload; a push's payload stays the worker's memory."""

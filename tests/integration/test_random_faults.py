@@ -101,6 +101,11 @@ def launcher_is_stopped(run: Run) -> bool:
     return state(run.process.pid) == "T"
 
 
+def is_only_stopped(run: Run) -> bool:
+    """True if the launcher was stopped after the run had ended: it is like any stopped program, and nothing is left."""
+    return launcher_is_stopped(run) and run.processes() == [run.process.pid]
+
+
 CASES = [
     pytest.param(number, id=f"{number}-{random_case(number)}", marks=[] if number in SAMPLE else pytest.mark.slow)
     for number in range(COUNT)
@@ -118,6 +123,9 @@ def test_whatever_happens_the_run_ends_and_leaves_nothing(
         for fault in case.faults:
             strike(run, fault)
         struck = monotonic()
+        until(lambda: run.process.poll() is not None or is_only_stopped(run), f"the end of the run\n{run.story()}")
+        with suppress(ProcessLookupError):
+            os.kill(run.process.pid, signal.SIGCONT)
         code = run.ends()
         run.gone()
         record_property("seconds", round(monotonic() - struck, 1))

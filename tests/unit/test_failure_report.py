@@ -121,6 +121,18 @@ def test_a_wrong_setting_in_the_program_is_a_usage_error() -> None:
     assert str(error) == f"w0 ended with exit code 1: {reason.line}"
 
 
+def test_a_worker_that_was_ended_after_its_report_explains_the_end_of_the_run() -> None:
+    """It has reported its failure and closed its connection, and takes too long to end: the launcher ends it."""
+    reason = mistake("parse('sync', 'spp:3')")
+    outcome = RunOutcome(alone=False)
+    outcome.heard("every worker is gone before the run began")
+    worker = failed("w0", reason)
+    worker.code = -15
+    error = outcome.judge([worker], None)
+    assert isinstance(error, UsageError)
+    assert str(error) == f"every worker is gone before the run began: w0 ended: {reason.line}"
+
+
 @pytest.mark.parametrize("data", [b"", b"{", b'{"line": 3}'])
 def test_an_invalid_report_is_ignored(data: bytes) -> None:
     assert read_report(data) is None

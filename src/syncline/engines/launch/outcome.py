@@ -65,7 +65,15 @@ class RunOutcome:
             return UsageError(f"{refused.role} {refused.number}", refused.what)
         if reason is None and workers and not any(worker.code == 0 for worker in workers):
             reason = coordinator_died(coordinator) or "no worker ended with exit code 0"
+        if reason is not None and not self.known:
+            reason += _unfinished(workers)
         return None if reason is None else _error(reason, workers)
+
+
+def _unfinished(workers: Sequence[Child]) -> str:
+    """What a worker has said of its failure before it was ended because it did not end in time; "": nothing."""
+    said = [each for each in workers if each.reason and each.code is not None and each.code < 0]
+    return f": {said[0].name} ended: {said[0].reason}" if said else ""
 
 
 def _error(reason: str, workers: Sequence[Child]) -> SynclineError:
