@@ -26,6 +26,10 @@ def check(strategy: ServerStrategy, workers: int) -> None:
     _check_codecs(strategy)
     _check_gate(strategy)
     _check_needs(strategy)
+    if strategy.backups and strategy.servers == 1:
+        raise UsageError(
+            "backups", "the backup of a server is another server, but there is only one; use --servers 2, or backups 0"
+        )
 
 
 def _check_needs(strategy: ServerStrategy) -> None:
