@@ -655,7 +655,7 @@ class Schedule:
             if isinstance(effect, SetTimer):
                 self.timers.append((self.now + effect.seconds, ledger, Timer(effect.key)))
                 continue
-            assert isinstance(effect, Send)
+            assert isinstance(effect, Send), effect
             self._send(server_id(ledger.shard.number), effect)
             answer = isinstance(effect.message, Params | Taken | Gone)
             if effect.to.role == "worker" and answer and not self.setup.mortal:

@@ -2,9 +2,10 @@
 
 1. Every server that holds something has a backup, if there is another such server. A backup stays the same as long as
    it holds something itself. When it shall hold nothing any more, the server gets a second backup, and the first one
-   stays until the second is complete.
+   stays until the second is complete. If no other server is left, there is no backup.
 2. If a server dies, its first backup stands in for it (backed_shard.py): what it held belongs to the backup from the
-   next view on, and is on its way from the dead server, as in a move. What was on its way to the dead server is sent to
+   next view on, and is on its way from the dead server, as in a move. That is so even if the backup shall hold nothing:
+   another server might get an older state first from the server that had handed a bucket over. What was on its way to the dead server is sent to
    the backup by the server that had it, or by the stand-in, if it had arrived. What was on its way from it comes from
    the stand-in.
 3. If a stand-in dies before the move is complete, or does not have everything, what it should hand over is restored
@@ -64,6 +65,8 @@ class BackedCoordinator(Coordinator):
         holding = {number for number, held in enumerate(self._holders) if held}
         involved = holding | self._unsettled | set(self._givers.values())
         known = [each for each in self._backups if each.server in involved]
+        if len(holding) == 1 and not self._unsettled:
+            known = []
         self._backups = assigned(known, holding, self._number + 1)
         return super()._publish()
 
@@ -126,7 +129,7 @@ class BackedCoordinator(Coordinator):
         if acting is None:
             lost |= held | given
         else:
-            heirs = {acting.backup} & heirs or heirs
+            heirs = {acting.backup}
             self._stand_ins += (StandIn(server, acting.backup, acting.since, self._number + 1),)
             for bucket in held - lost:
                 if bucket in self._givers:

@@ -166,10 +166,12 @@ class BackedShard:
         if self._logs:
             source, payload = (event.source, event.payload) if type(event) is Received else (None, None)
             self._write(note_of(event), source, payload, now, out)
+        self._sent.returned(event)
         try:
             effects = self.shard.handle(event, now)
         except PeerError as error:
-            assert type(event) is Received, "only a message can break the protocol"
+            if type(event) is not Received or event.source.role != "worker":
+                raise
             effects = [Reject(event.source, str(error))]
         if self._observer is not None:
             me, observer = self._observer
@@ -273,6 +275,7 @@ class BackedShard:
         self._announced = True
         if not first:
             known, self._view = self._view.view, view
+            self._sent.forget(view)
             self._step(event, now, out)
             self._stand_in(view, known, now, out)
             for send in self._sent.again(view, everything=False):
@@ -280,7 +283,6 @@ class BackedShard:
             early, self._early = self._early, []
             for each in early:
                 out += self.handle(each, now)
-            self._sent.forget(view)
             self._begin_logs(now, out)
         self._forget_followers(view, backups)
         self._release(out)

@@ -78,6 +78,7 @@ class Follower:
 
     def _handle(self, event: Event) -> None:
         effects: list[Effect] = []
+        self._sent.returned(event)
         try:
             effects = self.shard.handle(event, self._now)
         except PeerError:

@@ -57,7 +57,7 @@ class LogStart(Message, frozen=True, tag="log_start"):
     settled: bool
     last_loss: Count
     due: tuple[tuple[Bucket, Count], ...]
-    """The buckets that the server waits for, each with the view that gave it to the server."""
+    """The buckets that the server waits for, each with the view with which its move began."""
     entries: Count
     fresh: bool = False
     """Nothing has happened yet: the state is the one that all nodes begin with."""

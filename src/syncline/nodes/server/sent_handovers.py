@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from syncline.effects import Effect, Send
+from syncline.effects import Effect, Event, Received, Send
 from syncline.layout import Bucket, Payload
 from syncline.messages import Handover, NodeId, View
 from syncline.nodes.bucket_map import bucket_map_of
@@ -23,6 +23,11 @@ class SentHandovers:
         for effect in effects:
             if type(effect) is Send and type(effect.message) is Handover:
                 self._sent[effect.message.bucket] = (effect, effect.message)
+
+    def returned(self, event: Event) -> None:
+        """If this event is a handover, the server may have that bucket again."""
+        if type(event) is Received and type(event.message) is Handover:
+            self._sent.pop(event.message.bucket, None)
 
     def everything(self) -> list[tuple[Handover, Payload]]:
         return [(message, send.payload) for send, message in self._sent.values() if send.payload is not None]

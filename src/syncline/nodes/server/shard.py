@@ -18,7 +18,7 @@
 9. If a server dies, the shard restores the buckets that a view gives to it from the workers' copies (recovery.py).
    Requests for such a bucket wait for that, as for a handover.
 10. With backups (backed_shard.py), a bucket may be handed over more than once: by the server that held it, and by the
-   backup of that server. The first handover counts that is not older than the view that gave the bucket to this shard.
+   backup of that server. The first handover counts that is not older than the move that gives the bucket to this shard.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Shard:
         self._due: dict[Bucket, list[Received]] = {}
         """The buckets that will be handed over to this shard or restored, each with the requests that wait for it."""
         self._due_since: dict[Bucket, int] = {}
-        """The view that gave each of them to this shard."""
+        """The view with which the move of each of them began."""
         self._recoveries: dict[Bucket, Recovery] = {}
         """Those of them that are restored from workers' copies."""
         self._last_loss = 0
@@ -370,7 +370,8 @@ class Shard:
         """Wait for the buckets that the view gives to this shard and that are not here."""
         mine = view.holders[self.number] if self.number < len(view.holders) else ()
         self._due = {name: self._due.get(name, []) for name in mine if name not in self.buckets}
-        self._due_since = {name: self._due_since.get(name, view.view) for name in self._due}
+        since = view.moving_since or view.view
+        self._due_since = {name: self._due_since.get(name, since) for name in self._due}
 
     def _take_over(self, event: Received, message: Handover, now: float, out: list[Effect]) -> None:
         if message.view > self.terms.view:
