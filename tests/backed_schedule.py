@@ -220,13 +220,23 @@ def check_alike(server: BackedShard, backup: BackedShard) -> None:
     one, other = server.shard, follower.shard
     assert one.state() == other.state()
     assert one.buckets.keys() == other.buckets.keys()
-    assert len(one.waiting()) == len(other.waiting())
+    assert _waiting(one) == _waiting(other)
     for name, bucket in one.buckets.items():
         copy = other.buckets[name]
         for fact, (mine, its) in enumerate(zip(_facts(bucket), _facts(copy), strict=True)):
             assert mine == its, f"{name}: the backup differs in fact {fact}: {its} instead of {mine}"
         assert bucket.params.tobytes() == copy.params.tobytes(), f"{name}: the backup has other parameters"
         assert _same(bucket.memory, copy.memory), f"{name}: the backup remembers something else"
+
+
+def _waiting(shard: Shard) -> list[object]:
+    """The requests that wait, without those of former members, which are refused when their turn comes."""
+    present, view = shard.terms.present, shard.terms.view
+    return [
+        (each.source, each.message)
+        for each in shard.waiting()
+        if each.message.view > view or (each.source.number, each.message.incarnation) in present
+    ]
 
 
 def _same(one: Mapping[str, Values], other: Mapping[str, Values]) -> bool:

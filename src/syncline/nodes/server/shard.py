@@ -136,6 +136,8 @@ class Shard:
         self._holders = view.holders
         self.buckets = {name: HeldBucket(name, params, terms) for name, params in pieces.items()}
         self._await_others(view)
+        self._settled = not self._due
+        self._due_since = dict.fromkeys(self._due, view.view + 1)  # earlier handovers were for the process before
 
     def params(self) -> dict[Bucket, Values]:
         return {name: bucket.params for name, bucket in self.buckets.items()}
