@@ -119,7 +119,8 @@ class BackedSchedule(Schedule):
         if self.dead or view.stand_ins or view.lost:
             return False
         complete = {(each.shard.number, log.since) for each in self.living for log in each.node._logs.values() if log.taken >= 0}
-        for number in {number for number, held in enumerate(view.holders) if held}:
+        holding = {number for number, held in enumerate(view.holders) if held}
+        for number in holding.union(each.server for each in view.backups):
             mine = [each for each in view.backups if each.server == number]
             if not mine or (number, mine[0].since) not in complete:
                 return False

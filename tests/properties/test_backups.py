@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -155,7 +156,7 @@ def check_undisturbed(scenario: Scenario, optimizer: Rule) -> None:
 
 
 def _fields(strategy: Any) -> dict[str, Any]:
-    return {name: getattr(strategy, name) for name in strategy.__dataclass_fields__}
+    return {field.name: getattr(strategy, field.name) for field in fields(strategy)}
 
 
 @runs(100)

@@ -47,8 +47,9 @@ class ServerLinks:
         call: Callable[[int, Callable[[str], None]], None],
         drop: Callable[[Connection], None],
         values: int = 0,
+        lost: Callable[[int], None] | None = None,
     ) -> None:
-        """`values`: the size of the model. `opened`: the connections that this server has opened, shared with the
+        """`lost`: called if messages to a server are lost, because it cannot be reached. `values`: the size of the model. `opened`: the connections that this server has opened, shared with the
         process. `call`: connect, and call a function with the problem, or ""."""
         self._strategy = strategy
         self._opened = opened
@@ -56,6 +57,7 @@ class ServerLinks:
         self._call = call
         self._drop = drop
         self._values = values
+        self._lost = lost
         self._memory: dict[Connection, ServerMemory] = {}
         """The memory that is shared over each of these connections."""
         self._buffers: dict[Connection, bytearray] = {}
@@ -117,6 +119,8 @@ class ServerLinks:
     def _called(self, number: int, problem: str) -> None:
         waiting, wire = self._waiting.pop(number, []), self._opened.get(number)
         if wire is None or problem:
+            if self._lost is not None:
+                self._lost(number)
             return  # the node sends them again
         for message, payload in waiting:
             self._out(wire, message, None if payload is None else payload.data, lasting=True)

@@ -24,7 +24,7 @@ from syncline.layout import Bucket
 from syncline.messages import Holders, NodeId, StandIn, View
 from syncline.nodes.server.backups import assigned, first_backups
 from syncline.nodes.server.coordinator import Coordinator, Replace, shared_out
-from syncline.nodes.server.log_messages import BackedUp, NoBackup
+from syncline.nodes.server.log_messages import BackedUp, LostLog, NoBackup
 
 
 class BackedCoordinator(Coordinator):
@@ -53,6 +53,8 @@ class BackedCoordinator(Coordinator):
         match event:
             case Received(source, BackedUp(since=since)):
                 return self._back_up(source.number, since)
+            case Received(source, LostLog(since=since)):
+                return self._begin_anew(source.number, since)
             case Received(source, NoBackup(server=server)):
                 return self._miss_backup(source, server)
             case Restarted(server):
@@ -74,6 +76,14 @@ class BackedCoordinator(Coordinator):
         """A server has a complete new backup: it needs no earlier one."""
         kept = tuple(each for each in self._backups if each.server != server or each.since >= since)
         if kept == self._backups or all((each.server, each.since) != (server, since) for each in kept):
+            return []
+        self._backups = kept
+        return self._publish()
+
+    def _begin_anew(self, server: int, since: int) -> list[Effect]:
+        """A log has a gap: the server writes another one."""
+        kept = tuple(each for each in self._backups if (each.server, each.since) != (server, since))
+        if kept == self._backups:
             return []
         self._backups = kept
         return self._publish()

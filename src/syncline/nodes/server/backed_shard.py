@@ -18,7 +18,9 @@
 7. If a server changes to another backup, it writes both logs until the coordinator has heard that the new one is
    complete (`BackedUp`). If a backup has died, the server has none until the new one has the state; then it holds back
    everything until that.
-8. If a backup that should stand in has not received the whole state, it says so (`NoBackup`). Then the buckets are
+8. If the connection to a backup has ended although both servers live, a part of the log is missing. Then the server
+   asks for another log (`LostLog`), and holds back everything until that.
+9. If a backup that should stand in has not received the whole state, it says so (`NoBackup`). Then the buckets are
    restored from the workers' copies.
 """
 
@@ -28,7 +30,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 
-from syncline.effects import Change, Effect, Event, Received, Reject, Send, kept
+from syncline.effects import Change, Effect, Event, Received, Reject, Send, ServerLost, kept
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Payload, Values
 from syncline.messages import COORDINATOR, Backup, Handover, Member, Message, NodeId, Params, View, server_id
@@ -36,7 +38,16 @@ from syncline.nodes.driver import Observer
 from syncline.nodes.protocol import Counts
 from syncline.nodes.server.backups import first_backups
 from syncline.nodes.server.follower import Follower, note_of
-from syncline.nodes.server.log_messages import BackedUp, LogEntry, Logged, LogStart, LogTaken, NoBackup, RenewNote
+from syncline.nodes.server.log_messages import (
+    BackedUp,
+    LogEntry,
+    Logged,
+    LogStart,
+    LogTaken,
+    LostLog,
+    NoBackup,
+    RenewNote,
+)
 from syncline.nodes.server.sent_handovers import SentHandovers
 from syncline.nodes.server.shard import Shard
 from syncline.nodes.server.shard_terms import ShardTerms
@@ -155,6 +166,10 @@ class BackedShard:
             if kind is Handover and message.view > self._view.view:
                 self._early.append(kept(event))
                 return out
+        elif type(event) is ServerLost:
+            backups = [log for log in self._logs.values() if log.to.number == event.server]
+            out += [Send(COORDINATOR, LostLog(self._view.view, log.since)) for log in backups]
+            return out
         self._step(event, now, out)
         if self._wanted:
             self._begin_logs(now, out)

@@ -32,6 +32,8 @@ class Follower:
         self.shard = Shard(server, first, terms, start.state)
         self._missing = start.entries
         self._start = bucket_map_of(start.state.holders)
+        self._broken = False
+        """Whether a part of the log is missing, because a connection has ended."""
         self._now = start.now
         self._sent = SentHandovers()
         if start.fresh:
@@ -43,13 +45,16 @@ class Follower:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the state with which the log begins has arrived."""
-        return not self._missing
+        """Whether the state with which the log begins has arrived, and everything since then."""
+        return not self._missing and not self._broken
 
     def take(self, entry: LogEntry, payload: Payload | None) -> None:
         """Handle the next event of the log."""
         self._now = entry.now
         message = entry.event
+        self._broken |= entry.number != self.number + (not self._missing)
+        if self._broken:
+            return
         if self._missing:
             self._missing -= 1
             if type(message) is Handover:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from syncline.layout import Bucket
+import numpy as np
+
+from syncline.errors import PeerError
+from syncline.layout import VALUE_BYTES, Bucket
 from syncline.messages import (
+    ALIGN,
     BucketCopy,
     CopyReport,
     Count,
@@ -97,11 +101,41 @@ class BackedUp(Message, frozen=True, tag="backed_up", gc=False):
     since: Count
 
 
+class LostLog(Message, frozen=True, tag="lost_log", gc=False):
+    """Server to coordinator: it cannot reach the backup that view `since` named; it needs another log."""
+
+    since: Count
+
+
 class NoBackup(Message, frozen=True, tag="no_backup", gc=False):
     """Server to coordinator: it should hand over what a dead server held, but does not have all of it."""
 
     server: WorkerNumber
 
 
-LOG_MESSAGES: tuple[type[Message], ...] = (LogStart, LogEntry, LogTaken, BackedUp, NoBackup)
+LOG_MESSAGES: tuple[type[Message], ...] = (LogStart, LogEntry, LogTaken, BackedUp, LostLog, NoBackup)
 
+
+
+def payload_type(message: Message, size: int) -> str:
+    """The type of the values in a payload of `size` bytes; `PeerError` if this message cannot have such a payload."""
+    event = message.event if type(message) is LogEntry else message
+    if type(event) is Push and not event.empty:
+        expected = event.size or event.bucket.size * VALUE_BYTES
+        if size == expected <= event.bucket.size * VALUE_BYTES:
+            return _BYTES if event.size else _VALUES
+    elif type(event) is Handover and size == sum(_padded(kind, count) for kind, count in event.arrays):
+        return _BYTES
+    elif type(event) is BucketCopy and size == event.bucket.size * VALUE_BYTES:
+        return _VALUES
+    raise PeerError(f"it sent {type(message).__name__} with a payload of {size:,} bytes")
+
+
+_BYTES, _VALUES = np.dtype(np.uint8).str, np.dtype(np.float32).str
+
+
+def _padded(kind: str, count: int) -> int:
+    if kind not in (_BYTES, _VALUES):
+        raise PeerError(f"it sent arrays of type {kind!r}")
+    size = count * np.dtype(kind).itemsize
+    return size + -size % ALIGN

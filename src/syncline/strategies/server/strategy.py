@@ -19,7 +19,7 @@ from syncline.nodes.protocol import Keeper
 from syncline.nodes.server.backed_coordinator import BackedCoordinator
 from syncline.nodes.server.backed_shard import BackedShard
 from syncline.nodes.server.coordinator import Coordinator
-from syncline.nodes.server.log_messages import LOG_MESSAGES, LogEntry, LogStart
+from syncline.nodes.server.log_messages import LOG_MESSAGES, LogEntry, LogStart, payload_type
 from syncline.nodes.server.meter import PullMeter
 from syncline.nodes.server.reply_codec import REPLY
 from syncline.nodes.server.shard import Shard
@@ -381,6 +381,9 @@ class ServerStrategy(Strategy):
     def wire_bytes(self, layout: Layout, bucket: Bucket) -> tuple[int, int]:
         pushed, pulled = (bucket_codec(codec, layout, bucket) for codec in (self.codec, self.reply_codec))
         return pushed.size(bucket.size), pulled.size(bucket.size)
+
+    def payload_type(self, message: Message, size: int) -> str:
+        return payload_type(message, size)
 
     def message_bytes(self, layout: Layout, message: Message, payload: Payload | None) -> int:
         if type(message) is LogEntry:
