@@ -121,6 +121,7 @@ def synchronous(draw: st.DrawFn) -> tuple[Scenario, Rule]:
     model, mode = draw(st.sampled_from([Bsp(), Ssp(0)])), draw(st.sampled_from(Mode))
     on_servers = draw(st.sampled_from([Momentum(0.1), Adam(0.01)])) if mode is Mode.RULE else None
     chosen, rule = settle_mode(mode, on_servers, [model])
+    lossy = draw(st.booleans())
     strategy = ServerStrategy(
         (model,) * servers,
         draw(st.sampled_from(Release)),
@@ -128,14 +129,17 @@ def synchronous(draw: st.DrawFn) -> tuple[Scenario, Rule]:
         rule,
         placement=draw(st.sampled_from([Elastic(), Uniform(), RoundRobin()])),
         bucket_values=draw(st.sampled_from([3, 10, 1000])),
-        codec=draw(st.sampled_from(["dense", "topk:0.3", "int8"])),
-        reply_codec=draw(st.sampled_from(["dense", "int8"])) if chosen is Mode.GRADIENTS else "dense",
+        codec=draw(st.sampled_from(["topk:0.3", "int8"])) if lossy else "dense",
+        reply_codec=draw(st.sampled_from(["dense", "int8"])) if lossy and chosen is Mode.GRADIENTS else "dense",
         backups=1,
     )
     rows = draw(st.lists(st.lists(seconds, min_size=6, max_size=6), min_size=workers, max_size=workers))
     apply = draw(st.sampled_from([None, 5000.0]))
     cluster = Cluster(workers, Trace(tuple(map(tuple, rows))), draw(links), apply)
-    scenario = Scenario(cluster, strategy, iterations, faults=draw(crashes(servers)))
+    faults = draw(crashes(servers))
+    if lossy:  # the buckets must stay as they are: a codec writes pieces of a bucket differently
+        faults = (CrashServer(draw(st.floats(0, 8)), draw(st.integers(0, servers - 1))),)
+    scenario = Scenario(cluster, strategy, iterations, faults=faults)
     return scenario, draw(st.sampled_from([Momentum(0.1), Momentum(0.05)]))
 
 

@@ -668,7 +668,8 @@ class WorkerLink:
             self._cuts.append(placement)
         for loss in view.lost:
             names = {name for cut in self._cuts for name in (cut.around(loss.bucket), *cut.inside(loss.bucket))}
-            if not self._last_read.is_whole(loss.bucket, [name for name in names if name is not None]):
+            whole = self._last_read.is_whole(loss.bucket, [name for name in names if name is not None])
+            if self.strategy.adds_own_changes or not whole:
                 self.handle(CopySpoiled(loss.bucket))
 
     def keep_base(self, table: Table, base: Values) -> None:

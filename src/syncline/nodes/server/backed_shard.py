@@ -238,7 +238,7 @@ class BackedShard:
         log = self._logs.get(message.since)
         if log is None or log.to != source:
             return
-        if log.taken < 0 and len(self._logs) > 1:
+        if log.taken < 0:
             out.append(Send(COORDINATOR, BackedUp(self._view.view, log.since)))
         log.taken = max(log.taken, message.number)
         self._release(out)
