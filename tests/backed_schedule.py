@@ -88,9 +88,7 @@ class BackedSchedule(Schedule):
         return BackedCoordinator(view, replace)
 
     def _terms(self, model: SyncModel, release: Release) -> ShardTerms:
-        return ShardTerms(
-            model, self.setup.rule, Dense(), self.parts.draw, release, recovers=True, backed=True
-        )
+        return ShardTerms(model, self.setup.rule, Dense(), self.parts.draw, release, recovers=True, backed=True)
 
     def _shard(self, number: int, view: View, model: SyncModel, release: Release) -> Watched:
         held = view.holders[number] if number < len(view.holders) else ()
@@ -118,7 +116,8 @@ class BackedSchedule(Schedule):
         view = self.coordinator.view
         if self.dead or view.stand_ins or view.lost:
             return False
-        complete = {(each.shard.number, log.since) for each in self.living for log in each.node._logs.values() if log.taken >= 0}
+        nodes = [each.node for each in self.living]
+        complete = {(each.number, log.since) for each in nodes for log in each._logs.values() if log.taken >= 0}
         holding = {number for number, held in enumerate(view.holders) if held}
         for number in holding.union(each.server for each in view.backups):
             mine = [each for each in view.backups if each.server == number]

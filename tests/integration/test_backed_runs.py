@@ -80,7 +80,9 @@ def calm(tmp_path: Path, body: str, lane: str, *words: str) -> str:
         return result(run)
 
 
-@pytest.mark.parametrize(("lane", "server"), sampled([(lane, n) for lane in LANES for n in (0, 1)], ("shm", 0), ("tcp", 1)))
+@pytest.mark.parametrize(
+    ("lane", "server"), sampled([(lane, n) for lane in LANES for n in (0, 1)], ("shm", 0), ("tcp", 1))
+)
 def test_numpy_ends_with_the_same_parameters(lane: str, server: int, tmp_path: Path) -> None:
     expected = calm(tmp_path, NUMPY, lane, "momentum:0.1")
     options = (*OPTIONS, "--servers", "2", "--backups", "1", "--lane", lane)

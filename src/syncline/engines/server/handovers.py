@@ -119,7 +119,7 @@ class HandoverInbox:
                 self._had[bucket].add(former.number)
 
     def _givers(self, bucket: Bucket, view: View) -> frozenset[int]:
-        """The other servers that can hand over this bucket: those that have held it, or those that stand in for them."""
+        """The other servers that can hand over this bucket: those that have held it, or that stand in for those."""
         acting = {each.server: each.backup for each in view.stand_ins}
         return frozenset(acting.get(number, number) for number in self._had[bucket]) - {self._me}
 

@@ -49,8 +49,9 @@ class ServerLinks:
         values: int = 0,
         lost: Callable[[int], None] | None = None,
     ) -> None:
-        """`lost`: called if messages to a server are lost, because it cannot be reached. `values`: the size of the model. `opened`: the connections that this server has opened, shared with the
-        process. `call`: connect, and call a function with the problem, or ""."""
+        """`values`: the size of the model. `opened`: the connections that this server has opened, shared with the
+        process. `call`: connect, and call a function with the problem, or "". `lost`: called with the number of a
+        server that cannot be reached, so that messages to it are lost."""
         self._strategy = strategy
         self._opened = opened
         self._out = out

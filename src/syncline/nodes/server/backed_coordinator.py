@@ -5,13 +5,13 @@
    stays until the second is complete. If no other server is left, there is no backup.
 2. If a server dies, its first backup stands in for it (backed_shard.py): what it held belongs to the backup from the
    next view on, and is on its way from the dead server, as in a move. That is so even if the backup shall hold nothing:
-   another server might get an older state first from the server that had handed a bucket over. What was on its way to the dead server is sent to
-   the backup by the server that had it, or by the stand-in, if it had arrived. What was on its way from it comes from
-   the stand-in.
-3. If a stand-in dies before the move is complete, or does not have everything, what it should hand over is restored
+   another server might get an older state first, from the server that had handed a bucket over.
+3. What was on its way to the dead server is sent to the backup by the server that had it, or by the stand-in, if it had
+   arrived. What was on its way from it comes from the stand-in.
+4. If a stand-in dies before the move is complete, or does not have everything, what it should hand over is restored
    from the workers' copies. So is what a server held that had no backup.
-4. When a move is complete, another view says so, so that servers can forget what they have handed over.
-5. A server that has died and starts again holds nothing. It gets a part like a server that joins.
+5. When a move is complete, another view says so, so that servers can forget what they have handed over.
+6. A server that has died and starts again holds nothing. It gets a part like a server that joins.
 """
 
 from __future__ import annotations
@@ -120,6 +120,10 @@ class BackedCoordinator(Coordinator):
             raise UsageError("server", f"{server} was the only server, so what it held is lost")
         self._wanted = self._wanted - {server} or set(heirs)
         return self._take_over(server, heirs)
+
+    def _heirs(self, server: int) -> set[int]:
+        """If no other server shall hold anything, the backup does, although it was to leave."""
+        return super()._heirs(server) or {each.backup for each in self._backups if each.server == server}
 
     def _involved(self) -> set[int]:
         backups = {each.backup for each in self._backups}

@@ -11,7 +11,7 @@ from syncline.errors import PeerError
 from syncline.layout import Bucket, Payload, Values
 from syncline.messages import COORDINATOR, Handover, NodeId, View, server_id
 from syncline.nodes.bucket_map import bucket_map_of
-from syncline.nodes.server.log_messages import ChangeNote, Logged, LogEntry, LogStart, RenewNote, TimerNote
+from syncline.nodes.server.log_messages import ChangeNote, LogEntry, Logged, LogStart, RenewNote, TimerNote
 from syncline.nodes.server.sent_handovers import SentHandovers
 from syncline.nodes.server.shard import Shard, ShardState
 from syncline.nodes.server.shard_terms import ShardTerms
@@ -113,4 +113,4 @@ def event_of(note: Logged, source: NodeId | None, payload: Payload | None) -> Ev
     if type(note) is ChangeNote:
         return Change(part_of("sync", note.sync), Release(note.release) if note.release else None)
     assert source is not None, "a message has a source"
-    return Received(source, note, payload)  # type: ignore[arg-type]
+    return Received(source, note, payload)

@@ -116,7 +116,6 @@ class NoBackup(Message, frozen=True, tag="no_backup", gc=False):
 LOG_MESSAGES: tuple[type[Message], ...] = (LogStart, LogEntry, LogTaken, BackedUp, LostLog, NoBackup)
 
 
-
 def payload_type(message: Message, size: int) -> str:
     """The type of the values in a payload of `size` bytes; `PeerError` if this message cannot have such a payload."""
     event = message.event if type(message) is LogEntry else message

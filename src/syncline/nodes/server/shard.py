@@ -306,7 +306,8 @@ class Shard:
             if after is None or after.incarnation != member.incarnation:
                 for bucket in self.buckets.values():
                     bucket.remove(worker, out)
-        if view.holders != self._holders or any(each.view > known for each in (*view.lost, *view.stand_ins)):
+        died = any(loss.view > known for loss in view.lost) or any(each.view > known for each in view.stand_ins)
+        if view.holders != self._holders or died:
             self._hand_over(view, known, out)
         self._report_for_joiners(out)
         for bucket in self.buckets.values():
