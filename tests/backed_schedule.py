@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ledger import contains, was_dropped
-from scheduler import Action, Flight, Kill, Process, Schedule, Setup
+from scheduler import Action, Flight, Kill, Process, Revive, Schedule, Setup
 from syncline.codecs import Dense
-from syncline.effects import Deliver, Effect, Event, Received
+from syncline.effects import Deliver, Effect, Event, Received, Restarted
 from syncline.gates import Always
 from syncline.layout import Bucket, Values, within
 from syncline.messages import COORDINATOR, NodeId, Params, Taken, View, server_id
@@ -109,7 +109,16 @@ class BackedSchedule(Schedule):
     def act(self, action: Action) -> None:
         if isinstance(action, Kill) and self.spaced and not self._is_safe():
             return
+        if isinstance(action, Revive) and self.lost and not self.dead:
+            self._return(sorted(self.lost)[action.k % len(self.lost)])
         super().act(action)
+
+    def _return(self, number: int) -> None:
+        """A server starts again after its death was noticed."""
+        terms = self.ledgers[number].shard.terms
+        self.ledgers[number] = self._empty(number, self._terms(terms.model, terms.release))
+        self.lost.discard(number)
+        self._at_coordinator(Restarted(number, 1))
 
     def _is_safe(self) -> bool:
         """Whether all that the live servers hold has a complete backup."""

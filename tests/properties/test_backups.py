@@ -138,7 +138,7 @@ def synchronous(draw: st.DrawFn) -> tuple[Scenario, Rule]:
     cluster = Cluster(workers, Trace(tuple(map(tuple, rows))), draw(links), apply)
     faults = draw(crashes(servers))
     if lossy:  # the buckets must stay as they are: a codec writes pieces of a bucket differently
-        faults = (CrashServer(draw(st.floats(0, 8)), draw(st.integers(0, servers - 1))),)
+        faults = (CrashServer(draw(st.floats(0.01, 8)), draw(st.integers(0, servers - 1))),)
     scenario = Scenario(cluster, strategy, iterations, faults=faults)
     return scenario, draw(st.sampled_from([Momentum(0.1), Momentum(0.05)]))
 

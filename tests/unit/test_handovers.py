@@ -60,7 +60,7 @@ def test_what_is_awaited_is_taken_once(inbox: HandoverInbox, handover: tuple[Han
     message, size = handover
     assert MOVED in inbox
     inbox.check(0, message, size)
-    inbox.arrived(message)
+    inbox.arrived(message.bucket)
     assert not inbox.awaits(0)
     with pytest.raises(PeerError, match="not expected"):
         inbox.check(0, message, size)

@@ -137,6 +137,8 @@ class BackedCoordinator(Coordinator):
         acting = next((each for each in self._backups if each.server == server), None)
         self._backups = tuple(each for each in self._backups if each.server != server)
         given = {bucket for bucket, giver in self._givers.items() if giver == server}
+        if any(each.server == server for each in self._stand_ins):
+            given = set()  # another one stands in for the process before this one
         if not (lost or held or given):
             self._expect_nothing_from(server)
             return self._begin_next_move() or self._publish()
@@ -184,6 +186,7 @@ class BackedCoordinator(Coordinator):
         if not others:
             self._backups = ()
             return self._restore(server, self._holders)
-        effects = self._take_over(server, others) if server in self._involved() else []
+        dead = {each.server for each in self._stand_ins}
+        effects = self._take_over(server, others) if server in self._involved() - dead else []
         self._wanted = self._wanted | {server}
         return effects or self._begin_next_move()

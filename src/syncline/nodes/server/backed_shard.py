@@ -287,6 +287,7 @@ class BackedShard:
         self._logs = {since: log for since, log in self._logs.items() if since in mine}
         self._wanted = [each for since, each in mine.items() if since not in self._logs]
         self._begin_logs(now, out, first=first)
+        self._release(out)
         self._announced = True
         if not first:
             known, self._view = self._view.view, view
