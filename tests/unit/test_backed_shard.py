@@ -181,7 +181,9 @@ def test_a_push_that_breaks_the_protocol_does_the_same_at_the_backup() -> None:
     logged, rejected = one.handle(push(0, 0, ones(), read=7), 2.0)
     assert isinstance(rejected, Reject)
     assert rejected.peer == W[0]
-    assert [type(each.message) for each in two.handle(Received(S[0], logged.message, logged.payload), 2.0)] == [LogTaken]
+    assert [type(each.message) for each in two.handle(Received(S[0], logged.message, logged.payload), 2.0)] == [
+        LogTaken
+    ]
 
 
 def test_a_change_of_model_is_in_the_log() -> None:

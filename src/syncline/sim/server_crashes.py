@@ -89,9 +89,11 @@ class ServerCrashes:
 def crash_lines(counts: list[Counts]) -> list[str]:
     """What is restored and what is lost, for the notes under a report."""
     restored, lost = sum(each.restored for each in counts), sum(each.lost for each in counts)
+    taken = sum(each.taken_over for each in counts)
+    found = [f"{taken} buckets of dead servers were taken over by their backups"] if taken else []
     if not restored:
-        return []
-    found = [f"{restored} buckets were restored from the workers' copies; what a rule remembers of them began anew"]
+        return found
+    found += [f"{restored} buckets were restored from the workers' copies; what a rule remembers of them began anew"]
     if lost:
         found.append(f"up to {lost} updates of buckets are lost: they were answered without parameters")
     return found

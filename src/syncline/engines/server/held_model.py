@@ -193,6 +193,8 @@ class HeldModel:
         """The members whose first iteration is known."""
         self._reports: dict[tuple[tuple[int, int], Bucket], CopyReport] = {}
         """Reports on lost buckets that wait for the view that names these."""
+        self._taken_over = 0
+        """The buckets of dead servers that were mentioned."""
         self._restored = 0
         """The restored buckets that were mentioned."""
         self._pushed = 0
@@ -276,6 +278,8 @@ class HeldModel:
         self._handle(Received(COORDINATOR, view))
         for bucket in [each for each in self._inbox.expected() if self._keeper.param(each) is not None]:
             self._inbox.arrived(bucket)  # this server stands in for a dead one, and had it
+        if view.stand_ins:
+            self._mention(self._keeper)
         cut = bucket_map_of(self.strategy.holders_for(self.id, view, self._buckets))
         if cut is not self._cut:
             self._cut = cut
@@ -288,6 +292,13 @@ class HeldModel:
         for (who, _), report in reports.items():
             self._hear_report(worker_id(who[0]), report, who)
         self._catch_up()
+
+    def _mention(self, keeper: Keeper) -> None:
+        """Say what this server has taken over as a backup."""
+        count = keeper.counts().taken_over
+        if count > self._taken_over:
+            say(f"{self.id}: took over {count - self._taken_over} buckets as the backup of a dead server")
+            self._taken_over = count
 
     def _linked(self, view: View) -> frozenset[int]:
         """The servers to which this one may have messages of the strategy."""

@@ -102,6 +102,8 @@ class BackedShard:
         """Handovers that wait for their view."""
         self._followers: dict[int, Follower] = {}
         """The copies of other servers' shards, by server."""
+        self._taken_over = 0
+        """How many buckets of dead servers this one has handed over."""
         self._observer: tuple[NodeId, Observer] | None = None
 
     # What engines ask of a keeper.
@@ -113,7 +115,7 @@ class BackedShard:
         return self.shard.param(bucket)
 
     def counts(self) -> Counts:
-        return self.shard.counts()
+        return self.shard.counts()._replace(taken_over=self._taken_over)
 
     def remembered(self, bucket: Bucket) -> Mapping[str, Values]:
         return self.shard.remembered(bucket)
@@ -312,6 +314,7 @@ class BackedShard:
             if follower is None or follower.since != each.since or not follower.is_complete:
                 out.append(Send(COORDINATOR, NoBackup(view.view, each.server)))
                 continue
+            self._taken_over += len(follower.shard.buckets)
             for send in follower.stand_in(view):
                 self._hand_over(server_id(each.server), send, now, out)
 
