@@ -374,10 +374,13 @@ class HeldModel:
         self._later(GIVER_SECONDS, check)
 
     def _log_lost(self, number: int) -> None:
-        """The connection to a server has ended: if no view soon says that it is dead, its log has a gap."""
+        """The connection to a server has ended: if no view soon names another log for it, its log has a gap."""
+        then, me = self._view.view, self.id.number
 
         def check() -> None:
-            if self._keeper is not None and number in self._linked(self._view):
+            view = self._view
+            same = any((each.server, each.backup) == (me, number) and each.since <= then for each in view.backups)
+            if self._keeper is not None and (same or view.view == then):
                 self._handle(ServerLost(number))
 
         self._later(LOG_SECONDS, check)

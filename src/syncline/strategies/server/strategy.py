@@ -208,6 +208,8 @@ class ServerStrategy(Strategy):
     def costs(self, workers: int) -> tuple[str, ...]:
         rule, arrays = write(self.rule), len(self.memory_types)
         found = [f"rule {rule} keeps its state on the servers: {arrays} x the model"] if arrays else []
+        if self.backups:
+            found.append(f"backups: the servers hold everything twice: {1 + arrays} x the model more")
         for need in sorted(needs_of(self.rule)):
             all_copies = f", {workers} x the model" if need is Need.READ else ""
             found.append(f"rule {rule} needs {need.value}, which costs {COSTS[need]}{all_copies}")
