@@ -7,7 +7,7 @@ import pytest
 from syncline.effects import Admit, Dismiss, Effect, Received, Restarted, ServerLost
 from syncline.errors import UsageError
 from syncline.layout import Bucket, Layout
-from syncline.messages import Backup, Holders, Loss, Member, Settled, StandIn, View, server_id
+from syncline.messages import Backup, Holders, Loss, Member, Settled, ActingServer, View, server_id
 from syncline.nodes.server.backed_coordinator import BackedCoordinator
 from syncline.nodes.server.backups import assigned, first_backups
 from syncline.nodes.server.log_messages import BackedUp, LostLog, NoBackup
@@ -41,7 +41,7 @@ def test_the_backup_stands_in_for_a_dead_server() -> None:
     node = coordinator(((A,), (B,), (C,)))
     node.handle(ServerLost(1), 0.0)
     backups = (Backup(2, 0, 1), Backup(0, 2, 2))
-    assert node.view == View(2, MEMBERS, ((A,), (), (B, C)), (), backups, (StandIn(1, 2, 1, 2),), 2)
+    assert node.view == View(2, MEMBERS, ((A,), (), (B, C)), (), backups, (ActingServer(1, 2, 1, 2),), 2)
     settle(node, 0, 2)
     assert node.view == View(3, MEMBERS, ((A,), (), (B, C)), (), backups)
 
@@ -60,7 +60,7 @@ def test_if_the_stand_in_dies_too_only_what_it_held_itself_has_a_backup() -> Non
     node.handle(ServerLost(1), 0.0)
     assert node.view.holders == ((), (), (A, B, C))
     assert node.view.lost == (Loss(A, 3, 2),)
-    assert node.view.stand_ins == (StandIn(1, 2, 1, 3),)
+    assert node.view.stand_ins == (ActingServer(1, 2, 1, 3),)
 
 
 def test_a_server_that_leaves_is_a_backup_until_another_one_is_complete() -> None:
@@ -108,7 +108,7 @@ def test_a_server_that_starts_again_gets_a_part() -> None:
 def test_a_server_that_starts_again_before_its_death_was_noticed_gets_a_part_too() -> None:
     node = coordinator(((A,), (B, C)))
     node.handle(Restarted(0, 1), 0.0)
-    assert node.view.stand_ins == (StandIn(0, 1, 1, 2),)
+    assert node.view.stand_ins == (ActingServer(0, 1, 1, 2),)
     settle(node, 1)
     assert node.view.holders[0]
 

@@ -19,7 +19,7 @@ from syncline.messages import (
     Params,
     Push,
     Settled,
-    StandIn,
+    ActingServer,
     View,
     server_id,
     worker_id,
@@ -106,7 +106,7 @@ def test_the_backup_takes_over_with_what_the_rule_remembers() -> None:
     for i in range(3):
         exchange(nodes, [(S[0], each) for each in one.handle(push(0, i, ones(), read=i), 2.0)])
     memory = one.shard.buckets[A].memory["m"].copy()
-    view = View(1, MEMBERS, ((), (A, B)), (), (), (StandIn(0, 1, 0, 1),), 1)
+    view = View(1, MEMBERS, ((), (A, B)), (), (), (ActingServer(0, 1, 0, 1),), 1)
     assert two.handle(tell(view), 3.0) == [Send(COORDINATOR, Settled(1))]
     bucket = two.shard.buckets[A]
     assert (bucket.version, bucket.memory["m"].tobytes()) == (3, memory.tobytes())
@@ -118,7 +118,7 @@ def test_the_backup_takes_over_with_what_the_rule_remembers() -> None:
 def test_an_event_that_has_not_reached_the_backup_is_sent_again_by_its_worker() -> None:
     one, two = servers()
     one.handle(push(0, 0, ones()), 2.0)  # the log entry is lost with the server
-    two.handle(tell(View(1, MEMBERS, ((), (A, B)), (), (), (StandIn(0, 1, 0, 1),), 1)), 3.0)
+    two.handle(tell(View(1, MEMBERS, ((), (A, B)), (), (), (ActingServer(0, 1, 0, 1),), 1)), 3.0)
     assert two.shard.buckets[A].version == 0
     (answer,) = two.handle(Received(W[0], Push(1, 0, 0, A, 0), ones()), 4.0)
     assert answer == Send(W[0], Params(1, 0, 0, A, 1, 0))
@@ -126,7 +126,7 @@ def test_an_event_that_has_not_reached_the_backup_is_sent_again_by_its_worker() 
 
 def test_a_stand_in_without_the_state_says_so() -> None:
     _, two = servers()
-    view = View(1, MEMBERS, ((), (A, B)), (), (), (StandIn(0, 1, 5, 1),), 1)
+    view = View(1, MEMBERS, ((), (A, B)), (), (), (ActingServer(0, 1, 5, 1),), 1)
     assert two.handle(tell(view), 3.0) == [Send(COORDINATOR, NoBackup(1, 0))]
 
 
@@ -135,7 +135,7 @@ def test_a_new_backup_gets_the_whole_state_and_answers_wait_for_it() -> None:
     exchange(nodes, [(S[0], each) for each in nodes[0].handle(push(0, 0, ones()), 2.0)])
     waiting = nodes[0].handle(push(1, 0, ones()), 2.0)
     assert [type(each.message) for each in waiting] == [LogEntry]
-    view = View(1, MEMBERS, ((A,), (), (B, C)), (), (Backup(0, 2, 1), Backup(2, 0, 0)), (StandIn(1, 2, 0, 1),), 1)
+    view = View(1, MEMBERS, ((A,), (), (B, C)), (), (Backup(0, 2, 1), Backup(2, 0, 0)), (ActingServer(1, 2, 0, 1),), 1)
     effects = nodes[0].handle(tell(view), 3.0)
     assert [type(each.message) for each in effects] == [LogStart, LogEntry, LogEntry]
     assert type(effects[1].message.event) is Handover
@@ -160,7 +160,7 @@ def test_while_there_are_two_backups_both_must_have_the_event() -> None:
 def test_the_only_server_left_answers_at_once() -> None:
     one, _ = servers()
     one.handle(push(0, 0, ones()), 2.0)
-    effects = one.handle(tell(View(1, MEMBERS, ((A, B), ()), (), (), (StandIn(1, 0, 0, 1),), 1)), 3.0)
+    effects = one.handle(tell(View(1, MEMBERS, ((A, B), ()), (), (), (ActingServer(1, 0, 0, 1),), 1)), 3.0)
     assert [type(each.message) for each in effects] == [Params, Settled]
     assert [type(each.message) for each in one.handle(push(1, 0, ones()), 3.0)] == [Params]
 

@@ -87,7 +87,6 @@ from syncline.messages import (
 from syncline.nodes.bucket_map import bucket_map_of
 from syncline.nodes.driver import Deciding, ObservedDriver, Observer
 from syncline.nodes.protocol import Keeper
-from syncline.nodes.server.log_messages import BackedUp
 from syncline.nodes.staleness import condensed
 from syncline.strategies.protocol import Job
 from syncline.strategies.settings import strategy_in
@@ -628,8 +627,6 @@ class HeldModel:
         to, message, payload = send.to, send.message, send.payload
         if to.role == "coordinator":
             self._out(self.coordinator, message)
-            if type(message) is BackedUp and message.since:  # at the start nobody needs to know
-                say(f"{self.id}: its backup is complete")
         elif type(message) is Handover:
             self._hand_over(to.number, message, payload)
         elif to.role == "server":

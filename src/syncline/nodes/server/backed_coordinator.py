@@ -21,7 +21,7 @@ from collections import defaultdict
 from syncline.effects import Effect, Event, Received, Restarted
 from syncline.errors import UsageError
 from syncline.layout import Bucket
-from syncline.messages import Holders, NodeId, StandIn, View
+from syncline.messages import Holders, NodeId, ActingServer, View
 from syncline.nodes.server.backups import assigned, first_backups
 from syncline.nodes.server.coordinator import Coordinator, Replace, shared_out
 from syncline.nodes.server.log_messages import BackedUp, LostLog, NoBackup
@@ -33,7 +33,7 @@ class BackedCoordinator(Coordinator):
     def __init__(self, view: View, replace: Replace | None = None) -> None:
         super().__init__(view, replace)
         self._backups = first_backups(view.holders, view.view)
-        self._stand_ins: tuple[StandIn, ...] = ()
+        self._stand_ins: tuple[ActingServer, ...] = ()
         self._moving_since = 0
         self._passed_through: defaultdict[Bucket, set[int]] = defaultdict(set)
         """Dead servers that may have had a bucket that was on its way to them, before it goes to its holder."""
@@ -146,7 +146,7 @@ class BackedCoordinator(Coordinator):
             lost |= held | given
         else:
             heirs = {acting.backup}
-            self._stand_ins += (StandIn(server, acting.backup, acting.since, self._number + 1),)
+            self._stand_ins += (ActingServer(server, acting.backup, acting.since, self._number + 1),)
             for bucket in held - lost:
                 if bucket in self._givers:
                     self._passed_through[bucket].add(server)

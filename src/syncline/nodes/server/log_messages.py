@@ -100,6 +100,10 @@ class BackedUp(Message, frozen=True, tag="backed_up", gc=False):
 
     since: Count
 
+    @property
+    def notice(self) -> str:
+        return "its backup is complete" if self.since else ""  # at the start nobody needs to know
+
 
 class LostLog(Message, frozen=True, tag="lost_log", gc=False):
     """Server to coordinator: it cannot reach the backup that view `since` named; it needs another log."""
