@@ -79,15 +79,15 @@ def under_several_models(examples: int, *kinds: Kind, spaced: bool, **drawn: Any
     return test
 
 
-test_servers_die = under_each_model(15, STEADY, KILLING, servers=2, spaced=True, patience=st.none())
-test_one_after_another = under_each_model(15, STEADY, KILLING, servers=3, spaced=True, gate=gates)
-test_several_at_once = under_each_model(15, STEADY, KILLING, servers=3, spaced=False, patience=st.none())
+test_servers_die = under_each_model(5, STEADY, KILLING, servers=2, spaced=True, patience=st.none())
+test_one_after_another = under_each_model(5, STEADY, KILLING, servers=3, spaced=True, gate=gates)
+test_several_at_once = under_each_model(5, STEADY, KILLING, servers=3, spaced=False, patience=st.none())
 
 EVERYTHING = (STEADY, STEADY, UNSURE, MORTAL, COMING, CHANGING, MOVING, KILLING)
 WITH = {"workers": st.integers(1, 4), "gate": gates, "blocks": blocks, "placement": placements}
 
-test_everything = under_several_models(150, *EVERYTHING, spaced=True, **WITH)
-test_everything_at_once = under_several_models(100, *EVERYTHING, spaced=False, **WITH)
+test_everything = under_several_models(60, *EVERYTHING, spaced=True, **WITH)
+test_everything_at_once = under_several_models(40, *EVERYTHING, spaced=False, **WITH)
 test_everything_for_long = pytest.mark.slow(under_several_models(6000, *EVERYTHING, spaced=True, **WITH))
 test_everything_at_once_for_long = pytest.mark.slow(under_several_models(6000, *EVERYTHING, spaced=False, **WITH))
 
@@ -163,7 +163,7 @@ def _fields(strategy: Any) -> dict[str, Any]:
     return {field.name: getattr(strategy, field.name) for field in fields(strategy)}
 
 
-@runs(100)
+@runs(40)
 @given(synchronous())
 def test_under_bsp_the_model_is_that_of_a_run_without_deaths_to_the_bit(case: tuple[Scenario, Rule]) -> None:
     check_undisturbed(*case)

@@ -7,7 +7,7 @@ import pytest
 from syncline.effects import Admit, Dismiss, Effect, Received, Restarted, ServerLost
 from syncline.errors import UsageError
 from syncline.layout import Bucket, Layout
-from syncline.messages import Backup, Holders, Loss, Member, Settled, ActingServer, View, server_id
+from syncline.messages import ActingServer, Backup, Holders, Loss, Member, Settled, View, server_id
 from syncline.nodes.server.backed_coordinator import BackedCoordinator
 from syncline.nodes.server.backups import assigned, first_backups
 from syncline.nodes.server.log_messages import BackedUp, LostLog, NoBackup

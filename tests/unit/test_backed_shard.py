@@ -13,13 +13,13 @@ from syncline.effects import Change, Effect, Received, Reject, Send, ServerLost
 from syncline.layout import Bucket, Values
 from syncline.messages import (
     COORDINATOR,
+    ActingServer,
     Backup,
     Handover,
     Member,
     Params,
     Push,
     Settled,
-    ActingServer,
     View,
     server_id,
     worker_id,

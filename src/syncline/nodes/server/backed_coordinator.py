@@ -21,7 +21,7 @@ from collections import defaultdict
 from syncline.effects import Effect, Event, Received, Restarted
 from syncline.errors import UsageError
 from syncline.layout import Bucket
-from syncline.messages import Holders, NodeId, ActingServer, View
+from syncline.messages import ActingServer, Holders, NodeId, View
 from syncline.nodes.server.backups import assigned, first_backups
 from syncline.nodes.server.coordinator import Coordinator, Replace, shared_out
 from syncline.nodes.server.log_messages import BackedUp, LostLog, NoBackup
