@@ -22,7 +22,7 @@ BAD: dict[str, tuple[tuple[str, ...], str]] = {
     "run: patience": (("run", "--patience", "1e300s", "program.py"), "patience: .*at most"),
     "run: backups with one server": (("run", "--backups", "1", "program.py"), "backups: .*use --servers 2"),
     "run: 2 backups": (("run", "--servers", "3", "--backups", "2", "program.py"), "backups: must be 0 or 1, not 2"),
-    "run: backups of nobody": (("run", "--backups", "1", "--strategy", "exchange", "x.py"), "backups: .*no servers"),
+    "run: backups of nobody": (("run", "--backups=1", "--strategy=exchange", "program.py"), "backups: .*no servers"),
     "run: backups of a tree": (("run", "--backups", "1", "--strategy", "tree", "program.py"), "backups: .*copies"),
     "train: backups with one server": (("train", "--backups", "1"), "backups: .*use --servers 2"),
     "run: bucket": (("run", "--bucket", "1e99B", "program.py"), "bucket: .*out of range"),
