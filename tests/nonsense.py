@@ -180,6 +180,7 @@ KEYS: dict[str, dict[str, Maker]] = {
         "servers": number,
         "bucket": _quantity,
         "patience": _quantity,
+        "backups": number,
         "release": _anything,
         "mode": lambda random: random.choice(('"gradients"', '"changes"', '"rule"', '""', "1")),
         "overlap": _anything,
@@ -248,7 +249,7 @@ OPTIONS: dict[str, dict[str, tuple[Maker, ...]]] = {
         "--stop": (end,),
     },
     "run": {
-        **dict.fromkeys(("--workers", "--servers", "--seed", "--restarts"), (number,)),
+        **dict.fromkeys(("--workers", "--servers", "--seed", "--restarts", "--backups"), (number,)),
         **dict.fromkeys(("--bucket", "--patience"), (among(QUANTITIES),)),
         **dict.fromkeys(("--listen", "--join"), (among(PLACES),)),
         **dict.fromkeys(("--lane", "--on-nan", "--allow-parts"), (text,)),

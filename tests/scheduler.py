@@ -65,7 +65,7 @@ from syncline.messages import (
 )
 from syncline.nodes.bucket_map import bucket_map_of
 from syncline.nodes.server.bucket import HeldBucket
-from syncline.nodes.server.coordinator import Coordinator
+from syncline.nodes.server.coordinator import Coordinator, Replace
 from syncline.nodes.server.shard import Shard
 from syncline.nodes.server.shard_terms import ShardTerms
 from syncline.nodes.server.worker import Phase, Worker
@@ -366,7 +366,9 @@ class Schedule:
         )
         self.names = names
         placement = setup.placement or Elastic()
-        self.coordinator = Coordinator(view, lambda held, servers: replaced(placement, layout, held, servers))
+        self.coordinator = self._make_coordinator(
+            view, lambda held, servers: replaced(placement, layout, held, servers)
+        )
         self.books = Books()
         self.ledgers = [self._shard(number, view, setup.models[number], setup.release) for number in range(shards)]
         self.dead: set[int] = set()
@@ -382,6 +384,9 @@ class Schedule:
         self.latest: dict[int, Process] = {}
         for number in range(setup.workers):
             self._start(number, 0, view)
+
+    def _make_coordinator(self, view: View, replace: Replace) -> Coordinator:
+        return Coordinator(view, replace)
 
     def _shard(self, number: int, view: View, model: SyncModel, release: Release) -> Ledger:
         held = view.holders[number] if number < len(view.holders) else ()
@@ -493,11 +498,14 @@ class Schedule:
         self._spread(number)
         self.flights = [each for each in self.flights if each.source != server_id(number)]
         terms = self.ledgers[number].shard.terms
-        view = self.coordinator.view
-        shard = Shard(number, {}, self._terms(terms.model, terms.release), view)
-        self.ledgers[number] = Ledger(shard, view, self.books, self.parts.draw)
+        self.ledgers[number] = self._empty(number, self._terms(terms.model, terms.release))
         self.dead.discard(number)
         self._at_coordinator(Restarted(number, 1))
+
+    def _empty(self, number: int, terms: ShardTerms) -> Ledger:
+        """A server that has started again."""
+        view = self.coordinator.view
+        return Ledger(Shard(number, {}, terms, view), view, self.books, self.parts.draw)
 
     def _hear_last(self, me: NodeId) -> None:
         """The coordinator gets what this node has sent to it."""
@@ -648,7 +656,7 @@ class Schedule:
             if isinstance(effect, SetTimer):
                 self.timers.append((self.now + effect.seconds, ledger, Timer(effect.key)))
                 continue
-            assert isinstance(effect, Send)
+            assert isinstance(effect, Send), effect
             self._send(server_id(ledger.shard.number), effect)
             answer = isinstance(effect.message, Params | Taken | Gone)
             if effect.to.role == "worker" and answer and not self.setup.mortal:

@@ -89,6 +89,11 @@ class Message(msgspec.Struct, frozen=True, tag=True, gc=False, omit_defaults=Tru
 
     view: Count
 
+    @property
+    def notice(self) -> str:
+        """What the user should know when a server sends this to the coordinator; empty: nothing."""
+        return ""
+
 
 class Push(Message, frozen=True, tag="push", gc=False):
     """Worker to shard: one bucket's update for iteration `progress`, computed on version `read`."""
@@ -262,6 +267,23 @@ class Loss(msgspec.Struct, frozen=True, array_like=True, gc=False):
     holder: WorkerNumber
 
 
+class Backup(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Server `backup` follows everything that happens to server `server`; view `since` was the first to say so."""
+
+    server: WorkerNumber
+    backup: WorkerNumber
+    since: Count
+
+
+class ActingServer(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Server `server` died; since view `view`, its backup hands over what it held. `since`: see `Backup`."""
+
+    server: WorkerNumber
+    backup: WorkerNumber
+    since: Count
+    view: Count
+
+
 class View(Message, frozen=True, tag="view"):
     """Coordinator to all: the live members and the topology."""
 
@@ -269,6 +291,13 @@ class View(Message, frozen=True, tag="view"):
     topology: Topology
     lost: tuple[Loss, ...] = ()
     """The buckets that are being restored, because their server died."""
+    backups: tuple[Backup, ...] = ()
+    """Which server is the backup of which, if servers have backups. While a server changes to another backup it has
+    two; the first one listed is complete."""
+    stand_ins: tuple[ActingServer, ...] = ()
+    """The dead servers whose backups hand over what they held."""
+    moving_since: Count = 0
+    """With backups: the view with which the change of the placement began that is in progress; 0: none is."""
 
     @property
     def holders(self) -> Holders:

@@ -19,7 +19,19 @@ from syncline.engines.net.frames import PREFIX, pack, unpack
 from syncline.engines.server.handovers import HandoverInbox, HandoverOutbox
 from syncline.errors import PeerError
 from syncline.layout import Bucket
-from syncline.messages import COORDINATOR, Handover, LastUpdate, Member, Pull, Push, ReadVersion, View, worker_id
+from syncline.messages import (
+    COORDINATOR,
+    ActingServer,
+    Handover,
+    Holders,
+    LastUpdate,
+    Member,
+    Pull,
+    Push,
+    ReadVersion,
+    View,
+    worker_id,
+)
 from syncline.nodes.server.shard import Shard
 from syncline.nodes.server.shard_terms import ShardTerms
 from syncline.rules import Momentum
@@ -60,7 +72,7 @@ def test_what_is_awaited_is_taken_once(inbox: HandoverInbox, handover: tuple[Han
     message, size = handover
     assert MOVED in inbox
     inbox.check(0, message, size)
-    inbox.arrived(message)
+    inbox.arrived(message.bucket)
     assert not inbox.awaits(0)
     with pytest.raises(PeerError, match="not expected"):
         inbox.check(0, message, size)
@@ -182,3 +194,39 @@ def test_nothing_leaves_before_it_is_asked_for(
     box.put(1, handover[0], payload)
     box.forget(1, first)
     assert not list(box.due())
+
+
+# With backups a bucket can come from several servers.
+
+THREE = ((WHOLE,), (), ())
+
+
+def moving(holders: Holders, view: int, *acting: ActingServer) -> View:
+    return View(view, MEMBERS, holders, (), (), acting, 3)
+
+
+def test_a_bucket_can_come_from_the_server_that_acts_for_a_dead_one() -> None:
+    inbox = HandoverInbox(1, THREE, MEMORY)
+    assert inbox.adopt(moving(((), (WHOLE,), ()), 3)) == {0}
+    assert inbox.adopt(moving(((), (WHOLE,), ()), 4, ActingServer(0, 2, 0, 4))) == {2}
+    assert inbox.awaits(2)
+    assert not inbox.awaits(0)
+
+
+def test_the_heir_of_a_dead_receiver_asks_the_server_that_had_the_bucket() -> None:
+    inbox = HandoverInbox(2, THREE, MEMORY)
+    assert inbox.adopt(moving(((), (WHOLE,), ()), 3)) == set()
+    assert inbox.adopt(moving(((), (), (WHOLE,)), 4, ActingServer(1, 2, 0, 4))) == {0}
+
+
+def test_a_second_handover_of_the_same_move_is_no_mistake(handover: tuple[Handover, int]) -> None:
+    message, size = handover
+    inbox = HandoverInbox(1, BEFORE, MEMORY)
+    inbox.adopt(View(3, MEMBERS, AFTER, (), (), (), 3))
+    inbox.check(0, message, size)
+    inbox.arrived(message.bucket)
+    assert MOVED not in inbox
+    inbox.check(0, message, size)
+    inbox.adopt(View(5, MEMBERS, (AFTER[0], (), AFTER[1]), (), (), (), 5))
+    with pytest.raises(PeerError, match="not expected"):
+        inbox.check(0, message, size)

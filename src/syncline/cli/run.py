@@ -75,6 +75,7 @@ def run(
     ] = None,
     strategy_text: strategy.Strategy = None,
     placement: strategy.Placement = None,
+    backups: strategy.Backups = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -244,6 +245,7 @@ def run(
     words = strategy.words(
         sync=sync, seed=seed, release=release, mode=mode, rule=rule, gate=gate, codec=codec, reply_codec=reply_codec,
         on_nan=on_nan, placement=placement, bucket=bucket, window=window, strategy=strategy_text, patience=patience,
+        backups=backups,
     )  # fmt: skip
     if join is not None:
         _refuse_with_join({"--report": report, "--config": config})

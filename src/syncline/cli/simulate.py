@@ -34,6 +34,7 @@ def simulate(
     ] = None,
     strategy_text: strategy.Strategy = None,
     placement: strategy.Placement = None,
+    backups: strategy.Backups = None,
     iterations: Annotated[
         int | None, typer.Option(metavar="N", rich_help_panel=strategy.RUN, help="Iterations of each worker.")
     ] = None,
@@ -111,6 +112,7 @@ def simulate(
         "codec": codec,
         "reply_codec": reply_codec,
         "placement": placement,
+        "backups": backups,
         "servers": servers,
         "sync": sync[0] if sync and len(sync) == 1 else sync or None,
     }

@@ -51,6 +51,16 @@ Patience = Annotated[
         "it does not send again. Default: 30s.",
     ),
 ]
+Backups = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N",
+        rich_help_panel=RUN,
+        help="How many other servers follow each server, with everything that it holds, and take over if it dies: 0 or "
+        "1. With 1, nothing that a worker was told is lost, not even what a rule remembers. Needs at least 2 servers. "
+        "Default: 0.",
+    ),
+]
 Stop = Annotated[
     list[str] | None,
     typer.Option(

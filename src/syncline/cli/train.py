@@ -38,6 +38,7 @@ def train(
     ] = None,
     strategy_text: strategy.Strategy = None,
     placement: strategy.Placement = None,
+    backups: strategy.Backups = None,
     iterations: Annotated[
         int | None,
         typer.Option(
@@ -160,7 +161,7 @@ def train(
 
     words = strategy.words(
         sync=sync, seed=seed, release=release, mode=mode, rule=rule, gate=gate, codec=codec, reply_codec=reply_codec,
-        placement=placement, strategy=strategy_text,
+        placement=placement, strategy=strategy_text, backups=backups,
     )  # fmt: skip
     if tensorboard is not None and (compare or engine == "sim"):
         raise UsageError("--tensorboard", f"cannot be used with {'--compare' if compare else '--engine sim'}")

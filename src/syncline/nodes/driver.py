@@ -52,6 +52,15 @@ class Observer(Protocol):
         ...
 
 
+@runtime_checkable
+class Deciding(Protocol):
+    """A node whose messages leave later than it decides on them."""
+
+    def observe(self, me: NodeId, observer: Observer) -> None:
+        """Let an observer see events and decisions, instead of what leaves the node."""
+        ...
+
+
 class Driver:
     """Drives one node on one host."""
 

@@ -42,6 +42,8 @@ class Counts(NamedTuple):
     """Buckets that are being restored."""
     lost: int = 0
     """Updates that were answered without parameters and are lost with their server, counted per bucket."""
+    taken_over: int = 0
+    """Buckets that this server has handed over, or taken over itself, for dead servers whose backup it was."""
 
 
 class Collected(NamedTuple):

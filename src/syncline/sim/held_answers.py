@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from syncline.effects import Effect, Event, Node, Received, Send
 from syncline.messages import NodeId, Params, Taken
-from syncline.nodes.driver import Driver, ObservedDriver, driver_of
+from syncline.nodes.driver import Deciding, Driver, ObservedDriver, driver_of
+from syncline.nodes.meter import Meter
 
 if TYPE_CHECKING:
     from syncline.sim.world import World
@@ -25,7 +26,15 @@ def server_driver(world: World) -> ServerDriver:
         return lambda me, node: CentralDriver(me, node, world, observers, held)
     if world.scenario.cluster.delay_cost:
         return lambda me, node: CostlyDriver(me, node, world, observers)
-    return lambda me, node: driver_of(me, node, world, observers)
+    return lambda me, node: _driver(me, node, world, observers)
+
+
+def _driver(me: NodeId, node: Node, world: World, observers: tuple[Meter, ...]) -> Driver:
+    if not isinstance(node, Deciding):
+        return driver_of(me, node, world, observers)
+    for each in observers:
+        node.observe(me, each)
+    return driver_of(me, node, world)
 
 
 class CostlyDriver(ObservedDriver):

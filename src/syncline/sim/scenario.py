@@ -129,6 +129,8 @@ class Scenario:
         if self.dispatch is not None and self.strategy.timed:
             about = f"with strategy {self.strategy.name()!r} {self.strategy.timed}"
             raise UsageError("dispatch", f"has no clock, and {about}; remove one")
+        if self.strategy.has_backups:
+            self._check_backups()
         if self.central:
             self._check_central()
         if self.dispatch is not None and any(
@@ -141,6 +143,16 @@ class Scenario:
             raise UsageError(
                 "strategy.overlap", "cannot be used with [dispatch], which has no clock; remove one of them"
             )
+
+    def _check_backups(self) -> None:
+        """Refuse what says when answers leave, because with backups something else does."""
+        for key, given in (
+            ("strategy.central", self.central),
+            ("network.delay_cost", self.cluster.delay_cost),
+            ("dispatch", self.dispatch is not None),
+        ):
+            if given:
+                raise UsageError("strategy.backups", f"cannot be used with {key}; leave one of them out")
 
     def _check_free_running(self) -> None:
         """Refuse what is about servers, or about waiting for their answers."""

@@ -37,6 +37,8 @@ class ServerCrashes:
         self._reads: dict[tuple[int, int], ReadValues] = {}
         self.unnoticed = 0
         """How many servers have died and are neither declared lost nor started again; the run does not end before."""
+        self._unseen: set[int] = set()
+        """These servers."""
 
     def begin(self, worker: int, incarnation: int) -> None:
         """A worker starts."""
@@ -55,25 +57,31 @@ class ServerCrashes:
             return
         world.end_server(number)
         self.unnoticed += 1
-        if fault.duration is None:
-            world.agenda.at(world.agenda.now + fault.detect, -1, self._declare, number, None)
-        else:
-            world.agenda.at(world.agenda.now + fault.duration, -1, self._restart, number, None)
+        self._unseen.add(number)
+        now = world.agenda.now
+        if fault.duration is not None:
+            world.agenda.at(now + fault.duration, -1, self._restart, number, None)
+        if fault.duration is None or (world.strategy.has_backups and fault.detect < fault.duration):
+            world.agenda.at(now + fault.detect, -1, self._declare, number, fault)
 
-    def _declare(self, number: int, _: None) -> None:
-        """The coordinator and the workers notice that a server is dead for good."""
+    def _declare(self, number: int, fault: CrashServer) -> None:
+        """The coordinator and the workers notice that a server is dead; with backups, even if it starts again."""
+        if fault.duration is not None and self._world.view_maker.servers == {number}:
+            return  # nobody is left who could take over
         self._spread(number)
         self._world.to_coordinator(None, ServerLost(number))
 
     def _restart(self, number: int, _: None) -> None:
         world, before = self._world, self._world.servers[number]
-        self._spread(number)
+        if number in self._unseen:
+            self._spread(number)
         world.start_server(number, before.incarnation + 1)
         world.to_server(world.servers[number], before.node.in_force())
         world.to_coordinator(None, Restarted(number, before.incarnation + 1))
 
     def _spread(self, number: int) -> None:
         self.unnoticed -= 1
+        self._unseen.discard(number)
         for worker in list(self._world.workers):
             self._world.to_worker(worker, ServerLost(number))
 
@@ -81,9 +89,11 @@ class ServerCrashes:
 def crash_lines(counts: list[Counts]) -> list[str]:
     """What is restored and what is lost, for the notes under a report."""
     restored, lost = sum(each.restored for each in counts), sum(each.lost for each in counts)
+    taken = sum(each.taken_over for each in counts)
+    found = [f"{taken} buckets of dead servers were taken over by their backups"] if taken else []
     if not restored:
-        return []
-    found = [f"{restored} buckets were restored from the workers' copies; what a rule remembers of them began anew"]
+        return found
+    found += [f"{restored} buckets were restored from the workers' copies; what a rule remembers of them began anew"]
     if lost:
         found.append(f"up to {lost} updates of buckets are lost: they were answered without parameters")
     return found

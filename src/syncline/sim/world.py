@@ -150,7 +150,7 @@ class World:
         self.agenda = Agenda()
         self.meter = scenario.strategy.meter(spans)
         self.trace = trace or TraceLog()
-        self.trace.count_as_pushed(scenario.strategy.messages)
+        self.trace.count_as_pushed(scenario.strategy.pushes)
         target = scenario.stop.has_target
         self.curve = Curve(scenario.cluster.workers if every is None and target else every)
         self.draw = Draw(scenario.seed)

@@ -73,8 +73,6 @@ class Strategy:
     """Why a run always needs a clock, so that it cannot be simulated with a dispatch; empty: it does not."""
     refuses: ClassVar[Mapping[str, str]] = {}
     """Settings of other strategies that make no sense here, each with the reason and what to do instead."""
-    announces: ClassVar[bool] = False
-    """Whether the nodes of servers are told the first view when the run begins."""
     applied: ClassVar[frozenset[type[Message]]] = frozenset()
     """The messages, besides pushes, that cost a server time to apply."""
     placed: ClassVar[Mapping[type[Message], int]] = {}
@@ -140,6 +138,21 @@ class Strategy:
     def adds_own_changes(self) -> bool:
         """Whether an answer can come without parameters, so that a worker adds its own change to its parameters."""
         return self.servers == 0
+
+    @property
+    def announces(self) -> bool:
+        """Whether the nodes of servers are told the first view when the run begins."""
+        return False
+
+    @property
+    def has_backups(self) -> bool:
+        """Whether another server takes over what a dead one held. The coordinator is then told of a death at once."""
+        return False
+
+    @property
+    def pushes(self) -> tuple[type[Message], ...]:
+        """The messages, besides pushes, that count as pushed bytes in a simulation."""
+        return self.messages
 
     @property
     def synchronous(self) -> bool:

@@ -209,6 +209,8 @@ class ServerChanges:
         self.closed(number)
         if not returns:
             self.give_up(number)
+        elif self._strategy.has_backups and self._node is not None and self._node.servers - {number}:
+            self._handle(ServerLost(number))  # its backup takes over at once
 
     def give_up(self, number: int) -> None:
         """A server that has died will not return: tell the node."""

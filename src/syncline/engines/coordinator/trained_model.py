@@ -159,9 +159,11 @@ class TrainedModel:
         else:
             lost = frozenset() if self._node is None else frozenset(self._node.lost_origins)
             self._handle(Received(peer.id, message))
+            if message.notice:
+                self._run.tell(peer, message.notice)
             for number in () if self._node is None else self._node.lost_origins - lost:
                 self._run.tell(peer, f"there is no copy of what server {number} held: its updates are lost")
-            if isinstance(message, Settled):
+            if isinstance(message, Settled) or self.understands(message):
                 self._run.departures.settled()
 
     def understands(self, message: object) -> bool:

@@ -25,7 +25,21 @@ from time import monotonic
 import numpy as np
 
 from syncline.draw import Draw
-from syncline.effects import Change, Deliver, Event, Fail, Received, Reject, Save, Saved, Send, SetTimer, Timer, kept
+from syncline.effects import (
+    Change,
+    Deliver,
+    Event,
+    Fail,
+    Received,
+    Reject,
+    Save,
+    Saved,
+    Send,
+    ServerLost,
+    SetTimer,
+    Timer,
+    kept,
+)
 from syncline.engines.message_trace import MessageTrace
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (
@@ -71,7 +85,7 @@ from syncline.messages import (
     worker_id,
 )
 from syncline.nodes.bucket_map import bucket_map_of
-from syncline.nodes.driver import ObservedDriver
+from syncline.nodes.driver import Deciding, ObservedDriver, Observer
 from syncline.nodes.protocol import Keeper
 from syncline.nodes.staleness import condensed
 from syncline.strategies.protocol import Job
@@ -88,6 +102,9 @@ MOST_EARLY_WRITERS = 8
 
 GIVER_SECONDS = 45.0
 """Seconds that a server waits for the view that says that another one is dead, before the run fails."""
+
+LOG_SECONDS = 5.0
+"""Seconds that a server waits for the view that says that its backup is dead, before it asks for another log."""
 
 MOST_EARLY = 1 << 10
 """How many requests for buckets that are not known here yet may wait, in addition to one per bucket."""
@@ -153,8 +170,9 @@ class HeldModel:
         self._meter = self.strategy.meter()
         self._inbox = HandoverInbox(id.number, begin.view.holders, self.strategy.memory_types)
         self._outbox = HandoverOutbox()
-        self.links = ServerLinks(self.strategy, self.givers, out, partial(call, self), drop, self.layout.size)
-        self.links.adopt(self.strategy.servers_of(begin.view))
+        lost = self._log_lost if self.strategy.has_backups else None
+        self.links = ServerLinks(self.strategy, self.givers, out, partial(call, self), drop, self.layout.size, lost)
+        self.links.adopt(self._linked(begin.view))
         self._early: list[Received] = []
         """Messages of other servers that wait for the initial parameters."""
         self.handled = 0
@@ -174,6 +192,8 @@ class HeldModel:
         """The members whose first iteration is known."""
         self._reports: dict[tuple[tuple[int, int], Bucket], CopyReport] = {}
         """Reports on lost buckets that wait for the view that names these."""
+        self._taken_over = 0
+        """The buckets of dead servers that were mentioned."""
         self._restored = 0
         """The restored buckets that were mentioned."""
         self._pushed = 0
@@ -192,9 +212,12 @@ class HeldModel:
         draw = Draw(int(begin.settings["seed"]))
         job = Job(self.layout, draw, remote=True, own_workers=begin.own_workers)
         self._keeper = self._node(job)
-        self._driver = ObservedDriver(
-            self.id, self._keeper, self, [self._meter, *([self._trace] if self._trace.on else [])]
-        )
+        observers: list[Observer] = [self._trace] if self._trace.on else []
+        if isinstance(self._keeper, Deciding):
+            self._keeper.observe(self.id, self._meter)
+        else:
+            observers = [self._meter, *observers]
+        self._driver = ObservedDriver(self.id, self._keeper, self, observers)
         for bucket, memory in self._remembered.items():
             for name, values in memory.items():
                 self._keeper.remember(bucket, name, values)
@@ -250,8 +273,12 @@ class HeldModel:
         self._ever |= self._members
         self._named = {(each.worker, each.incarnation) for each in view.members if each.first is not None}
         givers = self._inbox.adopt(view)
-        self.links.adopt(self.strategy.servers_of(view))
+        self.links.adopt(self._linked(view))
         self._handle(Received(COORDINATOR, view))
+        for bucket in [each for each in self._inbox.expected() if self._keeper.param(each) is not None]:
+            self._inbox.arrived(bucket)  # this server stands in for a dead one, and had it
+        if view.stand_ins:
+            self._mention(self._keeper)
         cut = bucket_map_of(self.strategy.holders_for(self.id, view, self._buckets))
         if cut is not self._cut:
             self._cut = cut
@@ -264,6 +291,17 @@ class HeldModel:
         for (who, _), report in reports.items():
             self._hear_report(worker_id(who[0]), report, who)
         self._catch_up()
+
+    def _mention(self, keeper: Keeper) -> None:
+        """Say what this server has taken over as a backup."""
+        count = keeper.counts().taken_over
+        if count > self._taken_over:
+            say(f"{self.id}: took over {count - self._taken_over} buckets as the backup of a dead server")
+            self._taken_over = count
+
+    def _linked(self, view: View) -> frozenset[int]:
+        """The servers to which this one may have messages of the strategy."""
+        return self.strategy.servers_of(view).union(*((each.server, each.backup) for each in view.backups))
 
     def _take_from(self, number: int, problem: str) -> None:
         """Ask a server for the buckets that it must hand over, now that it is connected; `problem`: why it is not."""
@@ -314,6 +352,8 @@ class HeldModel:
     def giver_lost(self, number: int, reason: str) -> None:
         """The connection to a server has ended. If buckets were expected from it, they are lost, and the run fails."""
         self.givers.pop(number, None)
+        if self.strategy.has_backups:
+            self._log_lost(number)
         if self._first.lost(number):
             self.ask_first()
         if self._inbox.awaits(number):
@@ -331,6 +371,18 @@ class HeldModel:
                 self._out(self.coordinator, Abort(what))
 
         self._later(GIVER_SECONDS, check)
+
+    def _log_lost(self, number: int) -> None:
+        """The connection to a server has ended: if no view soon names another log for it, its log has a gap."""
+        then, me = self._view.view, self.id.number
+
+        def check() -> None:
+            view = self._view
+            same = any((each.server, each.backup) == (me, number) and each.since <= then for each in view.backups)
+            if self._keeper is not None and (same or view.view == then):
+                self._handle(ServerLost(number))
+
+        self._later(LOG_SECONDS, check)
 
     def _deliver(self) -> None:
         for wire, message, payload in self._outbox.due():
@@ -374,7 +426,7 @@ class HeldModel:
         if not isinstance(message, Handover) or payload is None:
             raise PeerError(f"it sent {type(message).__name__} instead of a handover with a payload")
         self._handle(Received(server_id(number), message, np.frombuffer(payload, np.uint8)))
-        self._inbox.arrived(message)
+        self._inbox.arrived(message.bucket)
         self._catch_up()
 
     def enter(self, peer: WorkerPeer) -> None:
@@ -614,6 +666,8 @@ class HeldModel:
 
     def _hand_over(self, server: int, message: Handover, payload: Payload | None) -> None:
         assert payload is not None
+        if bucket_map_of(self._view.holders).holder.get(message.bucket) != server_id(server):
+            return  # the receiver has died since then
         if payload.nbytes > PAYLOAD:
             what = f"{message.bucket} cannot move: it takes {payload.nbytes:,} bytes with the updates that wait in it"
             self._out(self.coordinator, Abort(what))

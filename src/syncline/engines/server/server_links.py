@@ -47,15 +47,18 @@ class ServerLinks:
         call: Callable[[int, Callable[[str], None]], None],
         drop: Callable[[Connection], None],
         values: int = 0,
+        lost: Callable[[int], None] | None = None,
     ) -> None:
         """`values`: the size of the model. `opened`: the connections that this server has opened, shared with the
-        process. `call`: connect, and call a function with the problem, or ""."""
+        process. `call`: connect, and call a function with the problem, or "". `lost`: called with the number of a
+        server that cannot be reached, so that messages to it are lost."""
         self._strategy = strategy
         self._opened = opened
         self._out = out
         self._call = call
         self._drop = drop
         self._values = values
+        self._lost = lost
         self._memory: dict[Connection, ServerMemory] = {}
         """The memory that is shared over each of these connections."""
         self._buffers: dict[Connection, bytearray] = {}
@@ -117,6 +120,8 @@ class ServerLinks:
     def _called(self, number: int, problem: str) -> None:
         waiting, wire = self._waiting.pop(number, []), self._opened.get(number)
         if wire is None or problem:
+            if self._lost is not None:
+                self._lost(number)
             return  # the node sends them again
         for message, payload in waiting:
             self._out(wire, message, None if payload is None else payload.data, lasting=True)

@@ -248,7 +248,8 @@ class WorkerLink:
         self.memory = self._servers.open(places, layout.size, hello, self.strategy.messages)
         if self.strategy.restores_servers:
             reached = (self._traffic, self._servers)
-            self._lost_servers = LostServers(self.memory, holders, reached, self.handle, self._from_coordinator)
+            told = (self.handle, self._from_coordinator)
+            self._lost_servers = LostServers(self.memory, holders, reached, told, self.strategy.adds_own_changes)
             self._last_read = self._lost_servers.last_read
         self._reads = PendingReads(view.view, holders, self._send_control)
         self._neighbours = self.strategy.neighbours(self.me, view)

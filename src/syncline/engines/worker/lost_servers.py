@@ -32,15 +32,19 @@ class LostServers:
         memory: LaneMemory,
         holders: Holders,
         connections: tuple[Traffic, ServerLanes],
-        handle: Callable[[Event], None],
-        hear: Callable[[Frame], None],
+        told: tuple[Callable[[Event], None], Callable[[Frame], None]],
+        adds_own_changes: bool,
     ) -> None:
-        """`handle`: passes an event to the node. `hear`: handles a message of the coordinator that has waited."""
+        """`told`: passes an event to the node; handles a message of the coordinator that has waited.
+
+        `adds_own_changes`: the worker adds its own changes to the values, so they are no copy.
+        """
         self.last_read = LastRead(memory)
         self._cuts = [bucket_map_of(holders)]
         """All placements so far."""
         self._traffic, self._servers = connections
-        self._handle, self._hear = handle, hear
+        self._handle, self._hear = told
+        self._adds_own_changes = adds_own_changes
         self._dying: set[NodeId] = set()
         """The dead servers whose connections have not ended yet."""
         self._held_back: list[Frame] = []
@@ -87,5 +91,6 @@ class LostServers:
             self._cuts.append(placement)
         for loss in view.lost:
             names = {name for cut in self._cuts for name in (cut.around(loss.bucket), *cut.inside(loss.bucket))}
-            if not self.last_read.is_whole(loss.bucket, [name for name in names if name is not None]):
+            whole = self.last_read.is_whole(loss.bucket, [name for name in names if name is not None])
+            if self._adds_own_changes or not whole:
                 self._handle(CopySpoiled(loss.bucket))

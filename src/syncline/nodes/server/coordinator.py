@@ -144,12 +144,16 @@ class Coordinator(Membership):
         """A server is dead for good: the others take over what it held."""
         if server not in self._servers | self._wanted | self._unsettled | set(self._givers.values()):
             return []
-        groups = (self._servers, self._wanted, self._unsettled)
-        heirs: set[int] = next((left for each in groups if (left := each - {server})), set())
+        heirs = self._heirs(server)
         if not heirs:
             raise UsageError("server", f"{server} was the only server, so what it held is lost")
         self._wanted = self._wanted - {server} or set(heirs)
-        return self._restore(server, _shared_out(self._holders, server, heirs))
+        return self._restore(server, shared_out(self._holders, server, heirs))
+
+    def _heirs(self, server: int) -> set[int]:
+        """The servers that can take over what this one held."""
+        groups = (self._servers, self._wanted, self._unsettled)
+        return next((left for each in groups if (left := each - {server})), set())
 
     def _restore(self, server: int, holders: Holders) -> list[Effect]:
         """The state of a server is lost: the holders of its buckets restore them from the workers' copies."""
@@ -158,17 +162,23 @@ class Coordinator(Membership):
         if not gone:
             self._expect_nothing_from(server)
             return self._begin_next_move()
-        alive = self._unsettled - {server}
-        self._givers = {bucket: giver for bucket, giver in self._givers.items() if bucket not in gone}
-        earlier = [each for each in self._lost if each.bucket not in gone]
+        return self._place_lost(holders, gone, self._unsettled - {server})
+
+    def _place_lost(self, holders: Holders, lost: set[Bucket], alive: set[int]) -> list[Effect]:
+        """Publish a view with this placement, in which the holders of lost buckets restore them.
+
+        `alive`: the servers that have not settled yet.
+        """
+        self._givers = {bucket: giver for bucket, giver in self._givers.items() if bucket not in lost}
+        earlier = [each for each in self._lost if each.bucket not in lost]
         holder = bucket_map_of(holders).holder
-        now = [Loss(bucket, self._number + 1, holder[bucket].number) for bucket in sorted(gone)]
+        now = [Loss(bucket, self._number + 1, holder[bucket].number) for bucket in sorted(lost)]
         self._lost = tuple(sorted((*earlier, *now), key=lambda each: each.bucket))
         servers = {number for number, held in enumerate(holders) if held}
         return self._place(holders, servers, alive | servers)
 
 
-def _shared_out(holders: Holders, server: int, heirs: Collection[int]) -> Holders:
+def shared_out(holders: Holders, server: int, heirs: Collection[int]) -> Holders:
     """The placement in which each bucket of this server belongs to the one of the heirs that holds least."""
     held = {number: list(each) for number, each in enumerate(holders)} | {
         number: [] for number in heirs if number >= len(holders)

@@ -5,8 +5,8 @@
    adaptive model, copies of what workers have read, if the rule needs them, and which updates the parameters contain,
    if servers can be lost. A piece gets all of it, cut to its range.
 2. The handover copies kept updates. After that, the old holder does not need the workers' memory.
-3. The handover contains the reply codec's residual of the last mean. It does not contain which replies workers have
-   (reply_codec.py).
+3. The handover contains the reply codec's residual of the last mean, and that mean as workers got it. It does not
+   contain which replies workers have (reply_codec.py).
 4. A parked pull travels without its update, which was already taken. A model that asks for its significance gets 0.
 5. The step that a worker is currently in is not measured, because the clocks of two servers differ. For the same reason
    the time that a parked pull has waited starts again at 0.
@@ -52,7 +52,7 @@ def pack(bucket: HeldBucket, piece: Bucket, terms: ShardTerms) -> tuple[Handover
     """The handover of this piece of the bucket."""
     where = terms.within(bucket.name, piece)
     known, kept = bucket.known(), bucket.known().kept.everything()
-    residual = {} if bucket.teller is None else bucket.teller.residual
+    residual = {} if bucket.teller is None else bucket.teller.moving(known.version)
     arrays = [bucket.params[where], *(each[where] for each in (*bucket.memory.values(), *residual.values()))]
     arrays += [_cut(bucket, each.payload, piece, where) for _, _, each in kept if each.payload is not None]
     last = known.last.everything()
@@ -110,8 +110,7 @@ def unpack(message: Handover, payload: Payload, terms: ShardTerms) -> HeldBucket
         bucket.optimised.remember(name, next(arrays))
     residual = {name: next(arrays) for name in message.residual}
     if bucket.teller is not None:
-        for name, values in bucket.teller.residual.items():
-            values[:] = residual.get(name, 0)
+        bucket.teller.go_on_from(residual, message.version)
     bucket.go_on_from(_known(message, arrays, terms))
     if bucket.reads is not None:
         bucket.reads = _reads(message, list(arrays), terms)

@@ -7,7 +7,7 @@
    the worker really has: both sides add the same decoded bytes to the same values.
 3. Workers that have the same values get the same reply: the shard encodes a change between two versions once for all.
 4. In mode `gradients` a reply is the mean of one round, the same for all workers. The shard adds what the codec left
-   out of it to the next mean, even if the bucket moves in between.
+   out of it to the next mean, even if the bucket moves in between. Then a repeat gets the decoded mean.
 5. A checkpoint contains the values that the workers have after their last replies. In a run that continues from it,
    the first replies carry these values instead of the parameters, until the first change of the parameters.
 6. After a bucket has moved here or was cut, the shard does not know the workers' values. It sends the complete
@@ -26,6 +26,9 @@ from syncline.draw import Draw
 from syncline.layout import Bucket, Layout, Payload, Values
 from syncline.messages import Member, Params
 from syncline.nodes.update_writer import bucket_codec, is_plain
+
+TOLD = "told"
+"""The name under which a handover has the mean that workers got last."""
 
 REPLY = "reply"
 """The name, or the beginning of the names, under which a checkpoint has what replies depend on."""
@@ -69,6 +72,23 @@ class ReplyWriter:
     def residual(self) -> Memory:
         """What the codec left out of the last mean; it must move with the bucket. Empty if replies are parameters."""
         return {} if self._keeps else self._memory
+
+    def moving(self, version: int) -> Memory:
+        """What must move with the bucket at this version: the residual, and the mean that workers got of this round."""
+        sent = None if self._keeps or version != self._version else self._changes.get(0)
+        if sent is None:
+            return self.residual
+        payload = sent[1]
+        values = payload if payload.dtype != np.uint8 else self._codec.decode(payload, np.empty_like(sent[0]))
+        return {**self.residual, TOLD: values}
+
+    def go_on_from(self, moved: Memory, version: int) -> None:
+        """Continue with what has moved here. A repeat gets the mean that others got, as plain values."""
+        for name, values in self.residual.items():
+            values[:] = moved.get(name, 0)
+        if TOLD in moved and not self._keeps:
+            told = moved[TOLD]
+            self._version, self._changes[0] = version, (told, told, told)
 
     # Checkpoints.
 

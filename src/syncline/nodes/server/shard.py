@@ -17,12 +17,15 @@
 8. Once the shard holds all buckets that a view with a new placement gives it, it sends `Settled` to the coordinator.
 9. If a server dies, the shard restores the buckets that a view gives to it from the workers' copies (recovery.py).
    Requests for such a bucket wait for that, as for a handover.
+10. With backups (backed_shard.py), a bucket may be handed over more than once: by the server that held it, and by the
+   backup of that server. The first handover counts that is not older than the move that gives the bucket to this shard.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -100,6 +103,16 @@ def _of_one_update(last: Push | None, push: Push) -> bool:
     return last is not None and (last.incarnation, last.progress) == (push.incarnation, push.progress)
 
 
+class ShardState(NamedTuple):
+    """The state of a shard without its buckets; see `Shard` and `ShardTerms`."""
+
+    limit: float
+    timers: int
+    settled: bool
+    last_loss: int
+    due_since: dict[Bucket, int]
+
+
 class Shard:
     """The node of one server: it holds a part of the model."""
 
@@ -111,6 +124,8 @@ class Shard:
         self._deferred: list[Received] = []
         self._due: dict[Bucket, list[Received]] = {}
         """The buckets that will be handed over to this shard or restored, each with the requests that wait for it."""
+        self._due_since: dict[Bucket, int] = {}
+        """The view with which the move of each of them began."""
         self._recoveries: dict[Bucket, Recovery] = {}
         """Those of them that are restored from workers' copies."""
         self._last_loss = 0
@@ -121,6 +136,8 @@ class Shard:
         self._holders = view.holders
         self.buckets = {name: HeldBucket(name, params, terms) for name, params in pieces.items()}
         self._await_others(view)
+        self._settled = not self._due
+        self._due_since = dict.fromkeys(self._due, view.view + 1)  # earlier handovers were for the process before
 
     def params(self) -> dict[Bucket, Values]:
         return {name: bucket.params for name, bucket in self.buckets.items()}
@@ -160,6 +177,38 @@ class Shard:
 
     def in_force(self) -> Change:
         return Change(self.terms.model, self.terms.release)
+
+    # Backups.
+
+    @property
+    def is_restoring(self) -> bool:
+        """Whether a bucket is being restored from workers' copies."""
+        return bool(self._recoveries)
+
+    def state(self) -> ShardState:
+        """What another shard needs besides the buckets and the requests that wait, to continue as this one."""
+        return ShardState(self.terms.limit, self.terms.timers, self._settled, self._last_loss, dict(self._due_since))
+
+    def waiting(self) -> list[Received]:
+        """The requests that wait for a bucket or for a view."""
+        return [*(event for events in self._due.values() for event in events), *self._deferred]
+
+    def go_on_from(self, state: ShardState) -> None:
+        """Continue from the state of another shard with the same view, before `install` is called for its buckets."""
+        self.terms.limit, self.terms.timers, self._settled, self._last_loss, self._due_since = state
+        self._due = {name: [] for name in self._due_since}
+
+    def install(self, message: Handover, payload: Payload, now: float, out: list[Effect]) -> None:
+        """Continue with this state of a bucket."""
+        bucket = self.buckets[message.bucket] = unpack(message, payload, self.terms)
+        bucket.members_changed(now, out)
+
+    def renew(self, now: float, out: list[Effect]) -> list[tuple[Handover, Payload]]:
+        """Pack all buckets, and continue with exactly what another server unpacks."""
+        packed = [pack(bucket, name, self.terms) for name, bucket in self.buckets.items()]
+        for message, payload in packed:
+            self.install(message, payload, now, out)
+        return packed
 
     def all_hold(self, members: Iterable[Member]) -> None:
         """Record that these workers have the first parameters without a message."""
@@ -257,7 +306,8 @@ class Shard:
             if after is None or after.incarnation != member.incarnation:
                 for bucket in self.buckets.values():
                     bucket.remove(worker, out)
-        if view.holders != self._holders or any(loss.view > known for loss in view.lost):
+        died = any(loss.view > known for loss in view.lost) or any(each.view > known for each in view.stand_ins)
+        if view.holders != self._holders or died:
             self._hand_over(view, known, out)
         self._report_for_joiners(out)
         for bucket in self.buckets.values():
@@ -323,6 +373,8 @@ class Shard:
         """Wait for the buckets that the view gives to this shard and that are not here."""
         mine = view.holders[self.number] if self.number < len(view.holders) else ()
         self._due = {name: self._due.get(name, []) for name in mine if name not in self.buckets}
+        since = view.moving_since or view.view
+        self._due_since = {name: self._due_since.get(name, since) for name in self._due}
 
     def _take_over(self, event: Received, message: Handover, now: float, out: list[Effect]) -> None:
         if message.view > self.terms.view:
@@ -330,6 +382,8 @@ class Shard:
             return
         if message.bucket in self._recoveries or (message.bucket not in self._due and message.view < self._last_loss):
             return
+        if self.terms.backed and message.view < self._due_since.get(message.bucket, message.view + 1):
+            return  # another handover has come before it
         if message.bucket not in self._due or event.payload is None:
             raise PeerError(f"{event.source} handed over {message.bucket}, which server {self.number} does not expect")
         if self.terms.checks:
@@ -347,6 +401,7 @@ class Shard:
 
     def _judge_waiting(self, name: Bucket, now: float, out: list[Effect]) -> None:
         """Handle the requests that have waited for a bucket, which is here now."""
+        self._due_since.pop(name)
         for each in self._due.pop(name):
             self._judge(each, now, out)
         if not self._due:

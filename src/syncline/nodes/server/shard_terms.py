@@ -105,6 +105,9 @@ class ShardTerms:
     recovers: bool = False
     """Whether servers can be lost, so that answers say which updates they contain."""
 
+    backed: bool = False
+    """Whether servers have backups, so that a bucket may be handed over more than once."""
+
     own_workers: int = 0
     """Workers with a lower number are the run's own: they check for NaN and infinity themselves, before they send."""
 

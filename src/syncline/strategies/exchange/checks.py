@@ -35,6 +35,7 @@ REFUSED: Mapping[str, str] = {
     "mode": "strategy 'exchange' has one mode, 'changes'; leave it out",
     "window": "strategy 'exchange' has no servers that answer; leave it out",
     "bucket": "strategy 'exchange' sends ranges, not buckets; use partitions=P instead",
+    "backups": "strategy 'exchange' has no servers that could have backups; leave it out",
     "patience": "strategy 'exchange' does not send again: its links lose nothing; leave it out",
 }
 """Settings of other strategies, and why they make no sense here."""

@@ -26,6 +26,19 @@ def check(strategy: ServerStrategy, workers: int) -> None:
     _check_codecs(strategy)
     _check_gate(strategy)
     _check_needs(strategy)
+    if strategy.backups:
+        _check_backups(strategy, workers)
+
+
+def _check_backups(strategy: ServerStrategy, workers: int) -> None:
+    """Check that there is another server, and that the state of a bucket fits in a message."""
+    if strategy.servers == 1:
+        raise UsageError(
+            "backups", "the backup of a server is another server, but there is only one; use --servers 2, or backups 0"
+        )
+    if (strategy.moved_arrays + workers) * strategy.bucket_values * VALUE_BYTES > PAYLOAD:
+        problem = f"is too large to send to a backup with the updates of {workers} workers"
+        raise UsageError("bucket", f"{problem}; use a smaller --bucket, or backups 0")
 
 
 def _check_needs(strategy: ServerStrategy) -> None:

@@ -15,7 +15,11 @@ from syncline.errors import UsageError
 from syncline.gates import Always, Gate
 from syncline.layout import BUCKET_VALUES, VALUE_BYTES, Bucket, Layout, Payload, Values, buckets
 from syncline.messages import BucketCopy, Handover, Holders, Message, View
+from syncline.nodes.protocol import Keeper
+from syncline.nodes.server.backed_coordinator import BackedCoordinator
+from syncline.nodes.server.backed_shard import BackedShard
 from syncline.nodes.server.coordinator import Coordinator
+from syncline.nodes.server.log_messages import LOG_MESSAGES, LogEntry, LogStart, payload_type
 from syncline.nodes.server.meter import PullMeter
 from syncline.nodes.server.reply_codec import REPLY
 from syncline.nodes.server.shard import Shard
@@ -33,8 +37,10 @@ from syncline.strategies.server.modes import is_bsp, settle_mode
 from syncline.strategies.server.values import (
     NEVER,
     UNLIMITED,
+    check_backups,
     check_numbers,
     models_of,
+    read_backups,
     read_bucket,
     read_patience,
     read_window,
@@ -44,6 +50,9 @@ from syncline.sync import Bsp, Release, SyncModel
 
 MOST_SERVERS = 10_000
 
+
+_TYPES: Mapping[str, Any] = {"sync": str | list[str], "backups": str | int}
+"""The types of settings in experiment files, where they are not text."""
 
 MEMORIES = ("residual", "velocity")
 """The arrays that the shipped codecs keep, for a codec that chooses others by table."""
@@ -59,6 +68,8 @@ class ServerStrategy(Strategy):
     survives_servers: ClassVar[bool] = True
     restores_servers: ClassVar[bool] = True
     continues: ClassVar[bool] = True
+    messages: ClassVar[tuple[type[Message], ...]] = LOG_MESSAGES
+    applied: ClassVar[frozenset[type[Message]]] = frozenset({LogStart, LogEntry})
     defaults: ClassVar[Mapping[str, str]] = {
         "sync": "bsp",
         "release": "lazy",
@@ -69,6 +80,7 @@ class ServerStrategy(Strategy):
         "bucket": "1MiB",
         "window": UNLIMITED,
         "patience": "30s",
+        "backups": "0",
     }
 
     sync: tuple[SyncModel, ...] = (Bsp(),)
@@ -84,6 +96,8 @@ class ServerStrategy(Strategy):
     """Seconds after which a worker sends an unanswered push again, if messages can be lost; None: never."""
     window: int | None = None
     """How many values a worker may push ahead of the answers of each server; None: as many as it has."""
+    backups: int = 0
+    """How many other servers follow everything that happens to a server, and take over if it dies: 0 or 1."""
 
     def __init__(
         self,
@@ -98,6 +112,7 @@ class ServerStrategy(Strategy):
         reply_codec: Codec | str = reply_codec,
         patience: float | None = patience,
         window: int | None = window,
+        backups: int = backups,
     ) -> None:
         """Every part is an object or its text. A mode or a rule of None is chosen to fit the other settings."""
         models = models_of(sync)
@@ -107,7 +122,9 @@ class ServerStrategy(Strategy):
         named_rule = None if rule is None else value_of("rule", rule)
         found["mode"], found["rule"] = settle_mode(named_mode, named_rule, models)
         check_numbers(bucket_values, patience, window)
+        check_backups(backups)
         found |= {"sync": models, "bucket_values": bucket_values, "patience": patience, "window": window}
+        found["backups"] = backups
         for key, value in found.items():
             object.__setattr__(self, key, value)
 
@@ -143,7 +160,7 @@ class ServerStrategy(Strategy):
 
     @property
     def moved_arrays(self) -> int:
-        return super().moved_arrays + (self.reply is not None and self.mode is Mode.GRADIENTS)
+        return super().moved_arrays + 2 * (self.reply is not None and self.mode is Mode.GRADIENTS)
 
     @property
     def memory_types(self) -> Mapping[str, str]:
@@ -171,12 +188,28 @@ class ServerStrategy(Strategy):
         check(self, workers)
 
     def survives(self, servers: int, restarts: bool) -> bool:
-        """Where a worker adds its own changes to what it has read, it has no copy of that."""
-        return not self.adds_own_changes and (servers > 1 or restarts)
+        """Where a worker adds its own changes to what it has read, it has no copy of that; then only a backup helps."""
+        if self.adds_own_changes:
+            return self.backups > 0 and servers > 1
+        return servers > 1 or restarts
+
+    @property
+    def announces(self) -> bool:
+        return self.has_backups
+
+    @property
+    def has_backups(self) -> bool:
+        return self.backups > 0
+
+    @property
+    def pushes(self) -> tuple[type[Message], ...]:
+        return ()
 
     def costs(self, workers: int) -> tuple[str, ...]:
         rule, arrays = write(self.rule), len(self.memory_types)
         found = [f"rule {rule} keeps its state on the servers: {arrays} x the model"] if arrays else []
+        if self.backups:
+            found.append(f"backups: the servers hold everything twice: {1 + arrays} x the model more")
         for need in sorted(needs_of(self.rule)):
             all_copies = f", {workers} x the model" if need is Need.READ else ""
             found.append(f"rule {rule} needs {need.value}, which costs {COSTS[need]}{all_copies}")
@@ -198,7 +231,7 @@ class ServerStrategy(Strategy):
 
     @classmethod
     def setting_types(cls) -> dict[str, Any]:
-        return {key: str | list[str] if key == "sync" else str for key in cls.settings()}
+        return {key: _TYPES.get(key, str) for key in cls.settings()}
 
     @classmethod
     def of(cls, words: Mapping[str, str]) -> Self:
@@ -210,6 +243,8 @@ class ServerStrategy(Strategy):
             said["window"] = read_window(said["window"])
         if "patience" in said:
             said["patience"] = read_patience(said["patience"])
+        if "backups" in said:
+            said["backups"] = read_backups(said["backups"])
         return cls(**said)
 
     def words(self) -> dict[str, str]:
@@ -223,6 +258,7 @@ class ServerStrategy(Strategy):
             "bucket": f"{self.bucket_values * VALUE_BYTES}B",
             "window": UNLIMITED if self.window is None else f"{self.window * VALUE_BYTES}B",
             "patience": NEVER if self.patience is None else f"{self.patience:g}s",
+            "backups": str(self.backups),
             "mode": self.mode.value,
             "rule": write(self.rule),
         }
@@ -274,22 +310,29 @@ class ServerStrategy(Strategy):
         return found
 
     def coordinator(self, job: Job, view: View) -> Coordinator:
-        return Coordinator(view, lambda held, servers: self.replacing(job.layout, held, servers))
+        kind = BackedCoordinator if self.backups else Coordinator
+        return kind(view, lambda held, servers: self.replacing(job.layout, held, servers))
 
     def trainer(self, worker: int, incarnation: int, job: Job, view: View) -> Worker:
         return Worker(worker, incarnation, self.parts(job), view)
 
-    def keeper(self, server: int, job: Job, view: View, pieces: Mapping[Bucket, Values]) -> Shard:
+    def keeper(self, server: int, job: Job, view: View, pieces: Mapping[Bucket, Values]) -> Keeper:
         shard = Shard(server, pieces, self.terms(server, job), view)
         if job.first is not None:
             shard.all_hold(view.members)
-        return shard
+        return self._backed(shard, job, view)
 
     def restored(
         self, server: int, job: Job, view: View, pieces: Mapping[Bucket, Values], saved: Mapping[Bucket, Save]
-    ) -> Shard:
-        """A server that starts again has nothing; workers have copies of what it held."""
-        return Shard(server, {}, self.terms(server, job), view)
+    ) -> Keeper:
+        """A server that starts again has nothing; its backup or the workers have what it held."""
+        return self._backed(Shard(server, {}, self.terms(server, job), view), job, view)
+
+    def _backed(self, shard: Shard, job: Job, view: View) -> Keeper:
+        """The node of a server with this shard."""
+        if not self.backups:
+            return shard
+        return BackedShard(shard, view, lambda server: self.terms(server, job), job.first)
 
     def terms(self, server: int, job: Job) -> ShardTerms:
         """The state that all buckets of this shard share."""
@@ -308,6 +351,7 @@ class ServerStrategy(Strategy):
             checks=job.remote,
             own_workers=job.own_workers,
             recovers=job.servers_fail or job.remote,
+            backed=self.backups > 0,
         )
 
     def parts(self, job: Job) -> WorkerParts:
@@ -340,7 +384,12 @@ class ServerStrategy(Strategy):
         pushed, pulled = (bucket_codec(codec, layout, bucket) for codec in (self.codec, self.reply_codec))
         return pushed.size(bucket.size), pulled.size(bucket.size)
 
+    def payload_type(self, message: Message, size: int) -> str:
+        return payload_type(message, size)
+
     def message_bytes(self, layout: Layout, message: Message, payload: Payload | None) -> int:
+        if type(message) is LogEntry:
+            message = message.event
         if type(message) is BucketCopy:
             return 0 if payload is None else message.bucket.size * VALUE_BYTES
         if type(message) is not Handover:

@@ -79,3 +79,16 @@ def check_numbers(bucket_values: object, patience: object, window: object = None
             raise UsageError(name, f"must be a whole number of at least 1, not {number!r}")
     if patience is not None and not (isinstance(patience, int | float) and isfinite(patience) and patience > 0):
         raise UsageError("patience", f"must be more than 0 seconds, or None, not {patience!r}")
+
+
+def read_backups(word: str) -> int:
+    """How many backups each server has."""
+    if not (word.isascii() and word.isdecimal() and len(word) < 10):
+        raise UsageError("backups", f"must be 0 or 1, not {word!r}")
+    return int(word)
+
+
+def check_backups(backups: object) -> None:
+    """Refuse any other number of backups than 0 and 1."""
+    if type(backups) is not int or backups not in (0, 1):
+        raise UsageError("backups", f"must be 0 or 1, not {backups!r}; a server has at most one backup")

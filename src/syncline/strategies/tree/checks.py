@@ -28,6 +28,7 @@ REFUSED: Mapping[str, str] = {
     ),
     "placement": "strategy 'tree' has the whole model on every node; leave it out, or use strategy 'server'",
     "reply_codec": "strategy 'tree' answers its workers with plain parameters; use codec for the links between nodes",
+    "backups": "strategy 'tree' has copies at a neighbour instead (copies=true); leave it out",
     "window": "strategy 'tree' has no window; leave it out",
 }
 """Settings of other strategies, and why they make no sense here."""

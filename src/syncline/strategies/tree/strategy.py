@@ -49,7 +49,6 @@ class TreeStrategy(Strategy):
 
     kind: ClassVar[str] = "tree"
     messages: ClassVar[tuple[type[Message], ...]] = MESSAGES
-    announces: ClassVar[bool] = True
     survives_servers: ClassVar[bool] = True
     takes_servers: ClassVar[bool] = True
     saved_state: ClassVar[Any] = OriginStates
@@ -93,6 +92,10 @@ class TreeStrategy(Strategy):
     def __str__(self) -> str:
         said = [f"{key}={word}" for key, word in self.words().items() if word != self.defaults[key]]
         return ":".join(filter(None, (self.kind, ",".join(said))))
+
+    @property
+    def announces(self) -> bool:
+        return True
 
     @property
     def servers(self) -> int:
