@@ -42,11 +42,14 @@ def _shown(key: str, word: str, origin: str) -> str:
 def _places(plan: Plan) -> list[tuple[str, str, str]]:
     wiring = plan.wiring
     listen = f"{wiring.listen} port {plan.port or 'any'}" if wiring.listen else ""
+    hosts = plan.hosts
     found = {
+        "hosts": f"this is host {hosts.rank} of {hosts.count}; host 0 listens at {hosts.address}" if hosts else "",
         "lane": wiring.lane or "shm on the same host, tcp otherwise",
         "listen": listen,
-        "join": " or ".join(plan.places),
+        "join": " or ".join(plan.places) if plan.joins else "",
         "key-file": wiring.key_file,
+        "SYNCLINE_KEY": "set" if wiring.key else "",
         "insecure": "yes" if wiring.insecure else "",
         "checkpoint": f"{wiring.save_to} every {wiring.save_every}" if wiring.save_to else "",
         "resume": wiring.resume,
@@ -65,4 +68,5 @@ def _processes(plan: Plan) -> list[str]:
     command = shlex.join(plan.command)
     if plan.joins:
         return [f"would start {plan.workers} x {command}"]
-    return [f"would start a coordinator, {plan.server_count} x server, {plan.workers} x {command}"]
+    coordinator = "a coordinator, " if plan.leads else ""
+    return [f"would start {coordinator}{plan.server_count} x server, {plan.workers} x {command}"]
