@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -47,31 +48,35 @@ class Running:
     """A process on a host whose lines are read as they come: `syncline WORDS`, or another module."""
 
     def __init__(self, host: Host | Loopback, *words: object, command: list[str] | None = None, **extra: str) -> None:
+        source, sink = os.pipe()  # not subprocess.PIPE: closing that waits for the thread that reads it
         self.process: subprocess.Popen[str] = host.start(
             *(command or lanes.command(*words)),
             env={**lanes.environment(), **extra},
-            stdout=subprocess.PIPE,
+            stdout=sink,
             stderr=subprocess.STDOUT,
-            text=True,
         )
+        os.close(sink)
         self.lines: list[str] = []
-        self._thread = Thread(target=self._read, daemon=True)
+        self._thread = Thread(target=self._read, args=(source,), daemon=True)
         self._thread.start()
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        self.lines.extend(self.process.stdout)
+    def _read(self, source: int) -> None:
+        with open(source) as output:
+            self.lines.extend(output)
 
-    def line_with(self, text: str) -> str:
-        """Wait for a line."""
+    def line_with(self, text: str, times: int = 1) -> str:
+        """Wait for a line with this text, or for as many, and return the last."""
 
         def found() -> str | None:
             over = not self._thread.is_alive()  # first: its last lines are then there
-            line = next((line for line in list(self.lines) if text in line), None)
-            assert line or not over, f"it has ended without {text!r}\n{self.text}"
-            return line
+            lines = [line for line in list(self.lines) if text in line]
+            assert len(lines) >= times or not over, f"it has ended without {text!r}"
+            return lines[times - 1] if len(lines) >= times else None
 
-        return str(until(found, f"{text!r} in\n{self.text}"))
+        try:
+            return str(until(found, repr(text)))
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.text}") from None
 
     def interrupt(self) -> None:
         self.process.send_signal(signal.SIGINT)

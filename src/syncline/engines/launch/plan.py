@@ -30,7 +30,7 @@ COMMAND_LINE = "command line"
 
 HOW_TO_GIVE_A_KEY = (
     f"set {keys.VARIABLE} to the same random secret of at least {keys.LEAST_SECRET} characters on every host, or copy "
-    f"a key file to every host and name it with --key-file or {keys.FILE_VARIABLE}"
+    f"a key file to every host and set {keys.FILE_VARIABLE} to its name"
 )
 
 MOST_OF_A_TERM = 100
@@ -223,7 +223,7 @@ def _beginning_together(plan: Plan, hosts: Hosts, dry: bool) -> Plan:
     """This host's share of a run that begins on several."""
     listening, wiring = hosts.listening(), plan.wiring
     if not (wiring.key_file or wiring.key or wiring.insecure or addresses.is_loopback(listening)):
-        raise UsageError("--hosts", f"needs a key, the same on every host: {HOW_TO_GIVE_A_KEY}")
+        raise UsageError("--hosts", f"needs a key, the same on every host: {HOW_TO_GIVE_A_KEY} (or --key-file)")
     context_for(listening.host, wiring, server=hosts.leads)
     if not hosts.leads:
         return replace(plan, places=(hosts.address,))
