@@ -44,7 +44,8 @@ def _places(plan: Plan) -> list[tuple[str, str, str]]:
     listen = f"{wiring.listen} port {plan.port or 'any'}" if wiring.listen else ""
     hosts = plan.hosts
     found = {
-        "hosts": f"this is host {hosts.rank} of {hosts.count}; host 0 listens at {hosts.address}" if hosts else "",
+        "hosts": f"{hosts.count}; this is host {hosts.rank}" if hosts else "",
+        "at": hosts.address if hosts else "",
         "lane": wiring.lane or "shm on the same host, tcp otherwise",
         "listen": listen,
         "join": " or ".join(plan.places) if plan.joins else "",

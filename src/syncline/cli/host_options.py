@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
 
 from syncline.cli.strategy_options import NETWORK
 from syncline.engines.launch.hosts import Hosts
+from syncline.engines.launch.slurm import slurm_hosts
 from syncline.errors import UsageError
 
 Count = Annotated[
@@ -35,7 +37,8 @@ At = Annotated[
         "--at",
         metavar="ADDRESS:PORT",
         rich_help_panel=NETWORK,
-        help="With --hosts: where host 0 listens, for example 192.0.2.7:7070; the same on every host.",
+        help="With --hosts: where host 0 listens, for example 192.0.2.7:7070; the same on every host. With --slurm it "
+        "is known.",
     ),
 ]
 Serving = Annotated[
@@ -44,15 +47,31 @@ Serving = Annotated[
         "--server-hosts",
         metavar="K",
         rich_help_panel=NETWORK,
-        help="With --hosts: only hosts 0 to K - 1 start servers. Default: all.",
+        help="With --hosts: only hosts 0 to K - 1 start servers. With --slurm: only the first K nodes. Default: all.",
+    ),
+]
+Slurm = Annotated[
+    bool,
+    typer.Option(
+        "--slurm",
+        rich_help_panel=NETWORK,
+        help="As --hosts, in a job of SLURM: srun syncline run --slurm PROGRAM. Every task starts -n workers (default: "
+        "1), and the first task of each node starts --servers servers.",
     ),
 ]
 
 
 def hosts_of(
-    count: int | None, rank: int | None, at: str | None, serving: int | None, join: str | None
+    count: int | None, rank: int | None, at: str | None, serving: int | None, slurm: bool, join: str | None
 ) -> Hosts | None:
-    """The place that these options describe; None without --hosts."""
+    """The place that these options describe; None without --hosts and --slurm."""
+    if serving is not None and serving < 1:
+        raise UsageError("--server-hosts", f"must be at least 1, not {serving}")
+    if slurm:
+        for option, value in {"--hosts": count, "--host-rank": rank, "--join": join}.items():
+            if value is not None:
+                raise UsageError("--slurm", f"cannot be used with {option}: SLURM says which host this is")
+        return slurm_hosts(os.environ, at, serving)
     others = {"--host-rank": rank, "--at": at, "--server-hosts": serving}
     if count is None:
         for option, value in others.items():
@@ -65,6 +84,4 @@ def hosts_of(
         raise UsageError("--host-rank", f"is missing: give every host its own, from 0 to {count - 1}")
     if at is None:
         raise UsageError("--at", "is missing: give every host the address and port of host 0, such as 192.0.2.7:7070")
-    if serving is not None and serving < 1:
-        raise UsageError("--server-hosts", f"must be at least 1, not {serving}")
     return Hosts(count, rank, at, serving or 0)

@@ -150,6 +150,7 @@ def run(
     host_rank: host_options.Rank = None,
     at: host_options.At = None,
     server_hosts: host_options.Serving = None,
+    slurm: host_options.Slurm = False,
     key_file: Annotated[
         Path | None,
         typer.Option(
@@ -260,7 +261,7 @@ def run(
     if log_dir is not None:
         _check_log_dir(log_dir, dry_run)
     stopped_patience(os.environ)
-    place = host_options.hosts_of(hosts, host_rank, at, server_hosts, join)
+    place = host_options.hosts_of(hosts, host_rank, at, server_hosts, slurm, join)
     follows = place is not None and not place.leads
     saving = checked_request(
         checkpoint, checkpoint_every, resume, _program_name(command, module), joins=join is not None, follows=follows
@@ -280,7 +281,7 @@ def run(
         allow_parts=listed(allow_parts),
         folder=searched,
     )
-    count = _first(workers, file.workers, 2)
+    count = _first(workers, file.workers, 1 if slurm else 2)
     if not command and (count or join is None):
         raise UsageError("PROGRAM", "is missing: name a Python file, or a module with -m")
     program_words, program = command_of(command, module) if command else ((), [])
