@@ -41,20 +41,26 @@ def free_job() -> int:
     raise AssertionError
 
 
-def test_three_tasks_of_slurm_on_two_nodes(here: Loopback, tmp_path: Path) -> None:
-    """Both nodes are this machine. One worker for each task, one server for each node."""
+@pytest.mark.parametrize(
+    ("tasks", "nodes"),
+    [([(1, 0, 1), (0, 0, 0)], 1), pytest.param([(2, 1, 0), (1, 0, 1), (0, 0, 0)], 2, marks=pytest.mark.slow)],
+    ids=["one node", "two nodes"],
+)
+def test_tasks_of_slurm(here: Loopback, tmp_path: Path, tasks: list[tuple[int, int, int]], nodes: int) -> None:
+    """All nodes are this machine. One worker for each task, one server for each node."""
     report, job = tmp_path / "report.json", free_job()
     runs = []
-    for rank, node, local in ((2, 1, 0), (1, 0, 1), (0, 0, 0)):
+    for rank, node, local in tasks:
         environment = {
-            "SLURM_JOB_ID": str(job), "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "3", "SLURM_STEP_NUM_NODES": "2",
+            "SLURM_JOB_ID": str(job), "SLURM_STEP_ID": "0",
+            "SLURM_STEP_NUM_TASKS": str(len(tasks)), "SLURM_STEP_NUM_NODES": str(nodes),
             "SLURM_STEP_NODELIST": "localhost", "SLURM_PROCID": str(rank), "SLURM_NODEID": str(node),
             "SLURM_LOCALID": str(local), "SYNCLINE_KEY": SECRET,
         }  # fmt: skip
         runs.append(Running(here, "--slurm", "--report", report, lanes.__file__, tmp_path, 5, **environment))
-    assert [run.end() for run in runs] == [0, 0, 0], "".join(run.text for run in runs)
-    assert [each["server"] for each in json.loads(report.read_text())["servers"]] == [0, 1]
-    found = [np.load(tmp_path / f"worker{worker}.npy") for worker in range(3)]
+    assert [run.end() for run in runs] == [0] * len(tasks), "".join(run.text for run in runs)
+    assert [each["server"] for each in json.loads(report.read_text())["servers"]] == list(range(nodes))
+    found = [np.load(tmp_path / f"worker{worker}.npy") for worker in range(len(tasks))]
     assert all(np.array_equal(found[0], other) for other in found[1:])
 
 

@@ -82,18 +82,23 @@ def both_train(runs: Sequence[Running]) -> None:
 
 
 def test_two_launchers_begin_one_run(here: Loopback, tmp_path: Path) -> None:
-    """The second host starts first. Under bsp the parameters are those of a run on one host."""
+    """The second host starts first."""
     report = tmp_path / "report.json"
-    first, second = begin(
-        (here, here), f"127.0.0.1:{free_port()}", "-n", 2, "--seed", 7, "--report", report, PROGRAM, tmp_path, 5
-    )
+    first, second = begin((here, here), f"127.0.0.1:{free_port()}", "-n", 1, "--report", report, PROGRAM, tmp_path, 5)
     assert (first.end(), second.end()) == (0, 0), first.text + second.text
     found = json.loads(report.read_text())
     assert [each["server"] for each in found["servers"]] == [0, 1]
-    assert [each["worker"] for each in found["workers"]] == ["w0", "w1"], "each host reports its own workers"
+    assert [each["worker"] for each in found["workers"]] == ["w0"], "each host reports its own workers"
+    assert np.array_equal(*(np.load(tmp_path / f"worker{worker}.npy") for worker in range(2)))
+
+
+@pytest.mark.slow
+def test_under_bsp_the_parameters_are_those_of_a_run_on_one_host(here: Loopback, tmp_path: Path) -> None:
     (tmp_path / "alone").mkdir()
-    alone = Running(here, "-n", 4, "--servers", 2, "--seed", 7, PROGRAM, tmp_path / "alone", 5)
+    alone = Running(here, "-n", 4, "--servers", 2, PROGRAM, tmp_path / "alone", 5)
     assert alone.end() == 0, alone.text
+    runs = begin((here, here), f"127.0.0.1:{free_port()}", "-n", 2, PROGRAM, tmp_path, 5)
+    assert [run.end() for run in runs] == [0, 0], "".join(run.text for run in runs)
     for worker in range(4):
         ours, expected = (np.load(each / f"worker{worker}.npy") for each in (tmp_path, tmp_path / "alone"))
         assert np.array_equal(ours, expected)
@@ -153,6 +158,7 @@ def test_two_hosts_with_one_rank(here: Loopback, tmp_path: Path) -> None:
     assert [run.end() for run in runs] == [0, 0], "".join(run.text for run in runs)
 
 
+@pytest.mark.slow
 def test_another_key_is_refused_at_once(here: Loopback, tmp_path: Path) -> None:
     """The launcher does not try again, as it does while nobody listens."""
     for name in ("key", "other"):
@@ -168,7 +174,21 @@ def test_another_key_is_refused_at_once(here: Loopback, tmp_path: Path) -> None:
     assert first.end() == 130, first.text
 
 
-@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.slow
+def test_hosts_say_for_which_they_wait(here: Loopback, tmp_path: Path) -> None:
+    """Also while they wait, an interrupt ends them."""
+    at, words = f"127.0.0.1:{free_port()}", ("-n", 1, waiting(tmp_path), tmp_path)
+    second = Running(here, "--hosts", 3, "--host-rank", 1, "--at", at, *words)
+    assert "no process listens there" in second.line_with("waiting for host 0 for 1")
+    second.interrupt()
+    assert second.end() == 130, second.text
+    first = Running(here, "--hosts", 3, "--host-rank", 0, "--at", at, *words)
+    first.line_with("waiting for host 1 and host 2 of 3 to start for 1")
+    first.interrupt()
+    assert first.end() == 130, first.text
+
+
+@pytest.mark.parametrize("which", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_worker_that_fails_ends_the_run_everywhere(here: Loopback, tmp_path: Path, which: int) -> None:
     """Both launchers say why, whether the worker was theirs or not."""
     program = waiting(tmp_path)

@@ -63,7 +63,7 @@ def torchrun(hosts: tuple[Host, Host], number: int, *words: object, nodes: str =
         "--rdzv-backend": "c10d",
         "--rdzv-id": "test",
         "--rdzv-endpoint": f"{hosts[0].address}:29400",
-        "--rdzv-conf": f"is_host={'true' if number == 0 else 'false'},keep_alive_interval=2,keep_alive_max_attempt=4",
+        "--rdzv-conf": f"is_host={'true' if number == 0 else 'false'}",
         "--local-addr": hosts[number].address,
         "--monitor-interval": "0.1",
     }

@@ -165,6 +165,8 @@ def test_the_user_is_told_at_growing_intervals(first: FirstHosts, peer: Callable
         ({"hosts": Hosts(4, 1, AT)}, "--hosts: is '4' on host 1, and '3' on host 0"),
         ({"settings": {"sync": "ssp:3"}}, "--sync: is 'ssp:3' on host 1, and not given on host 0"),
         ({"servers": 2}, "--servers: is '2' on host 1, and '1' on host 0"),
+        ({"restarts": 2}, "--restarts: is '2' on host 1, and '0' on host 0"),
+        ({"hosts": Hosts(3, 1, AT, serving=1)}, "--server-hosts: is '1' on host 1, and '3' on host 0"),
         ({"wiring": Wiring(resume="/runs/step-7")}, "--resume: is 'step-7' on host 1, and not given on host 0"),
     ],
 )

@@ -30,7 +30,7 @@ def show_plan(plan: Plan, origins: dict[str, str]) -> None:
     console.print(settings_table(rows), "")
     if not plan.joins:
         console.print("The program may override the settings that are marked default.", style="dim")
-    costs = () if plan.joins else plan.strategy.costs(plan.workers)
+    costs = () if plan.joins else plan.strategy.costs(plan.all_workers)
     for line in (*costs, *_processes(plan)):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 

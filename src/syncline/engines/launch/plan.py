@@ -112,7 +112,13 @@ class Plan:
 
     def _terms(self, hosts: Hosts) -> dict[str, str]:
         """What all hosts must agree on, by option."""
-        counts = {"--hosts": hosts.count, "--workers": hosts.world or self.workers, "--servers": self._servers_each}
+        counts = {
+            "--hosts": hosts.count,
+            "--workers": hosts.world or self.workers,
+            "--servers": self._servers_each,
+            "--server-hosts": hosts.serving_count,
+            "--restarts": self.restarts,
+        }
         settings = {f"--{key.replace('_', '-')}": word for key, word in self.words().items()}
         resume = {"--resume": Path(self.wiring.resume).name} if self.wiring.resume else {}
         terms = {**{option: str(count) for option, count in counts.items()}, **settings, **resume}

@@ -172,11 +172,6 @@ def client_context(key: Path | str) -> ssl.SSLContext:
     return _context(key, ssl.PROTOCOL_TLS_CLIENT)
 
 
-def check_key(key: Path | str) -> None:
-    """Raise UsageError if this is no key that TLS accepts."""
-    client_context(key)
-
-
 def explain(error: ssl.SSLError | OSError) -> str:
     """A sentence that says why a connection or handshake failed and what to do; for either side."""
     match error:
