@@ -49,7 +49,16 @@ PAUSE = 0.2
 KEY = "syncline/run"
 """The key in the store."""
 
-Host = subprocess.Popen[str]
+Process = subprocess.Popen[str]
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the first worker of a host keeps until it ends."""
+
+    process: Process
+    store: Any
+    """torchrun may leave its store to worker 0 (TORCH_DISABLE_SHARE_RDZV_TCP_STORE): it ends with this object."""
 
 
 def started_this(environment: Mapping[str, str]) -> bool:
@@ -58,18 +67,15 @@ def started_this(environment: Mapping[str, str]) -> bool:
 
 
 def find_run(environment: Mapping[str, str]) -> tuple[Wiring, Host | None]:
-    """The wiring of this worker; on the first worker of a host also the process that it has started.
-
-    That process ends when its standard input is closed.
-    """
+    """The wiring of this worker; on the first worker of a host also the process that it has started."""
     place = Place.read(environment)
     own = _wiring_with_key(environment) if place.nodes > 1 else Wiring()
     store = _store(environment, place)
     if place.rank == 0:
-        host, published = _start_host(place, f"{_own_address(environment['MASTER_ADDR'])}:0")
+        process, published = _start_host(place, f"{_own_address(environment['MASTER_ADDR'])}:0")
         shown = published if place.nodes == 1 else replace(published, wiring={})
         store.set(KEY, msgspec.json.encode(shown).decode())
-        return Wiring.read(published.wiring).of("worker", 0), host
+        return Wiring.read(published.wiring).of("worker", 0), Host(process, store)
     published = _published(store, own)
     if place.nodes == 1:
         return Wiring.read(published.wiring).of("worker", place.rank), None
@@ -80,7 +86,8 @@ def find_run(environment: Mapping[str, str]) -> tuple[Wiring, Host | None]:
         listen=addresses.route_to(addresses.parse(published.at, "torchrun").host),
         token=run_secret(own, published.run),
     )
-    return wiring.of("worker", place.rank), _start_host(place, published.at)[0] if place.local_rank == 0 else None
+    first = place.local_rank == 0
+    return wiring.of("worker", place.rank), Host(_start_host(place, published.at)[0], store) if first else None
 
 
 @dataclass(frozen=True)
@@ -122,23 +129,23 @@ def _store(environment: Mapping[str, str], place: Place) -> Any:
     return TCPStore(address, port, is_master=ours, timeout=timedelta(seconds=SECONDS))
 
 
-def _start_host(place: Place, at: str) -> tuple[Host, Published]:
+def _start_host(place: Place, at: str) -> tuple[Process, Published]:
     """Start the process with this host's share of the run, and read what it publishes."""
     words = [str(os.getpid()), str(place.world)]
     if place.nodes > 1:
         words.append(msgspec.json.encode(place.hosts(at)).decode())
-    host = subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "syncline.engines.launch.host", *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    assert host.stdout is not None
-    said = host.stdout.readline()
+    assert process.stdout is not None
+    said = process.stdout.readline()
     if not said:
-        raise RunError(f"the coordinator and servers did not start: their process ended with code {host.wait()}")
-    return host, msgspec.json.decode(said, type=Published)
+        raise RunError(f"the coordinator and servers did not start: their process ended with code {process.wait()}")
+    return process, msgspec.json.decode(said, type=Published)
 
 
 def _published(store: Any, own: Wiring) -> Published:
@@ -184,7 +191,8 @@ def end_host(host: Host) -> None:
 
     It gets the word "end", because closing its input is not enough if a data loader's process also holds it open.
     """
-    if host.stdin is not None and not host.stdin.closed:
+    stdin = host.process.stdin
+    if stdin is not None and not stdin.closed:
         with suppress(BrokenPipeError):  # the host already ended, because no worker was left
-            host.stdin.write("end\n")
-            host.stdin.close()
+            stdin.write("end\n")
+            stdin.close()
