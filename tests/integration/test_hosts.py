@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
-import lanes
-from engine import PATIENCE, until
+from engine import until
 from netns import Host, ip, two_hosts
+from remote import Running
 from syncline.engines.net.keys import make_key_file
 
 COUNTING = """
@@ -50,42 +48,6 @@ session.close()
 def hosts() -> Iterator[tuple[Host, Host]]:
     with two_hosts() as pair:
         yield pair
-
-
-class Running:
-    """A process on a host whose lines are read as they come."""
-
-    def __init__(self, host: Host, *words: object) -> None:
-        self.process: subprocess.Popen[str] = host.start(
-            *lanes.command(*words), env=lanes.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        self.lines: list[str] = []
-        self._thread = Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        self.lines.extend(self.process.stdout)
-
-    def line_with(self, text: str) -> str:
-        """Wait for a line."""
-
-        def found() -> str | None:
-            over = not self._thread.is_alive()  # first: its last lines are then there
-            line = next((line for line in list(self.lines) if text in line), None)
-            assert line or not over, f"it has ended without {text!r}\n{self.text}"
-            return line
-
-        return str(until(found, text))
-
-    def end(self) -> int:
-        code = self.process.wait(PATIENCE)
-        self._thread.join()
-        return code
-
-    @property
-    def text(self) -> str:
-        return "".join(self.lines)
 
 
 def start_run(

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from syncline.engines.net import keys
-from syncline.engines.net.keys import client_context, explain, make_key_file, server_context
+from syncline.engines.net.keys import client_context, explain, key_from_variable, make_key_file, server_context
+from syncline.engines.net.wiring import key_of_user
 from syncline.errors import UsageError
 
 SECONDS = 10
@@ -359,3 +360,44 @@ def test_a_key_file_of_another_user_is_refused(tmp_path: Path) -> None:
     os.chown(path, 12345, -1)
     with pytest.raises(UsageError, match=r"belongs to another user \(user id 12345\)"):
         client_context(path)
+
+
+# Secrets --------------------------------------------------------------------------------------------------------------
+
+
+def test_both_sides_derive_the_same_key_from_a_secret() -> None:
+    one, two = (key_from_variable("correct horse battery staple") for _ in range(2))
+    assert one == two
+    assert meet(server_context(one), client_context(two)) == (b"from the client", b"from the server")
+
+
+def test_another_secret_is_another_key() -> None:
+    one, other = (key_from_variable(secret) for secret in ("correct horse battery staple", "incorrect horse battery"))
+    accepted, called = meet(server_context(one), client_context(other))
+    assert "different keys" in sentence(accepted)
+    assert isinstance(called, OSError)
+
+
+def test_the_content_of_a_key_file_will_do(key: Path) -> None:
+    content = key_from_variable(key.read_text())
+    assert meet(server_context(content), client_context(key)) == (b"from the client", b"from the server")
+
+
+@pytest.mark.parametrize("text", ["guess", "fifteen letters"])
+def test_a_short_secret_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"SYNCLINE_KEY: has .* characters; use a random secret of at least 16"):
+        key_from_variable(text)
+
+
+def test_half_of_a_key_file_is_refused(key: Path) -> None:
+    for text in (key.read_text()[:-200], key.read_text().partition("-----BEGIN CERT")[0]):
+        with pytest.raises(UsageError, match="SYNCLINE_KEY: does not hold the whole content of a key file"):
+            server_context(key_from_variable(text))
+
+
+def test_the_option_overrides_the_environment(key: Path, tmp_path: Path) -> None:
+    environment = {"SYNCLINE_KEY_FILE": str(key), "SYNCLINE_KEY": "correct horse battery staple"}
+    assert key_of_user(tmp_path / "another", environment) == (str(tmp_path / "another"), "")
+    assert key_of_user(None, environment) == (str(key), "")
+    assert key_of_user(None, {"SYNCLINE_KEY": environment["SYNCLINE_KEY"]})[1].startswith("-----BEGIN PRIVATE KEY")
+    assert key_of_user(None, {}) == ("", "")

@@ -9,6 +9,7 @@ import pytest
 
 from peers import Peer, participant
 from syncline.engines.coordinator import launchers as module
+from syncline.engines.coordinator.first_hosts import FirstHosts
 from syncline.engines.coordinator.launchers import Launchers
 from syncline.engines.net.control import Ended, Hello, Seen
 from syncline.messages import NodeId, server_id, worker_id
@@ -19,7 +20,7 @@ class Three:
 
     def __init__(self, peer: Callable[[], Peer]) -> None:
         self.peers = [peer() for _ in range(3)]
-        self.launchers = Launchers(lambda wire, message: wire.send(message))
+        self.launchers = Launchers(lambda wire, message: wire.send(message), FirstHosts(None))
         hellos = [Hello("run", "launcher", host="a"), *(Hello("", "agent", host="a", token=each) for each in "ab")]
         for each, hello in zip(self.peers, hellos, strict=True):
             self.launchers.enter(each.wire, hello)
@@ -53,7 +54,7 @@ def test_some_things_are_for_the_launcher_alone(three: Three) -> None:
 
 
 def test_before_there_is_a_launcher_nobody_is_told(peer: Callable[[], Peer]) -> None:
-    Launchers(lambda wire, message: wire.send(message)).tell_launcher(Ended())
+    Launchers(lambda wire, message: wire.send(message), FirstHosts(None)).tell_launcher(Ended())
     assert peer().heard() == []
 
 

@@ -30,7 +30,7 @@ def show_plan(plan: Plan, origins: dict[str, str]) -> None:
     console.print(settings_table(rows), "")
     if not plan.joins:
         console.print("The program may override the settings that are marked default.", style="dim")
-    costs = () if plan.joins else plan.strategy.costs(plan.workers)
+    costs = () if plan.joins else plan.strategy.costs(plan.all_workers)
     for line in (*costs, *_processes(plan)):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 
@@ -42,11 +42,15 @@ def _shown(key: str, word: str, origin: str) -> str:
 def _places(plan: Plan) -> list[tuple[str, str, str]]:
     wiring = plan.wiring
     listen = f"{wiring.listen} port {plan.port or 'any'}" if wiring.listen else ""
+    hosts = plan.hosts
     found = {
+        "hosts": f"{hosts.count}; this is host {hosts.rank}" if hosts else "",
+        "at": hosts.address if hosts else "",
         "lane": wiring.lane or "shm on the same host, tcp otherwise",
         "listen": listen,
-        "join": " or ".join(plan.places),
+        "join": " or ".join(plan.places) if plan.joins else "",
         "key-file": wiring.key_file,
+        "SYNCLINE_KEY": "set" if wiring.key else "",
         "insecure": "yes" if wiring.insecure else "",
         "checkpoint": f"{wiring.save_to} every {wiring.save_every}" if wiring.save_to else "",
         "resume": wiring.resume,
@@ -65,4 +69,5 @@ def _processes(plan: Plan) -> list[str]:
     command = shlex.join(plan.command)
     if plan.joins:
         return [f"would start {plan.workers} x {command}"]
-    return [f"would start a coordinator, {plan.server_count} x server, {plan.workers} x {command}"]
+    coordinator = "a coordinator, " if plan.leads else ""
+    return [f"would start {coordinator}{plan.server_count} x server, {plan.workers} x {command}"]

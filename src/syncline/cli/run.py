@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from syncline.cli import host_options
 from syncline.cli import strategy_options as strategy
 from syncline.cli.config import Config, read_config
 from syncline.cli.launching import run_to_end
@@ -32,7 +33,7 @@ from syncline.cli.speaker import Speaker, quiet_end
 from syncline.engines.launch.growth import read_growth
 from syncline.engines.launch.launcher import Launcher
 from syncline.engines.launch.plan import COMMAND_LINE, Plan, checked
-from syncline.engines.net.wiring import Wiring
+from syncline.engines.net.wiring import Wiring, key_of_user
 from syncline.engines.operator import name_of
 from syncline.engines.process import also_look_in, beside
 from syncline.engines.process_state import patience as stopped_patience
@@ -146,13 +147,18 @@ def run(
             help="Join a run that was started with --listen, with -n workers and --servers servers.",
         ),
     ] = None,
+    hosts: host_options.Count = None,
+    host_rank: host_options.Rank = None,
+    at: host_options.At = None,
+    server_hosts: host_options.Serving = None,
+    slurm: host_options.Slurm = False,
     key_file: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
             rich_help_panel=strategy.NETWORK,
             help="The key that connections between hosts need. --listen creates the file if it does not exist; copy it "
-            "to the hosts that join.",
+            "to the other hosts. Without this option, SYNCLINE_KEY_FILE names the file or SYNCLINE_KEY holds a secret.",
         ),
     ] = None,
     insecure: Annotated[
@@ -257,22 +263,27 @@ def run(
     if log_dir is not None:
         _check_log_dir(log_dir, dry_run)
     stopped_patience(os.environ)
+    place = host_options.hosts_of(hosts, host_rank, at, server_hosts, slurm, join)
+    follows = place is not None and not place.leads
     saving = checked_request(
-        checkpoint, checkpoint_every, resume, _program_name(command, module), joins=join is not None
+        checkpoint, checkpoint_every, resume, _program_name(command, module), joins=join is not None, follows=follows
     )
+    alone = listen is None and join is None and place is None
+    file_of_key, key = key_of_user(key_file, {} if alone else os.environ)
     wiring = Wiring(
         lane="" if lane is None else lane,
         save_to=saving.folder,
         save_every=saving.every,
         resume=saving.resume,
         program=saving.program,
-        key_file=_path(key_file),
+        key_file=file_of_key,
+        key=key,
         insecure="1" if insecure else "",
         trace=_path(trace),
         allow_parts=listed(allow_parts),
         folder=searched,
     )
-    count = _first(workers, file.workers, 2)
+    count = _first(workers, file.workers, 1 if slurm else 2)
     if not command and (count or join is None):
         raise UsageError("PROGRAM", "is missing: name a Python file, or a module with -m")
     program_words, program = command_of(command, module) if command else ((), [])
@@ -289,18 +300,20 @@ def run(
         joinable=listen is not None,
         restarts=restarts,
         growth=read_growth(grow or ()),
+        hosts=place,
     )
     if join is None:
-        checked(plan)  # this imports the user's own parts, which are inputs too
+        checked(plan, dry=True)  # this imports the user's own parts, which are inputs too
     allowed = [path for each in allow_parts or () for path in package_files(each)]
-    inputs = [*program, *allowed, *(path for path in (config, key_file) if path is not None)]
+    key_files = [Path(file_of_key)] if file_of_key else []
+    inputs = [*program, *allowed, *key_files, *([] if config is None else [config])]
     check_outputs(inputs, _outputs(report, trace, log_dir), force=force)
     plan = checked(plan, listen, join, dry=dry_run)
     if dry_run:
         _show(plan, file, {"workers": workers, "servers": servers})
         return
     with SideOutputs() as outputs, quiet_end():
-        target = outputs.open("--report", report)
+        target = outputs.open("--report", None if follows else report)
         speaker = Speaker()
         _say_ignored(plan, file, speaker)
         launcher = Launcher(plan, speaker.line)
@@ -375,7 +388,7 @@ def _say_ignored(plan: Plan, file: Config, speaker: Speaker) -> None:
 
 def _without_key(plan: Plan) -> str:
     """What it means that connections need no key; empty if they need one, or if there are none."""
-    if plan.wiring.key_file:
+    if plan.wiring.key_file or plan.wiring.key:
         return ""
     if plan.joins and plan.wiring.insecure:
         return "--insecure: anybody on the network can read and change what is sent; --key-file FILE prevents it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -58,7 +59,7 @@ def tell(
     Exit codes: 0 success; 1 the run cannot be reached or has ended; 2 wrong option or setting.
     """
     from syncline.engines.net.control import ChangeRequest
-    from syncline.engines.net.wiring import Wiring
+    from syncline.engines.net.wiring import Wiring, key_of_user
     from syncline.engines.operator import change, find
     from syncline.strategies.sync_change import merge_numbers, topology_words, words_of
 
@@ -74,9 +75,9 @@ def tell(
             models, word = words_of(sync, release)
     except UsageError as error:
         raise UsageError(f"--{error.option}", _as_options(error.problem)) from None
-    key = "" if key_file is None else str(key_file.resolve())
+    file, key = key_of_user(key_file, os.environ)
     request = ChangeRequest(1, models, word, tuple(model or ()), shape, nodes)
-    change(find(run), Wiring(key_file=key, insecure="1" if insecure else ""), request)
+    change(find(run), Wiring(key_file=file, key=key, insecure="1" if insecure else ""), request)
     if shape:
         typer.echo(f"topology {shape}: the nodes change over")
         return

@@ -92,6 +92,15 @@ def change(places: tuple[str, ...], wiring: Wiring, request: ChangeRequest) -> N
         raise RunError(reply.problem)
 
 
+def identify(place: str, wiring: Wiring) -> str:
+    """The identifier of the run at this address; `RunError` if there is none, or if it is over."""
+    link = reach((place,), wiring, Hello("", "operator", pid=os.getpid(), host=host()))
+    try:
+        return _hear(link, Welcome, CONNECT_SECONDS, "did not answer as a coordinator would").run
+    finally:
+        link.close()
+
+
 def _check(place: str, wiring: Wiring) -> None:
     """Raise `UsageError` for an address that needs a key file, and for the run of another user."""
     address = addresses.parse(place, OPTION)

@@ -42,7 +42,7 @@ class Session(NumpySession):
         self.own_scaler: Any = None
         """The GradScaler that the program has registered."""
         self._host: Host | None = None
-        """Under torchrun, on the first worker: the process that runs the coordinator and the servers."""
+        """Under torchrun, on the first worker of a host: the process that runs the coordinator and the servers."""
         self._guard: GuardLink | None = None
         """Under torchrun: ends this worker when torchrun dies."""
 
@@ -254,7 +254,7 @@ class Session(NumpySession):
             if values is not None:
                 self._models[name].hooks.loads.restore(values)
         if self._host is not None:
-            self._host.wait()
+            self._host.process.wait()
 
     def _cut(self) -> None:
         super()._cut()

@@ -1,6 +1,7 @@
 """The launchers of a run: what the coordinator tells them, and the sessions that the run's own launcher started.
 
-The run's own launcher has the role "launcher". A launcher that joined from elsewhere has the role "agent".
+The run's own launcher has the role "launcher". A launcher on another host has the role "agent": it has begun the run
+together with the first one (first_hosts.py), or it has joined.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import signal
 from collections.abc import Callable
 
+from syncline.engines.coordinator.first_hosts import FirstHosts
 from syncline.engines.coordinator.participant import Participant
 from syncline.engines.guard import kill_session
 from syncline.engines.net import tokens
@@ -16,16 +18,18 @@ from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import Hello, Notice, Seen
 from syncline.engines.net.frames import Frame
 from syncline.engines.process import outlive_parent
+from syncline.messages import NodeId
 
 GUARD_SECONDS = 5.0
 """Seconds that the guard of a stopped launcher has before the coordinator acts."""
 
 
 class Launchers:
-    """The run's own launcher, and the launchers that have joined."""
+    """The run's own launcher, and the launchers on other hosts."""
 
-    def __init__(self, out: Callable[[Connection, Frame], None]) -> None:
+    def __init__(self, out: Callable[[Connection, Frame], None], first: FirstHosts) -> None:
         self._out = out
+        self._first = first
         self.launcher: Connection | None = None
         self.all: dict[Connection, Hello] = {}
         self.paused = False
@@ -47,10 +51,22 @@ class Launchers:
 
     def tell(self, peer: Participant, what: str, usage: bool = False) -> None:
         """Let all launchers print what has happened to a worker or server."""
-        for agent, hello in self.all.items():
-            mine = peer.own if agent is self.launcher else tokens.same(hello.token, peer.hello.token)
+        for agent in self.all:
+            mine = peer.own if agent is self.launcher else self.has_started(agent, peer.hello, peer.id)
             who = (peer.id.role, peer.id.number, peer.incarnation)
             self._out(agent, Seen(*who, what, usage and mine, of=peer.hello.pid))
+
+    def has_started(self, agent: Connection, hello: Hello, id: NodeId) -> bool:
+        """Whether this launcher on another host has started this process."""
+        if self._first.rank(agent) is not None:
+            return self._first.has_started(agent, id.role, id.number)
+        return tokens.same(hello.token, self.all[agent].token)
+
+    def tell_first(self, message: Frame) -> None:
+        """Tell the launchers that have begun the run."""
+        for wire in self.all:
+            if wire is self.launcher or self._first.rank(wire) is not None:
+                self._out(wire, message)
 
     def tell_all(self, message: Frame) -> None:
         for agent in self.all:
@@ -63,8 +79,8 @@ class Launchers:
     def tell_name(self, peer: Participant) -> None:
         """Tell the launcher of a worker or server that joins which number it has."""
         joined = Seen(peer.id.role, peer.id.number, peer.incarnation, "joined", pid=peer.hello.pid)
-        for agent, hello in self.all.items():
-            if peer.own if agent is self.launcher else tokens.same(hello.token, peer.hello.token):
+        for agent in self.all:
+            if peer.own if agent is self.launcher else self.has_started(agent, peer.hello, peer.id):
                 self._out(agent, joined)
 
     def end_stopped(self, seconds: Callable[[Hello], float], patience: float) -> None:

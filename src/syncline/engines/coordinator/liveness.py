@@ -20,9 +20,9 @@ class Liveness:
         self._stopped = Stopped()
         self._silence = TcpLiveness()
 
-    def is_here(self, entry: RosterEntry, pid: int) -> bool:
-        """Is this entry the process `pid` of this host?"""
-        return (entry.hello.host, entry.hello.pid) == (self._host, pid)
+    def is_here(self, entry: RosterEntry, pid: int, on: str = "") -> bool:
+        """Is this entry the process `pid` of this host, or of the host `on`?"""
+        return (entry.hello.host, entry.hello.pid) == (on or self._host, pid)
 
     def is_stopped(self, hello: Hello) -> bool:
         """Is this process of this host stopped now?"""

@@ -32,6 +32,7 @@ from msgspec.structs import replace
 from syncline.engines.coordinator.agent_watch import AgentWatch
 from syncline.engines.coordinator.all_gather import AllGather
 from syncline.engines.coordinator.deadlock import LIMIT, DeadlockWatch
+from syncline.engines.coordinator.first_hosts import Disagreement, FirstHosts, share_of
 from syncline.engines.coordinator.launchers import Launchers
 from syncline.engines.coordinator.liveness import Liveness
 from syncline.engines.coordinator.network_defaults import fitting
@@ -45,7 +46,6 @@ from syncline.engines.coordinator.trained_model import OVER, WorkerMessage
 from syncline.engines.coordinator.trained_models import TrainedModels
 from syncline.engines.coordinator.waiting import WaitingWorkers
 from syncline.engines.guard import kill_session
-from syncline.engines.net import tokens
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (
     Abort,
@@ -59,6 +59,7 @@ from syncline.engines.net.control import (
     Frozen,
     Heartbeat,
     Hello,
+    HostShare,
     Pulse,
     Reached,
     Refused,
@@ -83,7 +84,7 @@ from syncline.engines.net.wiring import RUN, Wiring, listen
 from syncline.engines.process import also_look_in, run
 from syncline.engines.process_state import host, patience
 from syncline.errors import PeerError
-from syncline.messages import LeaveNotice, Report, Settled
+from syncline.messages import LeaveNotice, NodeId, Report, Settled, server_id, worker_id
 from syncline.strategies.allowed_parts import AllowedParts
 
 TICK = 0.5
@@ -106,10 +107,12 @@ class CoordinatorProcess:
         layers: Mapping[str, Mapping[str, str]],
         wiring: Wiring,
         later: tuple[int, int] = (0, 0),
+        share: HostShare | None = None,
     ) -> None:
         """`layers`: the user's settings by their source, the one that takes precedence first.
 
-        `later`: how many workers and servers the launcher starts while the run trains.
+        `later`: how many workers and servers the launcher starts while the run trains. `share`: what it starts, if the
+        run begins on several hosts.
         """
         self.over = False
         self.expected = workers
@@ -124,7 +127,8 @@ class CoordinatorProcess:
         self._roster = Roster(workers, servers, wiring, later)
         self._servers, self._workers, self._peers = self._roster.servers, self._roster.workers, self._roster.peers
         self._models = TrainedModels(self, self._servers)
-        self._launchers = Launchers(self.out)
+        self._first_hosts = FirstHosts(share)
+        self._launchers = Launchers(self.out, self._first_hosts)
         self.tell = self._launchers.tell
         self.departures = ServerDepartures(self._servers, self._models.all, servers, self.out, self.tell)
         allowed = AllowedParts(wiring.allow_parts)
@@ -190,7 +194,7 @@ class CoordinatorProcess:
             self._from_launcher(message)
         elif wire in self._launchers.all:
             self._agents.heard(wire, message, monotonic())
-            self._from_agent(self._launchers.all[wire], message)
+            self._from_agent(wire, message)
         elif wire in self._operators:
             self._from_operator(wire, message)
         elif wire not in self._peers:
@@ -207,6 +211,7 @@ class CoordinatorProcess:
         self._liveness.forget(wire)
         self._waiting.forget(wire)
         self._agents.forget(wire)
+        self._first_hosts.leave(wire)
         self._operators.discard(wire)
         peer = self._peers.pop(wire, None)
         if self._launchers.all.pop(wire, None) is not None:
@@ -240,14 +245,30 @@ class CoordinatorProcess:
         else:
             raise PeerError(f"it sent {type(message).__name__}, which a launcher may not send")
 
-    def _from_agent(self, agent: Hello, message: Frame) -> None:
+    def _from_agent(self, wire: Connection, message: Frame) -> None:
+        """A launcher on another host: it ends its processes itself. One that has begun the run may also end the run."""
+        began = self._first_hosts.rank(wire) is not None
         if isinstance(message, Started | Heartbeat):
-            return  # a launcher that joined ends its processes itself
-        if not isinstance(message, Frozen):
-            raise PeerError(f"it sent {type(message).__name__}, which a launcher that joined may not send")
-        for _, entry in self._liveness.reported(_of(agent, self._workers), message):
+            return
+        if isinstance(message, Frozen):
+            self._frozen_there(wire, message)
+        elif isinstance(message, Abort) and began:
+            self.abort(message.reason)
+        elif isinstance(message, Seen) and self._first_hosts.has_started(wire, message.role, message.number):
+            self._process_ended(message, self._launchers.all[wire].host)
+        else:
+            raise PeerError(f"it sent {type(message).__name__}, which a launcher on another host may not send")
+
+    def _frozen_there(self, wire: Connection, message: Frozen) -> None:
+        """A launcher on another host says that a process there is stopped."""
+
+        def its(entries: Mapping[int, RosterEntry], id: Callable[[int], NodeId]) -> dict[int, RosterEntry]:
+            started = self._launchers.has_started
+            return {number: entry for number, entry in entries.items() if started(wire, entry.hello, id(number))}
+
+        for _, entry in self._liveness.reported(its(self._workers, worker_id), message):
             self._frozen(entry)
-        for number, _ in self._liveness.reported(_of(agent, self._servers), message):
+        for number, _ in self._liveness.reported(its(self._servers, server_id), message):
             self._server_frozen(number)
 
     def _from_operator(self, wire: Connection, message: Frame) -> None:
@@ -329,7 +350,7 @@ class CoordinatorProcess:
             self._roster.check(message, wire.is_near)
             self._admit(wire, message)
         except Refusal as refusal:
-            wire.send(Refused(str(refusal)))
+            wire.send(Refused(str(refusal), usage=isinstance(refusal, Disagreement)))
             raise PeerError(str(refusal)) from None
 
     def _admit(self, wire: Connection, hello: Hello) -> None:
@@ -339,7 +360,10 @@ class CoordinatorProcess:
             raise Refusal(over)
         if role == "launcher" and self._launchers.launcher is not None:
             raise Refusal("this run already has a launcher")
-        number, incarnation = -1, 0
+        number, incarnation, late = -1, 0, False
+        if hello.share is not None:
+            self._first_hosts.check(hello.share)
+            late = self._models.begun
         self._launchers.connected(hello.pid)
         if role == "server":
             peer = self._roster.admit_server(wire, hello)
@@ -355,10 +379,12 @@ class CoordinatorProcess:
             self._operators.add(wire)
         else:
             self._launchers.enter(wire, hello)
+            if hello.share is not None and not late:
+                self._first_hosts.enter(wire, hello.share)
         self._loop.known(wire, DECLARATION if role == "worker" else FIRST_HEADER)
         if role != "server" or not hello.run:
             every = self._checkpoints.every if role == "worker" else ""
-            self.out(wire, Welcome(self._wiring.run, number, incarnation, self.expected, every))
+            self.out(wire, Welcome(self._wiring.run, number, incarnation, self.expected, every, late))
         if role == "server":
             if number >= self.count and not hello.again:
                 self._launchers.tell_name(self._peers[wire])
@@ -422,8 +448,11 @@ class CoordinatorProcess:
         self._watch_hosts(now)
         self.departures.settled()
         self._meet()
+        missing = None if self._models.begun else self._first_hosts.line(now)
+        if missing is not None:
+            self._launchers.notice(missing)
         if self._waiting and self._aborted is None:
-            line = self._waiting.line(self._awaited(), now)
+            line = self._waiting.line(self._awaited(), now) if not self._first_hosts.missing else None
             if line is not None:
                 self._launchers.notice(line)
             self._end_deadlock(now)
@@ -492,15 +521,19 @@ class CoordinatorProcess:
             self.out(peer.wire, Refused(f"server{number} {what}"))
             self._loop.lose(peer.wire, what)
 
-    def _process_ended(self, seen: Seen) -> None:
-        """A process that the launcher started has ended, even if another process still holds its connections."""
-        self._launchers.ended(seen.pid)
+    def _process_ended(self, seen: Seen, on: str = "") -> None:
+        """A process that a launcher started has ended, even if another process still holds its connections.
+
+        `on`: the host of that process; "": this one.
+        """
+        if not on:
+            self._launchers.ended(seen.pid)
         if seen.role == "server":
-            self._server_ended(seen)
+            self._server_ended(seen, on)
             return
         self.returning.word(seen.number, seen.again)
         entry = self._workers.get(seen.number)
-        if entry is not None and self._liveness.is_here(entry, seen.pid):
+        if entry is not None and self._liveness.is_here(entry, seen.pid, on):
             for peer in list(entry.peers):
                 self._loop.lose(peer.wire, f"its process {seen.what}")
         elif seen.number not in self._roster.ever and not seen.again:  # it never connected
@@ -531,10 +564,10 @@ class CoordinatorProcess:
             self._checkpoints.complete()
         self._meet()
 
-    def _server_ended(self, seen: Seen) -> None:
+    def _server_ended(self, seen: Seen, on: str) -> None:
         """The process of a server has ended; the launcher starts it again, or it is lost for good."""
         entry = self._servers.get(seen.number)
-        if entry is not None and self._liveness.is_here(entry, seen.pid):
+        if entry is not None and self._liveness.is_here(entry, seen.pid, on):
             for peer in list(entry.peers):
                 self._loop.lose(peer.wire, f"its process {seen.what}")
         if seen.again:
@@ -602,7 +635,7 @@ class CoordinatorProcess:
         survives = all(each.survives(self.count, self.returning.allowed) for each in strategies)
         if survives != self._said_survives:
             self._said_survives = survives
-            self._launchers.tell_launcher(SurvivesServers(survives))
+            self._launchers.tell_first(SurvivesServers(survives))
         if self.growth[0]:
             self._launchers.tell_launcher(TrainingBegun())
 
@@ -617,11 +650,6 @@ class CoordinatorProcess:
             self.out(wire, Abort(reason))
 
 
-def _of(agent: Hello, entries: Mapping[int, RosterEntry]) -> dict[int, RosterEntry]:
-    """The processes that this launcher has brought to the run."""
-    return {number: entry for number, entry in entries.items() if tokens.same(entry.hello.token, agent.token)}
-
-
 def _may_count(peer: Participant, figures: Figures) -> bool:
     """Whether these may be the counters of this worker: it sends its own, once, after it has left."""
     return figures.of_worker and figures.server == peer.id.number and peer.left is not None and not peer.counted
@@ -632,4 +660,6 @@ def main() -> int:
     wiring = Wiring.read(os.environ)
     also_look_in(wiring.folder)
     later = tuple(map(int, os.environ.get("SYNCLINE_LATER", "0 0").split()))
-    return run(CoordinatorProcess(int(workers), int(servers), json.loads(layers), wiring, (later[0], later[1])).run)
+    share = share_of(os.environ.get("SYNCLINE_SHARE", ""))
+    made = CoordinatorProcess(int(workers), int(servers), json.loads(layers), wiring, (later[0], later[1]), share)
+    return run(made.run)

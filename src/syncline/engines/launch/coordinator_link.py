@@ -71,14 +71,16 @@ class CoordinatorLink:
 
 def reach(places: tuple[str, ...], wiring: Wiring, hello: Hello, patience: float = inf) -> CoordinatorLink:
     """Connect to the coordinator at the first of these addresses where it answers."""
-    problems = []
+    problems: list[RunError] = []
     for place in places:
         here = replace(wiring, coordinator=place)
         try:
             return CoordinatorLink(connect_coordinator(here, hello), here, patience)
         except RunError as error:
-            problems.append(str(error))
-    raise RunError("; ".join(problems))
+            problems.append(error)
+    if len(problems) == 1:
+        raise problems[0]
+    raise RunError("; ".join(map(str, problems)))
 
 
 def _no_payload(message: Frame, size: int) -> memoryview:

@@ -16,6 +16,10 @@
    workers fails: the launcher sends SIGTERM and waits until other servers have taken over their parameters. A second
    interrupt does not wait; the run then loses those parameters and ends.
 7. With `--grow` it starts more workers and nodes while the run trains (growth.py).
+8. With `--hosts` a launcher on each host begins the run (hosts.py). The first one starts the coordinator. The others
+   wait for it (first_contact.py), and then do the same as the first: their failures end the run, too. When their
+   workers are done, they wait for the end of the run with their servers, as launchers that joined do. A launcher that
+   is started again after its host was lost joins.
 """
 
 from __future__ import annotations
@@ -33,12 +37,16 @@ from shutil import rmtree
 from tempfile import gettempdir
 from time import monotonic
 
+import msgspec
+
 from syncline.engines.failure_report import FailureReport
 from syncline.engines.launch.child import Child, inherited
 from syncline.engines.launch.children import Children
 from syncline.engines.launch.coordinator_link import CoordinatorLink, reach
+from syncline.engines.launch.first_contact import reach_first_host
 from syncline.engines.launch.growth import Growth, GrowthStage
 from syncline.engines.launch.guard_link import GuardLink
+from syncline.engines.launch.hosts import run_secret
 from syncline.engines.launch.outcome import RunOutcome, coordinator_died
 from syncline.engines.launch.plan import Plan
 from syncline.engines.launch.restarts import Restarts
@@ -122,6 +130,12 @@ class Launcher:
         """The lock of the folder for checkpoints of the run, until the launcher ends."""
         self._hurry = False
         self._welcome = False
+        self._aborted = False
+        """The coordinator has ended the run."""
+        self._late = False
+        """The run has begun without this launcher, which was to begin it with others."""
+        self._disagreement = ""
+        """Which option differs from that of the first host."""
         self._run = ""
         """The identifier of the run."""
         self._named = False
@@ -142,30 +156,28 @@ class Launcher:
             self._start_worker()
 
     def _start_worker(self) -> None:
-        number = len(self.workers)
+        index = len(self.workers)
+        number = self._plan.workers_here.start + index
         wiring = replace(self._wiring_of("worker", number), folder=self._searched())
         child = self._spawn(f"w{number}", list(self._plan.command), wiring=wiring, unless=self._for_workers)
-        child.later = number >= self._plan.workers
+        child.later = index >= self._plan.workers
         self.workers.append(child)
 
     def open(self) -> None:
         """Start all processes but the workers, or connect to the run that they join."""
         plan = self._plan
-        if plan.wiring.save_to and not plan.joins:
+        if plan.wiring.save_to and plan.leads:
             self._claimed = claim(Path(plan.wiring.save_to))
         self._checkpoints = str(Path(gettempdir()) / f"syncline-{secrets.token_hex(8)}")
-        self.wiring = replace(
-            plan.wiring,
-            run="" if plan.joins else secrets.token_hex(16),
-            token=tokens.new_token(),
-            checkpoints=self._checkpoints,
-        )
+        run = secrets.token_hex(16) if plan.leads else ""
+        secret = tokens.new_token() if plan.hosts is None or not run else run_secret(plan.wiring, run)
+        self.wiring = replace(plan.wiring, run=run, token=secret, checkpoints=self._checkpoints)
         self._guard.start()
-        if not plan.joins:
+        if plan.leads:
             self._start_coordinator()
         self._connect()
         self._tell(Started(self._guard.pid))
-        for number in range(plan.server_count):
+        for number in self._plan.servers_here:
             self.servers.append(self._spawn_server(number))
 
     def _spawn_server(self, number: int, former: Child | None = None) -> Child:
@@ -175,7 +187,7 @@ class Launcher:
 
     def _start_coordinator(self) -> None:
         plan = self._plan
-        words = [str(plan.workers), str(plan.server_count), json.dumps(plan.layers)]
+        words = [str(plan.all_workers), str(plan.all_servers), json.dumps(plan.layers)]
         command = [sys.executable, "-m", "syncline.engines.coordinator", *words]
         self.coordinator = self._spawn("coordinator", command, {**lean(), **self._for_coordinator()})
         stdout = self.coordinator.process.stdout
@@ -189,24 +201,32 @@ class Launcher:
         self.address = said[1].strip("-")
 
     def _for_coordinator(self) -> dict[str, str]:
-        later = f"{self._plan.later_workers} {self._plan.later_servers}"
+        later, share = f"{self._plan.later_workers} {self._plan.later_servers}", self._plan.share
         return {
             "SYNCLINE_PORT": str(self._plan.port),
             "SYNCLINE_RESTARTS": str(self._plan.restarts),
             "SYNCLINE_LATER": later,
+            **({} if share is None else {"SYNCLINE_SHARE": msgspec.json.encode(share).decode()}),
         }
 
     def _connect(self) -> None:
-        """Connect to the coordinator, as the launcher of its run or as the agent of processes that join it."""
-        role = "agent" if self._plan.joins else "launcher"
-        token = self.wiring.token if self._plan.joins else self.wiring.of(role, -1).token
-        hello = Hello(self.wiring.run, role, pid=os.getpid(), host=host(), token=token)
-        link = reach(self._plan.places or (self.wiring.coordinator,), self.wiring, hello, self._patience)
+        """Connect to the coordinator, as the launcher of its run, or as that of processes on another host."""
+        plan, waits = self._plan, None if self._plan.leads else self._plan.hosts
+        role, share = "launcher" if plan.leads else "agent", None if waits is None else plan.share
+        token = self.wiring.of(role, -1).token if plan.leads else self.wiring.token
+        hello = Hello(self.wiring.run, role, pid=os.getpid(), host=host(), token=token, share=share)
+        if waits is not None:
+            link = reach_first_host(waits.address, self.wiring, hello, self._patience, self._note)
+        else:
+            link = reach(plan.places or (self.wiring.coordinator,), self.wiring, hello, self._patience)
         self._link, self.wiring = link, link.wiring
         self._children.watch(link.fileno(), self._receive)
         until = monotonic() + CONNECT_SECONDS
         while not self._welcome:
             self._turn(0.1)
+            if self._disagreement:
+                option, _, problem = self._disagreement.partition(": ")
+                raise UsageError(option, problem)
             if self._outcome.over is not None:
                 raise RunError(self._outcome.over)
             if link.gone:
@@ -216,6 +236,17 @@ class Launcher:
                     f"{self.wiring.coordinator} accepts connections but does not answer as a coordinator; "
                     "check the address and port"
                 )
+        if waits is not None:
+            self._begin_or_join()
+
+    def _begin_or_join(self) -> None:
+        """The first host has answered: begin the run with it, or join it if it has begun without this launcher."""
+        if self._late:
+            self._note("this host has been part of the run before: its workers join it again, and it starts no servers")
+            self._plan = replace(self._plan, hosts=None, servers=0)
+            self._outcome.alone = True
+        else:
+            self.wiring = replace(self.wiring, run=self._run, token=run_secret(self.wiring, self._run))
 
     def _wiring_of(self, role: str, number: int) -> Wiring:
         """The wiring of a process; those that join another run share this launcher's token, and get numbers there."""
@@ -240,7 +271,7 @@ class Launcher:
             kind = {"answers": name == "coordinator", "reports": name.startswith("w")}
             child = self._children.start(name, command, environment, **kind)
         self._guard.add(child.pid, wait=name == "coordinator")
-        if not self._plan.joins:
+        if self._plan.leads:
             self._tell(Started(child.pid))
         return child
 
@@ -269,9 +300,9 @@ class Launcher:
             self._grow()
         for stage in self._growth.left if self._outcome.over is None else ():
             self._note(f"--grow {stage}: nothing was started, because the run ended before that")
-        if self._plan.joins:
+        if not self._plan.leads:
             self._wait_for_servers()
-        elif self._outcome.over is None and any(worker.code == 0 for worker in self.workers):
+        elif self._outcome.over is None and (self._plan.hosts or any(worker.code == 0 for worker in self.workers)):
             self._collect()
         if self._outcome.over is not None:
             self._drain(GRACE)
@@ -325,8 +356,12 @@ class Launcher:
         """Serve workers that another launcher has started: run while `wanted()` is true, then let everything end."""
         while self._outcome.over is None and wanted():
             self._turn(0.2)
-        if self._outcome.over is None:
+        if self._outcome.over is None and self._plan.leads:
             self._collect()
+
+    def serve_on(self) -> None:
+        """Serve the workers of other hosts until the run ends."""
+        self._wait_for_servers()
 
     def _no_worker_connected(self) -> bool:
         return not self.figures and self._outcome.no_worker_connected(self.workers, self.servers)
@@ -352,7 +387,7 @@ class Launcher:
             return
         self._look = now + LOOK_SECONDS
         self._guard.check()
-        if self._plan.joins and self._link is not None and self._outcome.over is None:
+        if not self._plan.leads and self._link is not None and self._outcome.over is None:
             cut = self._link.beat(now)
             if cut:
                 self._outcome.found(cut)
@@ -364,7 +399,7 @@ class Launcher:
     def _watch_stopped(self, child: Child) -> None:
         """A process is stopped: the coordinator must know, and somebody must act if it is the coordinator or dead."""
         late, limit = child.stopped > self._patience, f"{self._patience:g} s"
-        if self._plan.joins:
+        if not self._plan.leads:
             self._tell(Frozen(host(), child.pid, child.stopped))
         if child is self.coordinator and late:
             child.frozen = True
@@ -375,7 +410,7 @@ class Launcher:
 
     def _is_headless(self) -> bool:
         """Return True if the coordinator has died before the training ended."""
-        if self._plan.joins:
+        if not self._plan.leads:
             return self._gone() and not self._outcome.done
         return coordinator_died(self.coordinator) is not None
 
@@ -391,7 +426,10 @@ class Launcher:
 
     def _handle(self, message: Frame) -> None:
         match message:
+            case Refused(reason, usage=True) if not self._welcome:
+                self._disagreement = reason
             case Abort(reason) | Refused(reason):
+                self._aborted = True
                 self._outcome.heard(reason)
             case Figures(of_worker=True):
                 self.worker_figures.append(message)
@@ -410,8 +448,8 @@ class Launcher:
                 self._outcome.survives_servers = survives
             case Notice(text):
                 self._note(text)
-            case Welcome(run):
-                self._welcome, self._run = True, run
+            case Welcome(run, late=late):
+                self._welcome, self._run, self._late = True, run, late
 
     def _handle_seen(self, seen: Seen) -> None:
         """The coordinator reports a lost, refused or joined process.
@@ -485,7 +523,7 @@ class Launcher:
         again = (worker or (server and not self._plan.joins)) and self._starts_again(child, worker)
         if (worker or (server and child.code)) and not self._plan.joins:
             what, role = child.end.partition(" ")[2], "worker" if worker else "server"
-            number = (self.workers if worker else self.servers).index(child)
+            number = self._number(child)
             self._tell(Seen(role, number, 0, what, pid=child.pid, again=again))
         if again:
             self._restart(child) if worker else self._restart_server(child)
@@ -503,6 +541,14 @@ class Launcher:
         else:
             self._note(child.end)
             outcome.failed = outcome.failed or (cause if fatal else None)
+
+    def _number(self, child: Child) -> int:
+        """The number of a worker or server that this launcher started when the run began."""
+        plan = self._plan
+        first, all_alike = (
+            (plan.workers_here, self.workers) if child in self.workers else (plan.servers_here, self.servers)
+        )
+        return first.start + all_alike.index(child)
 
     def _explain(self, child: Child, cause: str) -> None:
         """The coordinator has ended the run because of lost workers, and does not know why they are lost."""
@@ -523,7 +569,7 @@ class Launcher:
     def _restart(self, child: Child) -> None:
         """Restart a worker under its number, unless it died before the run that it joins assigned one."""
         index = self.workers.index(child)
-        wiring = replace(self._wiring_of("worker", index), folder=self._searched())
+        wiring = replace(self._wiring_of("worker", self._number(child)), folder=self._searched())
         if child.numbered:
             wiring = replace(wiring, run=self._run, worker=child.name.removeprefix("w"))
         self._note(self._restarts.note(child))
@@ -536,7 +582,7 @@ class Launcher:
         """Restart a server; it goes on from its checkpoint, or from what the workers have read."""
         index = self.servers.index(child)
         self._note(self._restarts.note(child))
-        new = self._spawn_server(index, former=child)
+        new = self._spawn_server(self._number(child), former=child)
         self._restarts.started(new, child)
         self.servers[index] = new
 
@@ -586,8 +632,17 @@ class Launcher:
         self._outcome.found("interrupted")
         self._signal(signal.SIGTERM if number == signal.SIGHUP else number)
         self._drain(GRACE)
-        if self._plan.joins:
+        if not self._plan.leads:
             self._withdraw_servers()
+        elif self._plan.hosts is not None:
+            self._end_other_hosts()
+
+    def _end_other_hosts(self) -> None:
+        """Let the launchers of the other hosts know why the run ends; the coordinator answers when it has told all."""
+        self._tell(Abort("host 0 was interrupted"))
+        until = monotonic() + GRACE
+        while not (self._aborted or self._gone() or self._hurry) and monotonic() < until:
+            self._turn(0.1)
 
     def pause(self) -> None:
         """The user is about to stop this launcher (Ctrl-Z); the run continues for as long as it is stopped."""

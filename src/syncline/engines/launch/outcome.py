@@ -14,7 +14,7 @@ class RunOutcome:
     """Records what happens to a run; with `alone=True` its workers joined another run, which continues without them."""
 
     def __init__(self, alone: bool) -> None:
-        self._alone = alone
+        self.alone = alone
         self.over: str | None = None
         """Why the run ended before its workers were done."""
         self.known = False
@@ -61,7 +61,7 @@ class RunOutcome:
     def judge(self, workers: Sequence[Child], coordinator: Child | None) -> SynclineError | None:
         """The error of the run, after all processes have ended; None if it succeeded."""
         refused, reason = self.refused, self.over or self.failed
-        if refused is not None and (self.failed or not self._alone):
+        if refused is not None and (self.failed or not self.alone):
             return UsageError(f"{refused.role} {refused.number}", refused.what)
         if reason is None and workers and not any(worker.code == 0 for worker in workers):
             reason = coordinator_died(coordinator) or "no worker ended with exit code 0"

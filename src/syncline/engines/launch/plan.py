@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from math import ceil
 from pathlib import Path
 
 from syncline.engines.coordinator.joining import check_growth, check_restarts
 from syncline.engines.launch import growth
 from syncline.engines.launch.growth import GrowthStage
+from syncline.engines.launch.hosts import Hosts
 from syncline.engines.net import addresses, keys
 from syncline.engines.net.addresses import Address
+from syncline.engines.net.control import HostShare
 from syncline.engines.net.wiring import Wiring, context_for
 from syncline.errors import UsageError
 from syncline.strategies.protocol import Strategy
@@ -24,16 +28,24 @@ MOST_PROCESSES = 1024
 
 COMMAND_LINE = "command line"
 
+HOW_TO_GIVE_A_KEY = (
+    f"set {keys.VARIABLE} to the same random secret of at least {keys.LEAST_SECRET} characters on every host, or copy "
+    f"a key file to every host and set {keys.FILE_VARIABLE} to its name"
+)
+
+MOST_OF_A_TERM = 100
+"""How many characters of an option the launchers of several hosts compare as they are; of longer ones, a checksum."""
+
 
 @dataclass(frozen=True)
 class Plan:
-    """A run on this host, or workers and servers that join a run at the addresses in `places`."""
+    """A run on this host, this host's share of a run on several, or workers and servers that join a run."""
 
     command: Sequence[str]
     """The program of a worker."""
     workers: int = 2
     servers: int | None = None
-    """None: the default number of the strategy; with `places`, no servers."""
+    """None: the default number of the strategy; for processes that join, no servers."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """The settings on the command line."""
     wiring: Wiring = Wiring()
@@ -47,7 +59,7 @@ class Plan:
     traceback: bool = False
     """Show the whole traceback also of an error that Syncline has raised."""
     places: tuple[str, ...] = ()
-    """The addresses at which the run to join may listen: all addresses of its host."""
+    """The addresses at which the coordinator may listen, if another launcher starts it: all addresses of its host."""
     joinable: bool = False
     """Whether workers and servers can join: from other hosts, or because this launcher starts them later."""
     choosable: bool = True
@@ -56,10 +68,61 @@ class Plan:
     """How many restarts of workers that die or fail are allowed in total."""
     growth: tuple[GrowthStage, ...] = ()
     """The workers and nodes that start while the run trains."""
+    hosts: Hosts | None = None
+    """The place of this host, if the run begins on several."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether the run's coordinator is started here."""
+        return not self.places
 
     @property
     def joins(self) -> bool:
-        return bool(self.places)
+        """Whether the run has begun without these processes."""
+        return bool(self.places) and self.hosts is None
+
+    @property
+    def all_workers(self) -> int:
+        """How many workers begin the run, on all hosts."""
+        return self.hosts.all_workers(self.workers) if self.hosts else self.workers
+
+    @property
+    def all_servers(self) -> int:
+        """How many servers begin the run, on all hosts."""
+        return self._servers_each * (self.hosts.serving_count if self.hosts else 1)
+
+    @property
+    def workers_here(self) -> range:
+        """The numbers of the workers that begin the run on this host."""
+        return self.hosts.workers_here(self.workers) if self.hosts else range(self.workers)
+
+    @property
+    def servers_here(self) -> range:
+        """The numbers of the servers that are started here."""
+        return self.hosts.servers_here(self._servers_each) if self.hosts else range(self._servers_each)
+
+    @property
+    def share(self) -> HostShare | None:
+        """What is started here, as the coordinator of a run on several hosts needs to know it."""
+        if self.hosts is None:
+            return None
+        workers, servers = self.workers_here, self.servers_here
+        ends = (workers.start, workers.stop), (servers.start, servers.stop)
+        return HostShare(self.hosts.rank, self.hosts.count, *ends, terms=self._terms(self.hosts))
+
+    def _terms(self, hosts: Hosts) -> dict[str, str]:
+        """What all hosts must agree on, by option."""
+        counts = {
+            "--hosts": hosts.count,
+            "--workers": hosts.world or self.workers,
+            "--servers": self._servers_each,
+            "--server-hosts": hosts.serving_count,
+            "--restarts": self.restarts,
+        }
+        settings = {f"--{key.replace('_', '-')}": word for key, word in self.words().items()}
+        resume = {"--resume": Path(self.wiring.resume).name} if self.wiring.resume else {}
+        terms = {**{option: str(count) for option, count in counts.items()}, **settings, **resume}
+        return {option: _short(word) for option, word in terms.items()}
 
     @property
     def later_workers(self) -> int:
@@ -77,19 +140,33 @@ class Plan:
     @property
     def server_count(self) -> int:
         """How many servers are started here."""
+        return len(self.servers_here)
+
+    @property
+    def _servers_each(self) -> int:
+        """How many servers are started here, or on each serving host."""
         if self.servers is not None or self.joins:
             return self.servers or 0
-        return self.strategy.fitted(self.workers).servers
+        fitted = strategy_of(_words(self._settled(None)), None).fitted(self.all_workers)
+        return ceil(fitted.servers / (self.hosts.serving_count if self.hosts else 1))
 
     @property
     def strategy(self) -> Strategy:
         """The strategy, as far as known before the program calls Syncline."""
-        return strategy_of({key: word for key, (word, _) in self.settled().items()}, self.servers)
+        return strategy_of(_words(self.settled()), self._servers_given)
+
+    @property
+    def _servers_given(self) -> int | None:
+        """The number of servers of the run, if it does not follow from the settings."""
+        return None if self.servers is None and self.hosts is None else self.all_servers
 
     def settled(self) -> dict[str, tuple[str, str]]:
         """Every setting with its origin, as far as known before the program calls Syncline."""
+        return self._settled(self._servers_given)
+
+    def _settled(self, servers: int | None) -> dict[str, tuple[str, str]]:
         try:
-            return settle(self.layers, self.servers, self.workers, joinable=self.joinable)
+            return settle(self.layers, servers, self.all_workers, joinable=self.joinable)
         except UsageError as error:
             if error.option in self.config and error.option not in self.settings and error.option != "seed":
                 raise UsageError(f"strategy.{error.option}", error.problem) from None
@@ -120,8 +197,10 @@ def checked(
         raise UsageError("--join", "cannot be used with --listen: one host listens, and the others join it")
     if join is not None:
         return _joining(plan, join)
-    plan = replace(plan, joinable=plan.joinable or listen is not None or bool(plan.growth))
-    strategy = plan.strategy.fitted(plan.workers)
+    if plan.hosts is not None:
+        _check_hosts(plan, plan.hosts, listen)
+    plan = replace(plan, joinable=plan.joinable or plan.hosts is not None or listen is not None or bool(plan.growth))
+    strategy = plan.strategy.fitted(plan.all_workers)
     plan = replace(plan, growth=tuple(each.fitted(strategy.takes_servers) for each in plan.growth))
     if real:
         strategy.check_real()
@@ -130,7 +209,41 @@ def checked(
         raise UsageError("--servers", problem)
     _check_restarts(plan)
     _check_growth(plan)
+    if plan.hosts is not None:
+        return _beginning_together(plan, plan.hosts, dry or not real)
     return plan if listen is None else _listening(plan, listen, dry)
+
+
+def _check_hosts(plan: Plan, hosts: Hosts, listen: str | None) -> None:
+    """Refuse what makes no sense in a run that begins on several hosts."""
+    hosts.check()
+    if listen is not None:
+        raise UsageError("--listen", "is not needed with --hosts: host 0 listens at the address of --at")
+    if plan.growth:
+        raise UsageError(growth.OPTION, "cannot be used with --hosts; more workers can join with --join at any time")
+    whole(plan.all_workers, "--workers", 1, MOST_PROCESSES, "on all hosts together")
+    whole(plan.all_servers, "--servers", 0, MOST_PROCESSES, "on all hosts together")
+
+
+def _beginning_together(plan: Plan, hosts: Hosts, dry: bool) -> Plan:
+    """This host's share of a run that begins on several."""
+    listening, wiring = hosts.listening(), plan.wiring
+    if not (wiring.key_file or wiring.key or wiring.insecure or addresses.is_loopback(listening)):
+        raise UsageError("--hosts", f"needs a key, the same on every host: {HOW_TO_GIVE_A_KEY} (or --key-file)")
+    context_for(listening.host, wiring, server=hosts.leads)
+    if not hosts.leads:
+        return replace(plan, places=(hosts.address,))
+    if not dry:
+        addresses.listen(listening, "--at").close()
+    return replace(plan, wiring=replace(wiring, listen=listening.host), port=listening.port)
+
+
+def _words(settled: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    return {key: word for key, (word, _) in settled.items()}
+
+
+def _short(word: str) -> str:
+    return word if len(word) <= MOST_OF_A_TERM else f"a long text ({sha256(word.encode()).hexdigest()[:16]})"
 
 
 def _check_restarts(plan: Plan) -> None:
@@ -171,8 +284,8 @@ def _listening(plan: Plan, listen: str, dry: bool) -> Plan:
     address = _first_free(addresses.resolve(listen, "--listen"))
     wiring = replace(plan.wiring, listen=address.host)
     key = Path(wiring.key_file) if wiring.key_file else None
-    if key is None and not addresses.is_loopback(address) and not wiring.insecure:
-        right = "add --key-file FILE (the file is made if it does not exist)"
+    if key is None and not (wiring.key or addresses.is_loopback(address) or wiring.insecure):
+        right = f"add --key-file FILE (the file is made if it does not exist), or set {keys.VARIABLE}"
         raise UsageError(
             "--listen", f"{address} is not a loopback address, and connections between hosts need a key file: {right}"
         )

@@ -99,6 +99,15 @@ def resolve(text: str, option: str) -> list[Address]:
     return [Address(host, number) for host in dict.fromkeys(str(where[0]) for *_, where in found)]
 
 
+def place_of(text: str, option: str) -> tuple[str | None, int]:
+    """The host, or None if it is a name, and the port of `host:7070`. Nothing is looked up."""
+    host, _, port = text.rpartition(":")
+    if _is_name(host):
+        return None, _port(port, text, option)
+    address = parse(text, option)
+    return address.host, address.port
+
+
 def _is_name(host: str) -> bool:
     """Return True if this can be a host name, and False if it looks like an address.
 

@@ -11,7 +11,7 @@ from syncline.layout import Bucket, Layout
 from syncline.messages import Count, Iteration, Number, Seconds, View
 from syncline.nodes.staleness import MOST_VALUES as MOST_STALENESS
 
-PROTOCOL = 11
+PROTOCOL = 12
 """The protocol version; it changes whenever an older version would misread a frame."""
 
 MOST_SAMPLERS = 64
@@ -40,6 +40,18 @@ class Control(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The base class of all control messages."""
 
 
+class HostShare(msgspec.Struct, frozen=True):
+    """What one launcher starts of a run that begins on several hosts."""
+
+    rank: Number
+    hosts: Count
+    workers: tuple[Count, Count]
+    """The number of its first worker, and that of the next host's first."""
+    servers: tuple[Count, Count]
+    terms: Annotated[dict[Word, Word], msgspec.Meta(max_length=64)] = {}
+    """What all these launchers must agree on, by option."""
+
+
 class Hello(Control, frozen=True, tag="hello"):
     """The first frame of every connection: who I am, and which run I want to connect to."""
 
@@ -63,6 +75,8 @@ class Hello(Control, frozen=True, tag="hello"):
     """Server to server: the secret that only the servers of this model know. Worker to server or worker: its pass."""
     token: Word = ""
     """To the coordinator: the token of this process (tokens.py)."""
+    share: HostShare | None = None
+    """A launcher that begins the run together with others: what it starts."""
 
 
 class Refused(Control, frozen=True, tag="refused"):
@@ -81,6 +95,8 @@ class Welcome(Control, frozen=True, tag="welcome"):
     workers: Count
     save_every: Word = ""
     """To a worker: how often the run writes checkpoints; empty: never."""
+    late: bool = False
+    """To a launcher that would begin the run together with others: the run has begun, so its processes join."""
 
 
 class Declared(msgspec.Struct, frozen=True):

@@ -1,22 +1,42 @@
-"""The key file. A process that has it can connect to the run; for any other process the TLS handshake fails.
+"""The key of a run. A process that has it can connect to the run; for any other process the TLS handshake fails.
 
-The key file is one PEM file with a private key and its self-signed certificate. The launcher makes it, and the user
-copies it to the other hosts. Both sides of a connection present this certificate and accept only this one, with
-TLS 1.3. Host names are not checked.
+A key is a private key and its self-signed certificate, as PEM. Both sides of a connection present this certificate and
+accept only this one, with TLS 1.3. Host names are not checked. A key comes from one of these:
+
+- a key file: the launcher makes it, and the user copies it to the other hosts
+- SYNCLINE_KEY: the text of a key file, or a secret of the user's, from which every host derives the same key
 """
 
 from __future__ import annotations
 
 import os
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from stat import S_IMODE, S_ISREG
+from typing import Any
 
 from syncline.errors import UsageError
 
 OPTION = "--key-file"
 """The option that errors about the key file refer to."""
+
+VARIABLE = "SYNCLINE_KEY"
+"""The environment variable that holds a key or a secret."""
+
+FILE_VARIABLE = "SYNCLINE_KEY_FILE"
+"""The environment variable that names a key file."""
+
+LEAST_SECRET = 16
+"""The least number of characters of a secret: others can try out guesses."""
+
+BEGIN = "-----BEGIN "
+"""A text that begins with this is the content of a key file."""
+
+SINCE, UNTIL = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
+"""The validity of a key that is derived from a secret: the same on every host, whatever its clock."""
 
 OWNER_ONLY = 0o600
 """The mode of the key file: a user who can read it can join the run and read all traffic."""
@@ -27,7 +47,10 @@ SKEW = timedelta(days=1)
 LIFETIME = timedelta(days=365)
 """A key is valid for this long after it is made, which is longer than any run."""
 
-WRONG_KEY = f"the two sides have different keys: copy the launcher's key file to every host and name it with {OPTION}"
+WRONG_KEY = (
+    f"the two sides have different keys: copy the launcher's key file to every host and name it with {OPTION}, or set "
+    f"{VARIABLE} to the same secret everywhere"
+)
 NO_TLS = f"the peer does not speak TLS 1.3: start it with {OPTION}, or check that the address is right"
 PEER_HAS_NO_KEY = f"the peer presented no key: start it with {OPTION}"
 WE_HAVE_NO_KEY = f"the peer requires a key: start this side with {OPTION}"
@@ -84,33 +107,69 @@ def fresh_key(now: datetime) -> bytes:
     """A new private key (EC P-256) and its certificate, as PEM, valid from `SKEW` before `now` to `LIFETIME` after."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives import serialization as form
     from cryptography.hazmat.primitives.asymmetric import ec
 
     key = ec.generate_private_key(ec.SECP256R1())
-    serial = x509.random_serial_number()
+    unsigned = _certificate(key.public_key(), x509.random_serial_number(), now - SKEW, now + LIFETIME)
+    return _pem(key, unsigned.sign(key, hashes.SHA256()))
+
+
+def key_from_secret(secret: str) -> bytes:
+    """The key that every host derives from this secret, as PEM; to the bit, since signatures of Ed25519 are fixed."""
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+    from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+    # A stranger who connects sees the certificate, and can try out guesses. Scrypt makes each guess expensive.
+    derived = Scrypt(salt=b"syncline key", length=64, n=1 << 15, r=8, p=1).derive(secret.encode())
+    key = ed25519.Ed25519PrivateKey.from_private_bytes(derived[:32])
+    serial = int.from_bytes(derived[32:48]) >> 2 | 1  # below 2^127, and above 0
+    return _pem(key, _certificate(key.public_key(), serial, SINCE, UNTIL).sign(key, None))
+
+
+def key_from_variable(text: str) -> str:
+    """The key that SYNCLINE_KEY stands for, as PEM."""
+    if text.lstrip().startswith(BEGIN):
+        return text
+    if len(text) < LEAST_SECRET:
+        raise UsageError(
+            VARIABLE,
+            f"has {len(text)} characters; use a random secret of at least {LEAST_SECRET}, for example from "
+            "`openssl rand -hex 16`, or the content of a key file",
+        )
+    return key_from_secret(text).decode()
+
+
+def _certificate(public: Any, serial: int, since: datetime, until: datetime) -> Any:
+    """A certificate that is still to be signed."""
+    from cryptography import x509
+
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"syncline {serial:x}")])
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), serial, now - SKEW, now + LIFETIME)
+    return (
+        x509.CertificateBuilder(name, name, public, serial, since, until)
         # Not a certificate authority: certificates that this key signs are not accepted.
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
     )
-    private = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
-    return private + certificate.public_bytes(form.Encoding.PEM)
 
 
-def server_context(path: Path) -> ssl.SSLContext:
-    """The TLS context of the side that accepts; a peer without this key fails the handshake."""
-    context = _context(path, ssl.PROTOCOL_TLS_SERVER)
+def _pem(key: Any, certificate: Any) -> bytes:
+    from cryptography.hazmat.primitives import serialization as form
+
+    private: bytes = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+    public: bytes = certificate.public_bytes(form.Encoding.PEM)
+    return private + public
+
+
+def server_context(key: Path | str) -> ssl.SSLContext:
+    """The TLS context of the side that accepts; a peer without this key fails the handshake. `key`: a file, or PEM."""
+    context = _context(key, ssl.PROTOCOL_TLS_SERVER)
     context.num_tickets = 0  # connections are never resumed, and a peer that only sends would not read the tickets
     return context
 
 
-def client_context(path: Path) -> ssl.SSLContext:
+def client_context(key: Path | str) -> ssl.SSLContext:
     """The TLS context of the side that connects; in TLS 1.3 it learns only at its first read that it was refused."""
-    return _context(path, ssl.PROTOCOL_TLS_CLIENT)
+    return _context(key, ssl.PROTOCOL_TLS_CLIENT)
 
 
 def explain(error: ssl.SSLError | OSError) -> str:
@@ -132,18 +191,36 @@ def explain(error: ssl.SSLError | OSError) -> str:
     return f"the connection failed: {_reason(error)}"
 
 
-def _context(path: Path, protocol: int) -> ssl.SSLContext:
-    _check(path)
+def _context(key: Path | str, protocol: int) -> ssl.SSLContext:
+    if isinstance(key, Path):
+        _check(key)
+    elif key.count("-----BEGIN CERTIFICATE-----") != 1:
+        raise _no_key(key)
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # hosts are identified by the key, not by name
     context.verify_mode = ssl.CERT_REQUIRED
-    try:
-        context.load_cert_chain(path, password="")  # an empty password, so that OpenSSL never prompts for one
-        context.load_verify_locations(path)
-    except OSError as error:
-        raise _no_key(path) from error
+    with _as_file(key) as path:
+        try:
+            context.load_cert_chain(path, password="")  # an empty password, so that OpenSSL never prompts for one
+            context.load_verify_locations(path)
+        except OSError as error:
+            raise _no_key(key) from error
     return context
+
+
+@contextmanager
+def _as_file(key: Path | str) -> Iterator[str]:
+    """A path from which OpenSSL can read the key; a key that is no file is in memory only."""
+    if isinstance(key, Path):
+        yield str(key)
+        return
+    descriptor = os.memfd_create("syncline-key", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, key.encode())
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
 
 
 def _check(path: Path) -> None:
@@ -168,8 +245,10 @@ def _check(path: Path) -> None:
         raise _no_key(path)
 
 
-def _no_key(path: Path) -> UsageError:
-    return UsageError(OPTION, f"{path} is not a key file made by the launcher; copy the launcher's key file again")
+def _no_key(key: Path | str) -> UsageError:
+    if isinstance(key, str):
+        return UsageError(VARIABLE, "does not hold the whole content of a key file; set it again")
+    return UsageError(OPTION, f"{key} is not a key file made by the launcher; copy the launcher's key file again")
 
 
 def _reason(error: OSError) -> str:

@@ -1,6 +1,7 @@
 """Tokens: secrets by which the processes of a run prove who they are. docs/design/engine.md says who has which.
 
-1. The launcher of a run makes the run's secret and gives it to the coordinator only. Each process that it starts gets a
+1. The launcher of a run makes the run's secret, or derives it from the key if the run begins on several hosts
+   (launch/hosts.py). It gives the secret to the coordinator only. Each process that it starts gets a
    token that is derived from the secret, its role and its number. So the coordinator knows them all without a list.
 2. A launcher that joins makes a token of its own, which its processes share. The coordinator remembers the token that
    each number was first used with: nobody else can open a further connection under that number, or return with it.

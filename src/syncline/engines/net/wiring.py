@@ -5,7 +5,8 @@ SYNCLINE_COORDINATOR   the address of the coordinator: @NAME on this host, or AD
 SYNCLINE_WORKER        this worker's number
 SYNCLINE_LANE          shm or tcp; empty: shm if the peer is on the same host and belongs to the same user, else tcp
 SYNCLINE_LISTEN        the address at which servers listen for workers of other hosts; empty: loopback
-SYNCLINE_KEY_FILE      the key file; required for connections between hosts
+SYNCLINE_KEY_FILE      the key file; connections between hosts need it, or SYNCLINE_KEY
+SYNCLINE_KEY           the key itself, as PEM (keys.py)
 SYNCLINE_TRACE         the directory for traces; empty: no traces
 SYNCLINE_FOLDER        for workers: the working directory of the command, in which modules are searched as well
 SYNCLINE_INSECURE      not empty: connections between hosts need no key file
@@ -21,10 +22,13 @@ SYNCLINE_PROGRAM       the program, as checkpoints name it
 SYNCLINE_PORT          for the coordinator only: the port at SYNCLINE_LISTEN; 0: chosen by the system
 SYNCLINE_RESTARTS      for the coordinator only: how many times the launcher starts workers again
 SYNCLINE_LATER         for the coordinator only: how many workers and servers the launcher starts while the run trains
+SYNCLINE_SHARE         for the coordinator only: the launcher's share of a run that begins on several hosts, as JSON
 
-The launcher sets these for its children, and does not pass on those in its own environment. The user may set one:
+The launcher sets these for its children, and does not pass on those in its own environment. The user may set:
 
 SYNCLINE_PATIENCE      seconds for which a process may be stopped before it counts as dead (process_state.py)
+SYNCLINE_KEY_FILE      instead of --key-file
+SYNCLINE_KEY           instead of a key file: its content, or a secret (keys.py)
 """
 
 from __future__ import annotations
@@ -54,6 +58,10 @@ CONNECT_SECONDS = 5.0
 """The timeout for connecting to a peer, in seconds."""
 
 
+class NotListening(RunError):
+    """No process accepts connections at this address; perhaps it has not started yet."""
+
+
 @dataclass(frozen=True)
 class Wiring:
     """The variables above; every field is a string."""
@@ -64,6 +72,7 @@ class Wiring:
     lane: str = ""
     listen: str = ""
     key_file: str = ""
+    key: str = ""
     trace: str = ""
     insecure: str = ""
     folder: str = ""
@@ -108,15 +117,25 @@ def listen(loop: EventLoop, wiring: Wiring, port: int = 0, kind: str = "syncline
     return f"@{name}", str(addresses.address_of(tcp))
 
 
+def key_of_user(key_file: Path | None, environment: Mapping[str, str]) -> tuple[str, str]:
+    """The user's key, as the path of its file or as PEM; the other is empty. The option overrides the environment."""
+    if key_file is not None:
+        return str(key_file.resolve()), ""
+    if environment.get(keys.FILE_VARIABLE):
+        return str(Path(environment[keys.FILE_VARIABLE]).resolve()), ""
+    text = environment.get(keys.VARIABLE, "")
+    return "", keys.key_from_variable(text) if text else ""
+
+
 def context_for(host: str, wiring: Wiring, *, server: bool) -> ssl.SSLContext | None:
-    """The TLS context for connections with this host; None without a key file, which only loopback allows."""
-    if not wiring.key_file:
+    """The TLS context for connections with this host; None without a key, which only loopback allows."""
+    key = Path(wiring.key_file) if wiring.key_file else wiring.key
+    if not key:
         if addresses.is_loopback(Address(host, 0)) or wiring.insecure:
             return None
         problem = f"{host} is not a loopback address; connections between hosts need a key file"
         raise UsageError("--key-file", problem)
-    path = Path(wiring.key_file)
-    return keys.server_context(path) if server else keys.client_context(path)
+    return keys.server_context(key) if server else keys.client_context(key)
 
 
 def connect_to(where: str, wiring: Wiring) -> Connection:
@@ -145,7 +164,8 @@ def connect_coordinator(wiring: Wiring, hello: Hello) -> Connection:
             problem = error
             if not isinstance(error, ssl.SSLEOFError | ConnectionResetError | BrokenPipeError):
                 break  # it would not be different the next time
-    raise RunError(f"cannot reach the coordinator at {wiring.coordinator}: {keys.explain(problem)}") from None
+    kind = RunError if isinstance(problem, ssl.SSLError) else NotListening
+    raise kind(f"cannot reach the coordinator at {wiring.coordinator}: {keys.explain(problem)}") from None
 
 
 def _greet_coordinator(wiring: Wiring, hello: Hello) -> Connection:

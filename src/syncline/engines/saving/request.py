@@ -36,9 +36,18 @@ class SavingRequest:
 
 
 def checked_request(
-    folder: Path | None, every: str | None, resume: Path | None, program: str, *, joins: bool = False
+    folder: Path | None,
+    every: str | None,
+    resume: Path | None,
+    program: str,
+    *,
+    joins: bool = False,
+    follows: bool = False,
 ) -> SavingRequest:
-    """The request, or a `UsageError` that names the option. It writes nothing."""
+    """The request, or a `UsageError` that names the option. It writes nothing.
+
+    `follows`: the run begins on several hosts, and another one has the coordinator, which removes old checkpoints.
+    """
     if folder is None and every is not None:
         raise UsageError(EVERY, f"says how often {CHECKPOINT} writes; add {CHECKPOINT} DIR")
     if folder is None and resume is None:
@@ -52,7 +61,7 @@ def checked_request(
     Schedule.parse(text)
     source, manifest = (None, None) if resume is None else _source(resume, program)
     if folder is not None:
-        _check_target(folder, source, joins)
+        _check_target(folder, source, joins or follows)
     return SavingRequest(
         "" if folder is None else str(folder.resolve()),
         "" if folder is None or joins else text,
