@@ -240,6 +240,8 @@ class TreeMap(msgspec.Struct, frozen=True, tag="tree"):
     """(origin, node): nobody is left who could give this origin to this node; unless it has it, it begins empty."""
     since: Count = 0
     """The view in which nodes or links last changed, or a node last restarted."""
+    stored: tuple[tuple[WorkerNumber, WorkerNumber], ...] = ()
+    """(origin, node): the last checkpoint of this node, which is lost, has the origin."""
 
     def node_of(self, worker: int) -> int:
         """The node that serves this worker, or the one to ask if none does, because the worker has left."""

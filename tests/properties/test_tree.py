@@ -68,6 +68,25 @@ def test_copies_replace_lost_nodes(case: TreeCase) -> None:
     case=st.builds(
         TreeCase,
         **COMMON,
+        consistency=st.sampled_from(["eventual", "ssp:2", "bsp"]),
+        durable=st.just(True),
+        shared=st.just(True),
+        crashes=FEW,
+        losses=st.integers(1, 3),
+        **PLANNED,
+        **WORKERS,
+    )
+)
+def test_checkpoints_in_a_shared_directory_replace_lost_nodes(case: TreeCase) -> None:
+    schedule = play(case)
+    assert not schedule.coordinator.lost_origins
+
+
+@settings(max_examples=60)
+@given(
+    case=st.builds(
+        TreeCase,
+        **COMMON,
         consistency=st.sampled_from(["ssp:1", "ssp:3", "approximate:1", "approximate:4"]),
         durable=st.booleans(),
         crashes=FEW,

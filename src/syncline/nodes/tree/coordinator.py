@@ -9,6 +9,8 @@
 4. With copies, every node has a keeper: a node that has a copy of what it holds. If another keeper is needed, both are
    named until the new one has a whole copy. If a node is lost, the keeper of its copy sends it to the node that holds
    its origins from now on. If there is no copy, these origins are orphans: their updates are lost.
+5. If checkpoints are in a directory that all hosts share, nobody keeps copies. If a node is lost, the node that holds
+   its origins from now on reads them from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ from syncline.nodes.topologies import OPTION, Edge, beside_next, check_tree, lis
 from syncline.nodes.tree.messages import CopyKept, OriginStored
 from syncline.nodes.tree.plans import TreePlan, with_leaf, without
 
-HOLDER, COPY, UNSURE = "holder", "copy", "unsure"
+HOLDER, COPY, UNSURE, DISK = "holder", "copy", "unsure", "disk"
 """How a node can give an origin: from its checkpoint, from a copy in memory, or perhaps, because it was to take it over
-itself and has not reported that it has."""
+itself and has not reported that it has. From the checkpoint of a node that is lost, others read it."""
 
 
 @dataclass
@@ -41,9 +43,13 @@ class _Keeper:
 class TreeCoordinator(Membership):
     """Makes the views of a run with the tree strategy."""
 
-    def __init__(self, view: View, copies: bool = False, shape: str = "") -> None:
-        """`copies`: whether nodes keep copies for each other. `shape`: the topology as text; new nodes extend it."""
+    def __init__(self, view: View, copies: bool = False, shape: str = "", shared: bool = False) -> None:
+        """`copies`: whether nodes keep copies for each other. `shape`: the topology as text; new nodes extend it.
+
+        `shared`: whether a node can read the checkpoints of others.
+        """
         super().__init__(view)
+        self._shared = shared
         self._shape = shape
         tree = view.topology
         assert isinstance(tree, TreeMap), "the coordinator of a tree needs a tree"
@@ -273,6 +279,8 @@ class TreeCoordinator(Membership):
         for keeper_list in self._keepers.values():
             keeper_list[:] = [each for each in keeper_list if each.number != server]
         for givers in self._givers.values():
+            if (HOLDER, server) in givers and self._shared:
+                givers.add((DISK, server))
             if (HOLDER, server) in givers:
                 givers.update((COPY, each) for each in keepers)
                 self._settled.difference_update(keepers)
@@ -353,6 +361,7 @@ class TreeCoordinator(Membership):
             tuple(self._member_of(node) for node in sorted(self._leaving)),
             tuple(sorted(self._orphans)),
             self._changed,
+            tuple(sorted((origin, node) for origin, givers in self._givers.items() for how, node in givers if how == DISK)),
         )
         return super()._publish()
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from syncline.effects import Change, Effect, Event, Received, Reject, Saved, Send, SetTimer, Timer, kept
+from syncline.effects import Change, Effect, Event, Loaded, Received, Reject, Saved, Send, SetTimer, Timer, kept
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Values
 from syncline.messages import COORDINATOR, Gone, Member, Message, Pull, Push, Report, Settled, View, worker_id
@@ -129,6 +129,9 @@ class TreeNode:
                 self._receive(event, now, out)
             case Saved(bucket, serial):
                 self.buckets[bucket].saved(serial, now, out)
+                self._retry(now, out)
+            case Loaded():
+                self.buckets[event.bucket].loaded(event, now, out)
                 self._retry(now, out)
             case Timer(key):
                 self._timer(key, now, out)

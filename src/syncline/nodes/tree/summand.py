@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -25,6 +25,25 @@ def x_key(origin: int) -> Key:
 
 def link_key(link: int) -> Key:
     return ("link", link)
+
+
+def is_zero(values: Values) -> bool:
+    """Whether all values are zero; stops at the first block with another one."""
+    return not any(values[start : start + BLOCK].any() for start in range(0, values.size, BLOCK))
+
+
+def add_to(sums: Sequence[Reals], change: Reals | Values) -> None:
+    """Add a change to all of these sums, block by block: the change is read, and widened, once."""
+    if len(sums) == 1 and change.dtype == np.float64:
+        sums[0] += change
+        return
+    wide = np.empty(BLOCK)
+    for start in range(0, change.size if sums else 0, BLOCK):
+        block = slice(start, start + BLOCK)
+        part = wide[: change[block].size]
+        part[:] = change[block]
+        for each in sums:
+            np.add(each[block], part, each[block])
 
 
 class Summand:

@@ -5,7 +5,8 @@ How nodes exchange updates is in sum_bucket.py, and for `bsp` in round_bucket.py
 1. A node holds the updates of some origins, by origin. An origin that the view gives to another node is sent there
    until that node's checkpoint has it. The taker does not use it before. It answers the workers that moved to it when
    its replica has changed over.
-2. If a node is lost, the keeper of its copy does the same for it.
+2. If a node is lost, the keeper of its copy does the same for it; or the taker reads the lost node's last checkpoint,
+   if that is in a directory that all hosts share.
 3. With `durable`, an update counts when checkpoint and copy contain it, and its push is answered only then.
 """
 
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syncline.effects import Effect, Received, Save, Send, SetTimer
+from syncline.effects import Effect, Load, Loaded, Received, Save, Send, SetTimer
 from syncline.layout import Bucket, Payload, Values
 from syncline.messages import Message, Moved, NodeId, Params, Pull, Push, Taken, TreeMember, Wants, server_id, worker_id
 from syncline.nodes.tree.copies import CopyStream, KeptCopy
@@ -89,6 +90,8 @@ class TreeBucket(ABC):
         self._given: set[int] = set()
         self.begun_empty: set[int] = set()
         """The origins that nobody could give this node any more."""
+        self._loading: set[int] = set()
+        """The lost nodes whose checkpoints are being read."""
         self.streams: dict[int, CopyStream] = {}
         self.kept: dict[int, KeptCopy] = {}
         """The copies of other nodes, by owner."""
@@ -190,6 +193,7 @@ class TreeBucket(ABC):
         self._aim()
         self._find_missing()
         self._replace_orphans()
+        self._load_lost(out)
         self._give(out)
         self._restore_lost(out)
         self._follow_copies()
@@ -285,6 +289,34 @@ class TreeBucket(ABC):
             if node == self.terms.me and not known:
                 self.begun_empty.add(origin)
                 self._arrive(origin, self._nothing())
+
+    def _stored_by(self) -> dict[int, int]:
+        """The lost node whose checkpoint has an origin, for each that this node shall hold and does not have."""
+        place = self.terms.place
+        here = self.held.everything
+        mine = () if place is None else [each for each in place.origins if each not in here]
+        return {each: owner for each, owner in self.terms.tree.stored if each in mine}
+
+    def _load_lost(self, out: Out) -> None:
+        """Read the checkpoints of lost nodes that have the origins which this node shall hold."""
+        for owner in sorted({*self._stored_by().values()} - self._loading):
+            self._loading.add(owner)
+            out.append(Load(self.name, owner))
+
+    def loaded(self, event: Loaded, now: float, out: Out) -> None:
+        """The last checkpoint of a lost node is there. Without one, it had stored nothing."""
+        self._loading.discard(event.server)
+        found: dict[int, OriginUpdates] = {}
+        if event.state is not None and event.payload is not None:
+            read = unpacked(event.state.origins, event.payload, self.size)
+            found = self._of_lost(event.server, read)
+        for origin, owner in self._stored_by().items():
+            if owner == event.server:
+                if origin not in found and not self.terms.settings.durable:
+                    self.begun_empty.add(origin)
+                self._arrive(origin, found.get(origin, self._nothing()))
+        self.save_if_due(out)
+        self.copy_due(now, out)
 
     # Storing.
 
