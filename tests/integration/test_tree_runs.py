@@ -53,11 +53,13 @@ EVERY = [
 ]
 
 
-def options(lane: str, topology: str, consistency: str, *more: str, durable: bool = True) -> list[str]:
+def options(
+    lane: str, topology: str, consistency: str, *more: str, durable: bool = True, strategy: str = "tree"
+) -> list[str]:
     settings = f"topology={topology},consistency={consistency},period=0.02"
     if durable:
         settings += ",durable=true"
-    return ["-n", str(WORKERS), "--lane", lane, "--strategy", f"tree:{settings}", *more]
+    return ["-n", str(WORKERS), "--lane", lane, "--strategy", f"{strategy}:{settings}", *more]
 
 
 @contextmanager
@@ -281,6 +283,18 @@ def test_nodes_are_merged_in_mid_run_and_nothing_is_lost(lane: str, consistency:
         for number, taker in ((1, 2), (2, 0)):
             run.hears(f"server {number}: is leaving; server {taker} takes over what it holds")
         for number in (1, 2):
+            run.hears(f"server {number}: has left; the others hold what it held")
+    check_whole(tmp_path)
+
+
+@pytest.mark.parametrize(("lane", "consistency"), sampled(SHAPED, ("shm", "bsp")))
+def test_nothing_waits_for_a_repeat_when_no_message_is_lost(lane: str, consistency: str, tmp_path: Path) -> None:
+    """Nodes that never send a message again: merges and a node that leaves need no repeat."""
+    given = options(lane, "chain", consistency, durable=consistency == "bsp", strategy="patient_tree.PatientTree")
+    with ledger(tmp_path, given, MERGE.strip()) as run:
+        run.kill(run.server(3), signal.SIGTERM)
+        run.touch("go")
+        for number in (1, 2, 3):
             run.hears(f"server {number}: has left; the others hold what it held")
     check_whole(tmp_path)
 

@@ -208,6 +208,20 @@ def test_schedules_that_once_failed(why: str) -> None:
     play(FOUND[why])
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_node_that_starts_again_takes_the_copy_if_that_is_newer_than_its_checkpoint(seed: int) -> None:
+    schedule = play(TreeCase(seed, buckets=2, copies=True, checkpoint=False, crashes=1, hurry=0))
+    before = {name: schedule.nodes[0].node.buckets[name].theta for name in schedule.names}
+    assert any(values.any() for values in before.values())
+    for number in sorted(schedule.coordinator.servers):  # one after another: a keeper has its copies in memory
+        schedule._crash(schedule.nodes[number])
+        assert not schedule.disk[number]
+        schedule.play()
+    for process in schedule.nodes.values():
+        for name in schedule.names:
+            assert np.array_equal(process.node.buckets[name].theta, before[name])
+
+
 def test_float32_stays_close_to_the_oracle() -> None:
     """Many updates of any size: at rest every replica is within 1e-5 of the largest value."""
     schedule = TreeSchedule(TreeCase(1, nodes=6, workers=6, steps=1))

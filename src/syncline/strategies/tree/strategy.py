@@ -20,7 +20,7 @@ from syncline.nodes.server.meter import PullMeter
 from syncline.nodes.server.worker_parts import WorkerParts
 from syncline.nodes.topologies import AUTO, SHAPES, Edge, best_fan_out, edges_of, fan, listed, read_edges
 from syncline.nodes.tree.coordinator import TreeCoordinator, first_tree
-from syncline.nodes.tree.messages import MESSAGES, CopySum, OriginStates, RoundSum, SideSum, TakeOver, payload_type
+from syncline.nodes.tree.messages import MESSAGES, CopyBack, CopySum, OriginStates, RoundSum, SideSum, TakeOver, payload_type
 from syncline.nodes.tree.node import TreeNode
 from syncline.nodes.tree.plans import TreePlan, merged
 from syncline.nodes.tree.round_bucket import RoundBucket
@@ -35,9 +35,6 @@ from syncline.strategies.node_changes import NewNode, NewTopology, NodeChange, N
 from syncline.strategies.protocol import Job, Strategy
 from syncline.strategies.tree.checks import REFUSED, check, check_folder
 from syncline.units import seconds
-
-PATIENCE = 5.0
-"""Seconds after which a node of a real process sends an unacknowledged message again: a connection may have ended."""
 
 CHECKPOINT_SECONDS = 10.0
 """Seconds between two checkpoints of a node, in real processes without `durable`."""
@@ -62,6 +59,9 @@ class TreeStrategy(Strategy):
         CopySum: 2 * VALUE_BYTES,
     }
     rounding: ClassVar[float] = 1e-5
+    patience: ClassVar[float] = 5.0
+    """Seconds after which a node of a real process sends an unacknowledged message again: a connection may have ended.
+    Without such a loss nothing waits for that."""
     defaults: ClassVar[Mapping[str, str]] = {
         "topology": "chain",
         "period": "0.01",
@@ -243,7 +243,7 @@ class TreeStrategy(Strategy):
             self.period,
             self.durable,
             self.codec,
-            patience=PATIENCE if job.remote else None,
+            patience=self.patience if job.remote else None,
             shared=bool(self.folder),
             room=job.room,
             checkpoint=CHECKPOINT_SECONDS if (job.remote or job.servers_fail) and not self.durable else None,
@@ -313,7 +313,7 @@ class TreeStrategy(Strategy):
     def message_bytes(self, layout: Layout, message: Message, payload: Payload | None) -> int:
         if isinstance(message, SideSum) and payload is not None and not message.size:
             return bucket_codec(self.codec, layout, message.bucket).size(message.bucket.size)
-        if isinstance(message, TakeOver | CopySum) and payload is not None:
+        if isinstance(message, TakeOver | CopySum | CopyBack) and payload is not None:
             return 2 * VALUE_BYTES * message.bucket.size
         if isinstance(message, RoundSum) and payload is not None:
             return (2 if message.kind == "replica" else 1) * VALUE_BYTES * message.bucket.size
