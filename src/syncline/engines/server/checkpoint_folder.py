@@ -53,10 +53,16 @@ class CheckpointFolder:
         return self._top / str(server) / quote(self._model, safe="")
 
     def check_joined(self) -> None:
-        """Raise `RunError` if a server that joins does not see the folder of the run."""
-        if self._shared and not self._top.is_dir():
-            where = self._top.parent
+        """Raise `RunError` if a server that joins does not see the folder of the run, or cannot write to it."""
+        if not self._shared:
+            return
+        where = self._top.parent
+        if not self._top.is_dir():
             raise RunError(f"copies: {where} is not the directory of the other hosts: it has no folder of this run")
+        try:
+            self._make()
+        except OSError as error:
+            raise RunError(f"copies: cannot write to {where}: {error.strerror}") from None
 
     def write_first(self, pieces: Mapping[Bucket, Values]) -> None:
         """Keep the initial values."""
