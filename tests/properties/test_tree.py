@@ -200,12 +200,24 @@ FOUND = {
     "bsp: a checkpoint has a replica for the node, and others for what it gives": TreeCase(
         5782, 3, 1, 3, 2, "bsp", True, True, crashes=2, leaves=2, reshapes=2, merges=1, deaths=1, joins=2, hurry=1
     ),
+    "an orphan whose holder is lost too is an orphan of the next holder": TreeCase(
+        133, 5, 3, 1, 2, "ssp:2", copies=True, lossy=True, crashes=2, losses=2, merges=1, absorbs=2, adds=2, deaths=2,
+        joins=1, hurry=1,
+    ),
+    "a node is lost that has stored an origin, and its giver has forgotten it before the coordinator knows": TreeCase(
+        595, 2, 5, 3, 2, "bsp", True, shared=True, losses=2, leaves=1, reshapes=2, merges=2, adds=2, joins=1, hurry=1
+    ),
+    "the same with ssp, and crashes": TreeCase(
+        1401, 7, 1, 3, 1, "ssp:2", True, shared=True, losses=3, crashes=2, leaves=2, reshapes=1, absorbs=1, adds=2,
+        deaths=2, joins=2, hurry=1,
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("why", FOUND)
 def test_schedules_that_once_failed(why: str) -> None:
-    play(FOUND[why])
+    schedule = play(FOUND[why])
+    assert not (schedule.case.shared and schedule.coordinator.lost_origins)
 
 
 @pytest.mark.parametrize("seed", range(5))

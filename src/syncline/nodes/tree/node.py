@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from syncline.effects import Change, Effect, Event, Loaded, Received, Reject, Saved, Send, SetTimer, Timer, kept
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Values
-from syncline.messages import COORDINATOR, Gone, Member, Message, Pull, Push, Report, Settled, View, worker_id
+from syncline.messages import COORDINATOR, Gone, Member, Message, NodeId, Pull, Push, Report, Settled, View, worker_id
 from syncline.nodes.protocol import Counts
 from syncline.nodes.server.shard import Tally
 from syncline.nodes.tree.clocks import NodeClocks
