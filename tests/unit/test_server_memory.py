@@ -47,7 +47,7 @@ def carried(ends: tuple[ServerMemory, ServerMemory], message: Message, values: n
 
 
 def test_a_payload_that_was_written_to_its_place_is_not_copied(ends: tuple[ServerMemory, ServerMemory]) -> None:
-    sender, receiver = ends
+    sender = ends[0]
     place = sender.room(SideSum, LAST)
     assert place is not None
     place[:] = [4, 5, 6, 7]

@@ -18,12 +18,11 @@ from syncline.nodes.peer_losses import PeerLoss
 from syncline.nodes.phase import Phase
 from syncline.nodes.staleness import Histogram
 
-
 Room = Callable[[int, type[Message], Bucket], Values | None]
 """Where a node of a server can write the payload of its next message of a kind to another server, for a bucket."""
 
 
-def no_room(server: int, kind: type[Message], bucket: Bucket) -> None:  # noqa: ARG001
+def no_room(server: int, kind: type[Message], bucket: Bucket) -> None:
     """Messages are copied: the node uses memory of its own."""
 
 

@@ -5,7 +5,7 @@
    that it has renamed; the files are not flushed to the disk, because they do not outlive the run.
 3. The launcher names the folder and removes it at the end of the run. A server makes it when it first writes.
 4. If the strategy names a directory that all hosts share, the folder is there, and its name is derived from the run. If
-   a server is lost for good, with its host, the others read what it has written. So these files are flushed to the disk.
+   a server is lost for good, with its host, others read what it has written. So these files are flushed to the disk.
    The launcher removes this folder too: a link in its own folder leads to it. A server that joins must find it.
 """
 
@@ -120,7 +120,6 @@ class CheckpointFolder:
             os.replace(new, place)
         except OSError as error:
             raise RunError(f"cannot write the checkpoint {place}: {error.strerror}") from None
-
 
     def _make(self) -> None:
         for top in {self._local, self._top}:

@@ -25,7 +25,22 @@ from time import monotonic
 import numpy as np
 
 from syncline.draw import Draw
-from syncline.effects import Change, Deliver, Event, Fail, Load, Loaded, Received, Reject, Save, Saved, Send, SetTimer, Timer, kept
+from syncline.effects import (
+    Change,
+    Deliver,
+    Event,
+    Fail,
+    Load,
+    Loaded,
+    Received,
+    Reject,
+    Save,
+    Saved,
+    Send,
+    SetTimer,
+    Timer,
+    kept,
+)
 from syncline.engines.message_trace import MessageTrace
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (

@@ -1,8 +1,9 @@
 """Memory that a server shares with another one on its host: a place for the payload of each message and bucket.
 
 1. The server that connects makes the segment and sends its file descriptor with its first frame. Only it writes.
-2. A payload is copied to its place, unless the node has written it there (`room`), and `Laid` and the message follow over the connection. The receiver reads the
-   payload in place, while its node handles the message, and then answers with `Lifted`: the place is free again.
+2. A payload is copied to its place, unless the node has written it there (`room`). Then `Laid` and the message follow
+   over the connection. The receiver reads the payload in place, while its node handles the message, and answers with
+   `Lifted`: the place is free again.
 3. A payload whose place is not free, or which is too large for it, travels over the connection.
 """
 

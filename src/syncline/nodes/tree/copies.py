@@ -100,7 +100,7 @@ class RoundStream(CopyStream):
         self._rounds: set[int] = set()
         """The rounds with pushes since the last message."""
 
-    def open_at_start(self, size: int) -> None:  # noqa: ARG002
+    def open_at_start(self, size: int) -> None:
         super().open_at_start(0)
 
     def pushed(self, number: int) -> None:
@@ -113,7 +113,7 @@ class RoundStream(CopyStream):
         part.ahead = {number: own.ahead[number] for number in self._rounds if number in own.ahead}
         return packed({self._own: part})
 
-    def _written_all(self, size: int) -> None:  # noqa: ARG002
+    def _written_all(self, size: int) -> None:
         self._rounds.clear()
         self.changed = np.zeros(0)
 

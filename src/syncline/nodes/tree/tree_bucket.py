@@ -8,7 +8,7 @@ How nodes exchange updates is in sum_bucket.py, and for `bsp` in round_bucket.py
 2. If a node is lost, the keeper of its copy does the same for it; or the taker reads the lost node's last checkpoint,
    if that is in a directory that all hosts share.
 3. A node that starts again without `durable` asks the keepers of its copy for it, and begins with the copy if that is
-   newer than its checkpoint. Both are beginnings of the same sequence of updates. Until then its own updates are missing.
+   newer than its checkpoint. Both are beginnings of one sequence of updates. Until then its own updates are missing.
 4. With `durable`, an update counts when checkpoint and copy contain it, and its push is answered only then.
 """
 
@@ -22,7 +22,20 @@ import numpy as np
 
 from syncline.effects import Effect, Load, Loaded, Received, Save, Send, SetTimer
 from syncline.layout import Bucket, Payload, Values
-from syncline.messages import Message, Moved, NodeId, Params, Pull, Push, StoredOrigin, Taken, TreeMember, Wants, server_id, worker_id
+from syncline.messages import (
+    Message,
+    Moved,
+    NodeId,
+    Params,
+    Pull,
+    Push,
+    StoredOrigin,
+    Taken,
+    TreeMember,
+    Wants,
+    server_id,
+    worker_id,
+)
 from syncline.nodes.tree.copies import CopySession, CopyStream, KeptCopy
 from syncline.nodes.tree.held_updates import HeldUpdates, OriginUpdates, packed, unpacked
 from syncline.nodes.tree.messages import (

@@ -20,7 +20,16 @@ from syncline.nodes.server.meter import PullMeter
 from syncline.nodes.server.worker_parts import WorkerParts
 from syncline.nodes.topologies import AUTO, SHAPES, Edge, best_fan_out, edges_of, fan, listed, read_edges
 from syncline.nodes.tree.coordinator import TreeCoordinator, first_tree
-from syncline.nodes.tree.messages import MESSAGES, CopyBack, CopySum, OriginStates, RoundSum, SideSum, TakeOver, payload_type
+from syncline.nodes.tree.messages import (
+    MESSAGES,
+    CopyBack,
+    CopySum,
+    OriginStates,
+    RoundSum,
+    SideSum,
+    TakeOver,
+    payload_type,
+)
 from syncline.nodes.tree.node import TreeNode
 from syncline.nodes.tree.plans import TreePlan, merged
 from syncline.nodes.tree.round_bucket import RoundBucket
