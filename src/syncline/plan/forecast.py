@@ -27,8 +27,9 @@ WARM, STEPS = 3, 4
 """The number of warm-up iterations and of counted iterations; after about three, all iterations are alike."""
 
 MOST_CYCLE = 32
-"""An exchange repeats after p iterations, a tree after a period, and the gate `cached:s` after s + 1 iterations; at most
-so many are counted."""
+"""An exchange repeats after p iterations, a tree after a period, and the gate `cached:s` after s + 1 iterations. At most
+so many are counted.
+"""
 
 LEAST_TURN = 1 << 16
 """The fewest bytes of a connection's turn on the links of a smaller model."""
