@@ -26,6 +26,8 @@ from syncline.effects import (
     Enter,
     Event,
     Fail,
+    Load,
+    Loaded,
     Lost,
     Ready,
     Received,
@@ -75,6 +77,8 @@ class TreeCase:
     consistency: str = "eventual"
     durable: bool = False
     copies: bool = False
+    shared: bool = False
+    """Whether nodes can read the checkpoints of lost ones; then nobody keeps copies."""
     lossy: bool = False
     checkpoint: bool = True
     """Whether nodes write checkpoints now and then, without `durable`."""
@@ -153,20 +157,23 @@ class TreeSchedule:
             case.durable,
             case.codec,
             patience,
-            3.0 if case.checkpoint and not case.durable else None,
+            checkpoint=3.0 if case.checkpoint and not case.durable else None,
             divides=False,
+            shared=case.shared,
         )
         self.parts = WorkerParts(self.layout, Draw(case.seed), patience=patience)
         if edges is None:
             edges = tuple((self.random.randrange(node), node) for node in range(1, case.nodes))
-        tree = first_tree(edges, case.nodes, range(case.workers), case.copies)
+        copies = case.copies and not case.shared
+        tree = first_tree(edges, case.nodes, range(case.workers), copies)
         members = tuple(Member(worker, 0, 0) for worker in range(case.workers))
         view = View(0, members, tree)
-        self.coordinator = TreeCoordinator(view, case.copies)
+        self.coordinator = TreeCoordinator(view, copies, shared=case.shared)
         self.to_coordinator: deque[Received] = deque()
         self.network: defaultdict[tuple[NodeId, NodeId], list[Received]] = defaultdict(list)
         self.timers: list[tuple[NodeProcess | WorkerProcess, tuple[object, ...]]] = []
         self.saves: list[tuple[NodeProcess, Save]] = []
+        self.loads: list[tuple[NodeProcess, Load]] = []
         self.disk: dict[int, dict[Bucket, Checkpoint]] = defaultdict(dict)
         self.nodes: dict[int, NodeProcess] = {}
         self.workers: dict[int, WorkerProcess] = {}
@@ -287,6 +294,8 @@ class TreeSchedule:
                 found.append(lambda timer=timer: self._expire(timer))
         for save in self.saves:
             found.append(lambda save=save: self._save(save))
+        for load in self.loads:
+            found.append(lambda load=load: self._load(load))
         down = [number for number, process in self.nodes.items() if not process.alive and number not in self.lost]
         for number in down:
             if not found or self.random.random() < 0.2:
@@ -327,7 +336,7 @@ class TreeSchedule:
     def _moving_copies(self) -> bool:
         """Whether a node has no whole copy elsewhere at the moment; a loss would then be a second failure."""
         coordinator = self.coordinator
-        if not self.case.copies:
+        if not self.case.copies or self.case.shared:
             return False
         down = any(not each.alive and number not in self.lost for number, each in self.nodes.items())
         return down or not all(any(each.whole for each in keepers) for keepers in coordinator._keepers.values())
@@ -383,6 +392,13 @@ class TreeSchedule:
             self.disk[process.node.number][effect.bucket] = Checkpoint(effect.state, effect.payload)
             self._tell(process, Saved(effect.bucket, effect.serial))
 
+    def _load(self, load: tuple[NodeProcess, Load]) -> None:
+        self.loads.remove(load)
+        process, (name, number) = load[0], (load[1].bucket, load[1].server)
+        if process.alive:
+            found = self.disk[number].get(name)
+            self._tell(process, Loaded(name, number, *((None, None) if found is None else found)))
+
     # Disturbances.
 
     def _crash(self, process: NodeProcess) -> None:
@@ -421,7 +437,8 @@ class TreeSchedule:
         self.left["lose"] -= 1
         self._kill(self.nodes[number])
         self.lost.add(number)
-        self.disk.pop(number, None)
+        if not self.case.shared:
+            self.disk.pop(number, None)
         self._perform(COORDINATOR, self.coordinator.handle(ServerLost(number), self.now))
 
     def _reshape(self) -> None:
@@ -518,6 +535,9 @@ class TreeSchedule:
                 case Save():
                     assert isinstance(process, NodeProcess)
                     self.saves.append((process, effect))
+                case Load():
+                    assert isinstance(process, NodeProcess)
+                    self.loads.append((process, effect))
                 case Deliver():
                     assert isinstance(process, WorkerProcess)
                     self._deliver(process, effect)

@@ -138,6 +138,15 @@ class CopySpoiled(msgspec.Struct, frozen=True):
     bucket: Bucket
 
 
+class Loaded(_Carrier, frozen=True, eq=False, gc=False):
+    """What `Load` asked for: the last checkpoint that this server has written; `state` None: there is none."""
+
+    bucket: Bucket
+    server: int
+    state: Any = None
+    payload: Payload | None = None
+
+
 class Saved(msgspec.Struct, frozen=True):
     """What `Save` with this bucket and serial number asked for is on disk."""
 
@@ -180,6 +189,7 @@ Event = (
     | Timer
     | CopySpoiled
     | Saved
+    | Loaded
     | Reshape
     | Restarted
     | ServerLost
@@ -243,6 +253,13 @@ class Save(_Carrier, frozen=True, eq=False, gc=False):
     payload: Payload | None = None
 
 
+class Load(msgspec.Struct, frozen=True):
+    """Read the last checkpoint of a bucket that another server, which is lost, has written; then give `Loaded`."""
+
+    bucket: Bucket
+    server: int
+
+
 class Reject(msgspec.Struct, frozen=True):
     """Close the connection to this peer: a message of it has turned out to break the protocol."""
 
@@ -256,7 +273,7 @@ class Fail(msgspec.Struct, frozen=True):
     error: SynclineError
 
 
-Effect = Send | SetTimer | Deliver | Save | Reject | Fail
+Effect = Send | SetTimer | Deliver | Save | Load | Reject | Fail
 
 
 class Node(Protocol):

@@ -233,6 +233,15 @@ class Attachment(msgspec.Struct, frozen=True, array_like=True, gc=False):
     since: Count = 0
 
 
+class StoredOrigin(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An origin that may be in the last checkpoint of a node that is lost."""
+
+    origin: WorkerNumber
+    node: WorkerNumber
+    only: bool
+    """No live node can give it: if no checkpoint has it, it begins empty."""
+
+
 class TreeMap(msgspec.Struct, frozen=True, tag="tree"):
     """A topology of nodes without loops, and which of them serves which worker."""
 
@@ -245,6 +254,8 @@ class TreeMap(msgspec.Struct, frozen=True, tag="tree"):
     """(origin, node): nobody is left who could give this origin to this node; unless it has it, it begins empty."""
     since: Count = 0
     """The view in which nodes or links last changed, or a node last restarted."""
+    stored: tuple[StoredOrigin, ...] = ()
+    """The origins that are, or may be, in the last checkpoints of nodes that are lost."""
 
     def node_of(self, worker: int) -> int:
         """The node that serves this worker, or the one to ask if none does, because the worker has left."""

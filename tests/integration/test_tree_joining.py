@@ -120,6 +120,29 @@ def test_a_node_that_joined_is_lost_and_the_others_go_on_with_the_copy(lane: str
     check_once(tmp_path)
 
 
+@pytest.mark.parametrize(("lane", "consistency"), sampled(CASES))
+def test_a_node_that_joined_is_lost_and_another_one_reads_its_checkpoint_in_the_shared_directory(
+    lane: str, consistency: str, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    with running(tmp_path, LEDGER, *options(lane, f"{consistency},copies={shared}")) as run:
+        run.hears("under way", 2)
+        place = run.hears(r"--join (\S+)")[1]
+        with running(tmp_path, LEDGER, "-n1", "--servers", "1", "--join", place) as joined:
+            run.hears("server 2: has joined")
+            joined.hears("under way")
+            joined.kill(joined.server_that_joined())
+            run.hears("server 2: is lost; the others go on without it")
+            run.touch("end")
+            assert joined.ends() == 1, joined.story()  # one of its processes was killed
+            assert run.ends() == 0, run.story()
+        assert "Traceback" not in run.story() + joined.story(), run.story() + joined.story()
+        assert "are lost" not in run.err
+    check_once(tmp_path)
+    assert list(shared.iterdir()) == []
+
+
 @pytest.mark.parametrize("lane", sampled(LANES))
 def test_the_first_nodes_leave_after_a_node_has_joined(lane: str, tmp_path: Path) -> None:
     with joined_by_a_node(tmp_path, options(lane, "bsp")) as (run, _):

@@ -53,11 +53,13 @@ EVERY = [
 ]
 
 
-def options(lane: str, topology: str, consistency: str, *more: str, durable: bool = True) -> list[str]:
+def options(
+    lane: str, topology: str, consistency: str, *more: str, durable: bool = True, strategy: str = "tree"
+) -> list[str]:
     settings = f"topology={topology},consistency={consistency},period=0.02"
     if durable:
         settings += ",durable=true"
-    return ["-n", str(WORKERS), "--lane", lane, "--strategy", f"tree:{settings}", *more]
+    return ["-n", str(WORKERS), "--lane", lane, "--strategy", f"{strategy}:{settings}", *more]
 
 
 @contextmanager
@@ -134,6 +136,22 @@ def test_without_durable_and_copies_the_loss_is_reported_and_the_replicas_agree(
     assert not first[1, :5].any()
 
 
+@pytest.mark.parametrize(("lane", "consistency", "victim"), sampled(DEATHS))
+def test_a_node_is_lost_for_good_and_another_one_reads_its_checkpoint_in_the_shared_directory(
+    lane: str, consistency: str, victim: int, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    with ledger(tmp_path, options(lane, "chain", f"{consistency},copies={shared}")) as run:
+        assert [each.is_dir() for each in shared.iterdir()] == [True]
+        run.kill(run.server(victim))
+        run.touch("go")
+        run.hears(f"server {victim}: is lost; the others go on without it")
+    check_whole(tmp_path)
+    assert list(shared.iterdir()) == []
+    assert "are lost" not in run.err
+
+
 SECOND = [(lane, restarts) for lane in LANES for restarts in (0, 2)]
 
 
@@ -169,6 +187,29 @@ def test_the_run_ends_when_its_last_node_is_lost(tmp_path: Path) -> None:
         assert run.ends() == 1, run.story()
         assert re.search("server 0 was the only node; the model is lost", run.err), run.story()
         assert "Traceback" not in run.out + run.err, run.story()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("restarts", [0, 3])
+def test_three_of_four_nodes_die_and_their_checkpoints_are_in_the_shared_directory(
+    restarts: int, tmp_path: Path
+) -> None:
+    given = options("shm", "chain", f"bsp,copies={tmp_path}", "--restarts", str(restarts))
+    with ledger(tmp_path, given) as run:
+        for victim in (0, 2, 1):
+            run.kill(run.server(victim))
+        run.touch("go")
+        for victim in (0, 1, 2):
+            run.hears(f"server {victim}: " + ("has started again" if restarts else "is lost"))
+    check_whole(tmp_path)
+
+
+def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in ("nowhere", "file"):
+        with running(tmp_path, LEDGER, "-n2", "--strategy", f"tree:copies={tmp_path / folder}") as run:
+            assert run.ends() == 2, run.story()
+            assert f"copies: cannot write to {tmp_path / folder}: " in run.err
 
 
 @pytest.mark.slow
@@ -281,6 +322,18 @@ def test_nodes_are_merged_in_mid_run_and_nothing_is_lost(lane: str, consistency:
         for number, taker in ((1, 2), (2, 0)):
             run.hears(f"server {number}: is leaving; server {taker} takes over what it holds")
         for number in (1, 2):
+            run.hears(f"server {number}: has left; the others hold what it held")
+    check_whole(tmp_path)
+
+
+@pytest.mark.parametrize(("lane", "consistency"), sampled(SHAPED, ("shm", "bsp")))
+def test_nothing_waits_for_a_repeat_when_no_message_is_lost(lane: str, consistency: str, tmp_path: Path) -> None:
+    """Nodes that never send a message again: merges and a node that leaves need no repeat."""
+    given = options(lane, "chain", consistency, durable=consistency == "bsp", strategy="patient_tree.PatientTree")
+    with ledger(tmp_path, given, MERGE.strip()) as run:
+        run.kill(run.server(3), signal.SIGTERM)
+        run.touch("go")
+        for number in (1, 2, 3):
             run.hears(f"server {number}: has left; the others hold what it held")
     check_whole(tmp_path)
 

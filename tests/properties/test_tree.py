@@ -68,6 +68,25 @@ def test_copies_replace_lost_nodes(case: TreeCase) -> None:
     case=st.builds(
         TreeCase,
         **COMMON,
+        consistency=st.sampled_from(["eventual", "ssp:2", "bsp"]),
+        durable=st.just(True),
+        shared=st.just(True),
+        crashes=FEW,
+        losses=st.integers(1, 3),
+        **PLANNED,
+        **WORKERS,
+    )
+)
+def test_checkpoints_in_a_shared_directory_replace_lost_nodes(case: TreeCase) -> None:
+    schedule = play(case)
+    assert not schedule.coordinator.lost_origins
+
+
+@settings(max_examples=60)
+@given(
+    case=st.builds(
+        TreeCase,
+        **COMMON,
         consistency=st.sampled_from(["ssp:1", "ssp:3", "approximate:1", "approximate:4"]),
         durable=st.booleans(),
         crashes=FEW,
@@ -181,12 +200,38 @@ FOUND = {
     "bsp: a checkpoint has a replica for the node, and others for what it gives": TreeCase(
         5782, 3, 1, 3, 2, "bsp", True, True, crashes=2, leaves=2, reshapes=2, merges=1, deaths=1, joins=2, hurry=1
     ),
+    "an orphan whose holder is lost too is an orphan of the next holder": TreeCase(
+        133, 5, 3, 1, 2, "ssp:2", copies=True, lossy=True, crashes=2, losses=2, merges=1, absorbs=2, adds=2, deaths=2,
+        joins=1, hurry=1,
+    ),
+    "a node is lost that has stored an origin, and its giver has forgotten it before the coordinator knows": TreeCase(
+        595, 2, 5, 3, 2, "bsp", True, shared=True, losses=2, leaves=1, reshapes=2, merges=2, adds=2, joins=1, hurry=1
+    ),
+    "the same with ssp, and crashes": TreeCase(
+        1401, 7, 1, 3, 1, "ssp:2", True, shared=True, losses=3, crashes=2, leaves=2, reshapes=1, absorbs=1, adds=2,
+        deaths=2, joins=2, hurry=1,
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("why", FOUND)
 def test_schedules_that_once_failed(why: str) -> None:
-    play(FOUND[why])
+    schedule = play(FOUND[why])
+    assert not (schedule.case.shared and schedule.coordinator.lost_origins)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_node_that_starts_again_takes_the_copy_if_that_is_newer_than_its_checkpoint(seed: int) -> None:
+    schedule = play(TreeCase(seed, buckets=2, copies=True, checkpoint=False, crashes=1, hurry=0))
+    before = {name: schedule.nodes[0].node.buckets[name].theta for name in schedule.names}
+    assert any(values.any() for values in before.values())
+    for number in sorted(schedule.coordinator.servers):  # one after another: a keeper has its copies in memory
+        schedule._crash(schedule.nodes[number])
+        assert not schedule.disk[number]
+        schedule.play()
+    for process in schedule.nodes.values():
+        for name in schedule.names:
+            assert np.array_equal(process.node.buckets[name].theta, before[name])
 
 
 def test_float32_stays_close_to_the_oracle() -> None:

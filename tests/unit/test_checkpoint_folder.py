@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from syncline.effects import Save
-from syncline.engines.server.checkpoint_folder import CheckpointFolder
+from syncline.engines.server.checkpoint_folder import CheckpointFolder, remove
 from syncline.errors import RunError
 from syncline.layout import Bucket
 from syncline.messages import server_id
@@ -64,3 +64,43 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("not a folder")
     with pytest.raises(RunError, match="cannot write the checkpoint"):
         folder(tmp_path).write(Save(FIRST, 1, STATE, np.ones(3)))
+
+
+def shared(path: Path, server: int, host: str, run: str = "one") -> CheckpointFolder:
+    """The checkpoints of a server in a directory that all hosts share."""
+    (path / "shared").mkdir(exist_ok=True)
+    return CheckpointFolder(str(path / host), server_id(server), "model", OriginStates, str(path / "shared"), run)
+
+
+def test_servers_of_all_hosts_read_what_one_has_written_in_the_shared_directory(tmp_path: Path) -> None:
+    shared(tmp_path, 1, "here").write(Save(FIRST, 1, STATE, np.ones(3)))
+    there = shared(tmp_path, 2, "there")
+    assert there.read(FIRST) is None
+    found = there.read(FIRST, server_id(1))
+    assert found == Save(FIRST, 1, STATE)
+    assert found.payload is not None
+    assert found.payload.tolist() == [1, 1, 1]
+    assert shared(tmp_path, 2, "there", run="another").read(FIRST, server_id(1)) is None
+
+
+def test_what_a_run_has_in_the_shared_directory_is_removed_with_its_folder(tmp_path: Path) -> None:
+    for run, host in (("one", "here"), ("another", "there")):
+        shared(tmp_path, 1, host, run).write(Save(FIRST, 1, STATE, np.ones(3)))
+        shared(tmp_path, 2, host, run).write(Save(FIRST, 1, STATE, np.ones(3)))
+    remove(str(tmp_path / "here"))
+    assert not (tmp_path / "here").exists()
+    assert shared(tmp_path, 1, "here").read(FIRST) is None
+    assert shared(tmp_path, 1, "there", "another").read(FIRST) == Save(FIRST, 1, STATE)
+    remove(str(tmp_path / "there"))
+    assert list((tmp_path / "shared").iterdir()) == []
+    remove(str(tmp_path / "never made"))
+
+
+def test_a_server_that_joins_must_see_the_folder_of_the_run(tmp_path: Path) -> None:
+    folder(tmp_path).check_joined()  # without a shared directory there is nothing to see
+    joined = shared(tmp_path, 2, "there")
+    with pytest.raises(RunError, match="is not the directory of the other hosts"):
+        joined.check_joined()
+    shared(tmp_path, 1, "here").write(Save(FIRST, 1, STATE, np.ones(3)))
+    joined.check_joined()
+    joined.write(Save(FIRST, 1, STATE, np.ones(3)))

@@ -10,7 +10,7 @@ import pytest
 
 from syncline.layout import Layout
 from syncline.plan import scale_model
-from syncline.plan.candidates import Candidate, Form, colocated, exchange, partitions, split
+from syncline.plan.candidates import Candidate, Form, colocated, exchange, partitions, split, tree
 from syncline.plan.codec_work import CodecWork, measured_work
 from syncline.plan.forecast import COMPUTE, Forecast, forecast
 from syncline.plan.machines import Machines
@@ -69,6 +69,23 @@ def test_an_exchange_with_that_number_keeps_computing(workers: int) -> None:
     assert found.link_used == pytest.approx(load / parts, rel=0.02)
     assert found.round_bytes == pytest.approx(model.size * (workers - 1) / parts, rel=0.02)
     assert found.candidate.staleness == parts - 1
+
+
+@pytest.mark.parametrize(("topology", "machines", "hops"), [("chain", 4, 3), ("tree:2", 4, 3), ("tree:2", 13, 6)])
+def test_a_tree_leaves_its_links_half_free_so_its_workers_keep_computing(
+    topology: str, machines: int, hops: int
+) -> None:
+    model = model_of(*[MB] * 5, step=0.1)
+    candidate = tree(topology, Machines(machines, GBIT), model)
+    found = predicted(model, candidate, machines)
+    assert 0.0999 < found.seconds < 0.115
+    assert found.limit == COMPUTE
+    assert 0.3 < found.link_used < 0.6
+    most = 2 if topology == "chain" or machines == 4 else 3
+    period = float(candidate.words["period"])
+    assert period == pytest.approx(2 * most * model.size / (GBIT * GOODPUT), rel=0.05)
+    assert candidate.staleness == hops * (ceil(period / 0.1) + 1)
+    assert models_of(candidate, machines) == 14 + 6 * most
 
 
 def test_all_to_all_grows_with_the_number_of_workers() -> None:

@@ -46,6 +46,21 @@ def carried(ends: tuple[ServerMemory, ServerMemory], message: Message, values: n
     return np.frombuffer(found.data, values.dtype)
 
 
+def test_a_payload_that_was_written_to_its_place_is_not_copied(ends: tuple[ServerMemory, ServerMemory]) -> None:
+    sender = ends[0]
+    place = sender.room(SideSum, LAST)
+    assert place is not None
+    place[:] = [4, 5, 6, 7]
+    found = carried(ends, change(LAST), place)
+    assert found.tolist() == [4, 5, 6, 7]
+    assert sender.room(SideSum, LAST) is None  # the receiver has not read it
+    assert sender.room(SideSum, FIRST) is not None
+    sender.lifted()
+    place[:] = [0, 0, 0, 1]
+    assert found.tolist() == [0, 0, 0, 1]  # the very memory that the receiver sees
+    assert carried(ends, change(LAST, 2), np.array([9, 9, 9, 9], np.float32)).tolist() == [9, 9, 9, 9]
+
+
 def test_payloads_of_several_messages_and_buckets_do_not_overlap(ends: tuple[ServerMemory, ServerMemory]) -> None:
     sent = [
         (change(FIRST), np.array([1, 2, 3], np.float32)),

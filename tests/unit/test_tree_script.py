@@ -59,6 +59,16 @@ def test_only_what_nobody_has_a_copy_of_is_lost() -> None:
     lost = [{"kind": "lose_node", "at": 2.0, "node": 3}]
     assert run(lost, "durable=true").report["lost_origins"] == []
     assert run(lost, "durable=true,copies=false").report["lost_origins"] == [3]
+    assert run(lost, "durable=true,copies=/shared").report["lost_origins"] == []
+
+
+@pytest.mark.parametrize("consistency", ["eventual", "bsp"])
+def test_checkpoints_in_a_shared_directory_replace_nodes_that_are_lost_together(consistency: str) -> None:
+    lost = [{"kind": "lose_node", "at": 2.0, "node": node, "detect": 0.1} for node in (3, 2, 4)]
+    report = run(lost, f"topology=chain,period=0.2,durable=true,copies=/shared,consistency={consistency}").report
+    assert report["lost_origins"] == []
+    assert report["replica_gap_after_rest"] <= 1e-5
+    assert report["updates"] >= WORKERS * 40
 
 
 def test_other_shapes_change_nothing_but_timing() -> None:

@@ -113,6 +113,29 @@ def test_real_runs_refuse_a_topology_that_needs_measurements() -> None:
     assert refused.value.option == "topology"
 
 
+def test_copies_can_be_in_a_shared_directory(tmp_path: Path) -> None:
+    strategy = strategy_class("tree").of(read_strategy(f"tree:copies={tmp_path}"))
+    assert strategy.words()["copies"] == strategy.shared_folder == str(tmp_path)
+    assert strategy_class("tree").of(strategy.words()) == strategy
+    strategy.check_real()
+    assert list(tmp_path.iterdir()) == []
+    fitted = strategy.with_servers(2).fitted(2)
+    assert isinstance(fitted, TreeStrategy)
+    tree = fitted.topology(Job(Layout.of([("w", (10,))]), Draw(0), remote=True), range(2))
+    assert not any(each.copies for each in tree.nodes)
+
+
+def test_a_directory_for_copies_that_cannot_work_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="'shared' is neither true nor false, nor the absolute path") as refused:
+        strategy_class("tree").of(read_strategy("tree:copies=shared"))
+    assert refused.value.option == "copies"
+    for folder in ("nowhere", "file"):
+        with pytest.raises(UsageError, match=f"cannot write to {tmp_path / folder}: ") as refused:
+            strategy_class("tree").of(read_strategy(f"tree:copies={tmp_path / folder}")).check_real()
+        assert refused.value.option == "copies"
+
+
 def test_a_run_without_servers_is_refused() -> None:
     with pytest.raises(UsageError, match="needs servers"):
         TreeStrategy().topology(Job(Layout.of([("w", (10,))]), Draw(0)), [])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
-from syncline.effects import Deliver, Effect, Event, Fail, Node, Reject, Save, Send, SetTimer
+from syncline.effects import Deliver, Effect, Event, Fail, Load, Node, Reject, Save, Send, SetTimer
 from syncline.messages import NodeId
 
 
@@ -43,6 +43,10 @@ class CheckpointHost(Protocol):
 
     def save(self, me: NodeId, save: Save) -> None:
         """Write a checkpoint of a bucket; its payload is valid until the node's next event."""
+        ...
+
+    def load(self, me: NodeId, load: Load) -> None:
+        """Read the last checkpoint of a server that is lost."""
         ...
 
 
@@ -97,6 +101,9 @@ class Driver:
             case Save():
                 assert isinstance(self._host, CheckpointHost), "this host cannot write checkpoints"
                 self._host.save(self.me, effect)
+            case Load():
+                assert isinstance(self._host, CheckpointHost), "this host cannot read checkpoints"
+                self._host.load(self.me, effect)
             case Reject():
                 self._host.reject(self.me, effect)
             case Fail():

@@ -6,7 +6,7 @@ that holds parameters for workers is a `Keeper`. The coordinator's node is a `Vi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -17,6 +17,13 @@ from syncline.messages import Message, NodeId, View
 from syncline.nodes.peer_losses import PeerLoss
 from syncline.nodes.phase import Phase
 from syncline.nodes.staleness import Histogram
+
+Room = Callable[[int, type[Message], Bucket], Values | None]
+"""Where a node of a server can write the payload of its next message of a kind to another server, for a bucket."""
+
+
+def no_room(server: int, kind: type[Message], bucket: Bucket) -> None:
+    """Messages are copied: the node uses memory of its own."""
 
 
 class Counts(NamedTuple):

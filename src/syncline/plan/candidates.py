@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import ceil
 
 from syncline.nodes.range_count import best_parts, load
+from syncline.nodes.topologies import Edge, edges_of, neighbours_of
 from syncline.plan.machines import Machines
 from syncline.plan.model import PlannedModel
 from syncline.sim.overlap import Overlap
@@ -15,6 +17,8 @@ SSP = "ssp:3"
 CACHED = {"sync": "ssp:5", "gate": "cached:5"}
 TOP = "topk:0.01"
 HALF = "fp16"
+LEAST_PERIOD = 0.01
+"""The shortest period of a tree, in seconds."""
 
 
 class Form(StrEnum):
@@ -25,6 +29,8 @@ class Form(StrEnum):
     """Some machines are servers, and the others train."""
     COLOCATED = "co-located"
     """Every machine trains and holds a part of the model."""
+    TREE = "tree"
+    """Every machine trains and is a node of a tree, which holds the whole model."""
     RING = "ring"
 
 
@@ -39,7 +45,9 @@ class Candidate:
     """Of a split: the number of machines that are servers."""
     overlap: Overlap = Overlap.NONE
     parts: int = 1
-    """Of an exchange: the number of ranges."""
+    """Of an exchange: the number of ranges. Of a tree: the iterations in a period."""
+    hops: int = 0
+    """Of a tree: the links between the two nodes that are farthest from each other."""
 
     @property
     def label(self) -> str:
@@ -50,6 +58,8 @@ class Candidate:
             codec = f", {self.words['codec']}" if "codec" in self.words else ""
             tau = f", tau = {self.words['tau']}" if "tau" in self.words else ""
             return f"exchange, p = {self.parts}{tau}{codec}{' (all-to-all)' * (self.parts == 1)}"
+        if self.form is Form.TREE:
+            return f"tree, {self.words['topology']}, {self.words['consistency']}, period {self.words['period']} s"
         where = "co-located servers"
         if self.form is Form.SPLIT:
             where = f"{self.servers} server{'s' * (self.servers > 1)}"
@@ -74,7 +84,7 @@ class Candidate:
     def joinable(self) -> bool:
         """Can machines join this run one after another? In mode `gradients` they cannot."""
         gradients = self.words.get("sync", "bsp") == "bsp" and "mode" not in self.words
-        return self.form is Form.EXCHANGE or (self.form is not Form.RING and not gradients)
+        return self.form in (Form.EXCHANGE, Form.TREE) or (self.form is not Form.RING and not gradients)
 
     @property
     def cycle(self) -> int:
@@ -87,7 +97,9 @@ class Candidate:
         """By how many iterations a worker may be ahead of the updates of another that it has."""
         if self.form is Form.EXCHANGE:
             return self.parts - 1 + int(self.words.get("tau", 0))
-        _, _, bound = self.words.get("sync", "bsp").partition(":")
+        if self.form is Form.TREE:  # an update waits for up to a period at every node, and then travels
+            return self.hops * (self.parts + 1)
+        _, _, bound = self.words.get("consistency", self.words.get("sync", "bsp")).partition(":")
         _, _, age = self.words.get("gate", "").partition(":")
         return int(bound or 0) + int(age or 0)
 
@@ -104,6 +116,35 @@ def partitions(machines: Machines, model_bytes: int, step: float, values: int) -
 def exchange(parts: int, **words: str) -> Candidate:
     """An exchange with this many ranges; `words`: its other settings."""
     return Candidate(Form.EXCHANGE, {"strategy": "exchange", "partitions": str(parts), **words}, parts=parts)
+
+
+def tree(topology: str, machines: Machines, model: PlannedModel) -> Candidate:
+    """A tree of this shape. Its period leaves the links half of their time.
+
+    With a shorter one, links are always full. Then clocks wait behind updates, and how long they do decides the speed.
+    Predictions of such trees were up to 23 % too fast (docs/cluster.md).
+    """
+    assert model.step is not None
+    edges = edges_of(topology, machines.workers)
+    most = max(map(len, neighbours_of(edges).values()), default=0)
+    period = f"{max(model.step, 2 * most * model.size / machines.payload_rate, LEAST_PERIOD):.2g}"
+    words = {"strategy": "tree", "topology": topology, "consistency": SSP, "period": period}
+    return Candidate(Form.TREE, words, parts=ceil(float(period) / model.step), hops=_diameter(edges))
+
+
+def _diameter(edges: Sequence[Edge]) -> int:
+    """The links between the two nodes that are farthest from each other."""
+    around = neighbours_of(edges)
+
+    def farthest(start: int) -> tuple[int, int]:
+        far, last, line = {start: 0}, start, [start]
+        for last in line:
+            fresh = [each for each in around.get(last, ()) if each not in far]
+            far.update(dict.fromkeys(fresh, far[last] + 1))
+            line += fresh
+        return far[last], last
+
+    return farthest(farthest(0)[1])[0]
 
 
 def split(servers: int, model: PlannedModel, overlap: Overlap | None, sync: str = "") -> Candidate:

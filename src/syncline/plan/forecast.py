@@ -27,7 +27,9 @@ WARM, STEPS = 3, 4
 """The number of warm-up iterations and of counted iterations; after about three, all iterations are alike."""
 
 MOST_CYCLE = 32
-"""An exchange repeats after p iterations, and the gate `cached:s` after s + 1; at most so many are counted."""
+"""An exchange repeats after p iterations, a tree after a period, and the gate `cached:s` after s + 1 iterations. At most
+so many are counted.
+"""
 
 LEAST_TURN = 1 << 16
 """The fewest bytes of a connection's turn on the links of a smaller model."""
@@ -113,7 +115,7 @@ class _Simulation:
     def forecast(self) -> Forecast:
         candidate = self._candidate
         cycle = min(candidate.cycle, MOST_CYCLE)
-        warm = WARM + (cycle if candidate.form is Form.EXCHANGE else 0)
+        warm = WARM + (cycle if candidate.form in (Form.EXCHANGE, Form.TREE) else 0)
         steps = cycle if cycle > 1 else STEPS
         (short, began), (long, ended) = self._run(warm), self._run(warm + steps)
         whole = ended - began
@@ -148,7 +150,7 @@ class _Simulation:
     def _scenario(self, iterations: int) -> Scenario:
         scale, machines, candidate = self._scale, self._machines, self._candidate
         words, coarser = dict(candidate.words), 1.0
-        if scale.servers:
+        if scale.servers and candidate.form is not Form.TREE:
             fitted, coarser = server_words(words, self._model.layout.size, machines.latency, scale)
             words = {**fitted, **words}
         servers = scale.servers or None
@@ -166,7 +168,7 @@ class _Simulation:
             Lognormal(self._step),
             links,
             _apply_rate(machines, self._candidate, self._work) if scale.servers else None,
-            self._candidate.form is Form.COLOCATED,
+            self._candidate.form in (Form.COLOCATED, Form.TREE),
             machines.handling * scale.handling * coarser,
         )
 

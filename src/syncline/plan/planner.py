@@ -18,6 +18,7 @@ from syncline.plan.candidates import (
     partitions,
     servers_worth_trying,
     split,
+    tree,
 )
 from syncline.plan.codec_work import FREE, CodecWork, measured_work
 from syncline.plan.forecast import Forecast, forecast
@@ -110,6 +111,8 @@ def _candidates(
         exchange(fewer, codec=HALF),
         split(servers, model, overlap, SSP),
         *servers_worth_trying(model, overlap),
+        tree("chain", machines, model),
+        tree("tree:2", machines, model),
         Candidate(Form.RING, overlap=ring),
     ]
 

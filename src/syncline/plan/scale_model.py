@@ -26,6 +26,9 @@ from syncline.spec import parse
 PEERS = 8
 """The most simulated workers of an exchange, and the most machines with co-located servers."""
 
+TREE_NODES = 16
+"""The most simulated nodes of a tree."""
+
 SPLIT_MACHINES = 16
 """The most simulated machines of a split."""
 
@@ -57,6 +60,9 @@ def scaled(candidate: Candidate, machines: Machines, model_bytes: int) -> ScaleM
     everyone = machines.workers
     if candidate.form is Form.SPLIT:
         return _split(everyone, candidate.servers)
+    if candidate.form is Form.TREE:  # a node has as many neighbours in a smaller tree, unless it is a star
+        nodes = min(everyone, TREE_NODES)
+        return ScaleModel(nodes, nodes, real_servers=everyone)
     few = min(everyone, PEERS)
     if candidate.form is Form.COLOCATED:
         return ScaleModel(few, few, ((few - 1) / few) / ((everyone - 1) / everyone), real_servers=everyone)

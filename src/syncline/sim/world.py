@@ -26,6 +26,8 @@ from syncline.effects import (
     Fail,
     Finish,
     Idle,
+    Load,
+    Loaded,
     Ready,
     Received,
     Reject,
@@ -529,6 +531,13 @@ class World:
         if self.job.servers_fail:
             server.saved[save.bucket] = save
         self.agenda.at(self.agenda.now, NO_WORKER, self.to_server, server, Saved(save.bucket, save.serial))
+
+    def load(self, me: NodeId, load: Load) -> None:
+        """A checkpoint of a server that is lost; reading it takes no time."""
+        found = self.servers[load.server].saved.get(load.bucket)
+        state, payload = (None, None) if found is None else (found.state, found.payload)
+        event = Loaded(load.bucket, load.server, state, payload)
+        self.agenda.at(self.agenda.now, NO_WORKER, self.to_server, self.servers[me.number], event)
 
     def set_timer(self, me: NodeId, timer: SetTimer) -> None:
         over = self.agenda.now + timer.seconds

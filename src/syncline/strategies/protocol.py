@@ -18,7 +18,7 @@ from syncline.layout import BUCKET_VALUES, VALUE_BYTES, Bucket, Layout, Payload,
 from syncline.messages import Holders, Mesh, Message, NodeId, Topology, TreeMap, View, server_id, worker_id
 from syncline.nodes.membership import Membership
 from syncline.nodes.meter import Meter, StepMeter
-from syncline.nodes.protocol import Keeper, ServerWatch, Trainer, ViewMaker
+from syncline.nodes.protocol import Keeper, Room, ServerWatch, Trainer, ViewMaker, no_room
 from syncline.parts import text, word_of
 from syncline.spec import value_of
 from syncline.strategies.mode import Mode
@@ -49,6 +49,8 @@ class Job:
     """What an update of the whole model costs a server: the time on its link, and to add it."""
     servers_fail: bool = False
     """Whether servers may crash or be lost, although messages come from the same process: in a simulation."""
+    room: Room = no_room
+    """Where nodes of servers can write payloads of messages to other servers, so that they need not be copied."""
     workers: tuple[int, ...] = ()
     """The numbers of the workers that start the run; empty: from 0 on."""
 
@@ -188,6 +190,14 @@ class Strategy:
     def replicas_differ(self) -> bool:
         """Whether workers may have other parameters than the servers although they wait for every answer."""
         return False
+
+    @property
+    def shared_folder(self) -> str:
+        """The directory on all hosts in which servers write their checkpoints; empty: one of their own host.
+
+        If a server is lost, the nodes of others read what it has written there (`Load`).
+        """
+        return ""
 
     @property
     def bucket_values(self) -> int:

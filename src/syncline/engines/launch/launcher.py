@@ -33,7 +33,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from shutil import rmtree
 from tempfile import gettempdir
 from time import monotonic
 
@@ -74,6 +73,7 @@ from syncline.engines.net.wiring import CONNECT_SECONDS, Wiring
 from syncline.engines.process import folders, here, lean, say, share_of_cores
 from syncline.engines.process_state import Stopped, host, patience, state_of
 from syncline.engines.saving.folder import claim
+from syncline.engines.server import checkpoint_folder
 from syncline.errors import RunError, SynclineError, UsageError
 
 GRACE = 5.0
@@ -661,7 +661,7 @@ class Launcher:
         """Kill every remaining process and the processes that it has started."""
         self._children.stop()
         if self._checkpoints:
-            rmtree(self._checkpoints, ignore_errors=True)
+            checkpoint_folder.remove(self._checkpoints)
         if self._claimed >= 0:
             os.close(self._claimed)
             self._claimed = -1

@@ -30,6 +30,8 @@ from syncline.effects import (
     Deliver,
     Event,
     Fail,
+    Load,
+    Loaded,
     Received,
     Reject,
     Save,
@@ -127,11 +129,12 @@ class HeldModel:
         later: Callable[[float, Callable[[], None]], None],
         drop: Callable[[Connection], None],
         checkpoints: str,
+        run: str,
     ) -> None:
         """`call`: connect to another server (`givers` has it then), and call a function with the problem, or "".
 
         `later`: call a function after this many seconds. `drop`: close a connection to another server. `checkpoints`:
-        the folder for them.
+        the folder for them. `run`: the identity of the run.
         """
         self.id = id
         self.name = begin.model
@@ -147,7 +150,8 @@ class HeldModel:
         self._view = begin.view
         self.strategy = strategy_in(begin.settings)
         self._buckets = self.strategy.buckets(self.layout, begin.view.topology)
-        self._saved = CheckpointFolder(checkpoints, id, begin.model, self.strategy.saved_state)
+        shared = self.strategy.shared_folder
+        self._saved = CheckpointFolder(checkpoints, id, begin.model, self.strategy.saved_state, shared, run)
         held = self.strategy.held_by(id.number, begin.view, self._buckets)
         self.restarted = begin.leader < 0 and id.number in self.strategy.servers_of(begin.view)
         """Whether another process was this server before."""
@@ -158,6 +162,8 @@ class HeldModel:
         else:
             self._pieces = {bucket: np.zeros(bucket.size, np.float32) for bucket in held}
         self._joins = begin.leader < 0 and not self.restarted
+        if self._joins:
+            self._saved.check_joined()
         self._unseeded = set() if self.restarted else set(self._pieces)
         self._first = FirstInbox(self._pieces if self._joins else {}, sorted(self.strategy.servers_of(begin.view)))
         self._first_wanted: list[Connection] = []
@@ -210,7 +216,7 @@ class HeldModel:
         """The initial parameters are complete: make the node, and handle the requests that have waited."""
         begin = self._begin
         draw = Draw(int(begin.settings["seed"]))
-        job = Job(self.layout, draw, remote=True, own_workers=begin.own_workers)
+        job = Job(self.layout, draw, remote=True, own_workers=begin.own_workers, room=self.links.room)
         self._keeper = self._node(job)
         observers: list[Observer] = [self._trace] if self._trace.on else []
         if isinstance(self._keeper, Deciding):
@@ -655,6 +661,15 @@ class HeldModel:
             self._out(self.coordinator, Abort(f"{self.id}: {error}"))
             return
         self._later(0.0, lambda: self._handle(Saved(save.bucket, save.serial)))
+
+    def load(self, me: NodeId, load: Load) -> None:
+        try:
+            found = self._saved.read(load.bucket, server_id(load.server))
+        except RunError as error:
+            self._out(self.coordinator, Abort(f"{self.id}: {error}"))
+            return
+        state, payload = (None, None) if found is None else (found.state, found.payload)
+        self._later(0.0, lambda: self._handle(Loaded(load.bucket, load.server, state, payload)))
 
     def reject(self, me: NodeId, reject: Reject) -> None:
         for peer in [each for each in self.workers.values() if each.id == reject.peer]:

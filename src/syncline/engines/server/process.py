@@ -196,6 +196,7 @@ class ServerProcess:
                 self._loop.call_later,
                 self._drop,
                 self._wiring.checkpoints,
+                self._wiring.run,
             )
             self._coordinator[wire] = self._models[message.model] = held
             if message.leader < 0 and not held.restarted:

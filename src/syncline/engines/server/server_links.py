@@ -26,7 +26,7 @@ from syncline.engines.server import server_memory
 from syncline.engines.server.server_memory import ServerMemory
 from syncline.engines.server.worker_peer import Out
 from syncline.errors import PeerError
-from syncline.layout import Payload
+from syncline.layout import Bucket, Payload, Values
 from syncline.messages import PAYLOAD, Message, server_id
 from syncline.strategies.protocol import Strategy
 
@@ -133,6 +133,12 @@ class ServerLinks:
             payload = None
         lasting = type(message) in self._strategy.placed
         self._out(wire, message, None if payload is None else payload.data, lasting=lasting)
+
+    def room(self, number: int, kind: type[Message], bucket: Bucket) -> Values | None:
+        """Where the next message of this kind to another server can be written; None: nowhere now."""
+        wire = self._opened.get(number)
+        memory = None if wire is None else self._memory.get(wire)
+        return None if memory is None else memory.room(kind, bucket)
 
     # Receiving.
 

@@ -1,8 +1,9 @@
 """Memory that a server shares with another one on its host: a place for the payload of each message and bucket.
 
 1. The server that connects makes the segment and sends its file descriptor with its first frame. Only it writes.
-2. A payload is copied to its place, and `Laid` and the message follow over the connection. The receiver reads the
-   payload in place, while its node handles the message, and then answers with `Lifted`: the place is free again.
+2. A payload is copied to its place, unless the node has written it there (`room`). Then `Laid` and the message follow
+   over the connection. The receiver reads the payload in place, while its node handles the message, and answers with
+   `Lifted`: the place is free again.
 3. A payload whose place is not free, or which is too large for it, travels over the connection.
 """
 
@@ -18,7 +19,7 @@ from syncline.codecs import Bytes
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.shared_memory import LaneMemory, map_segment, new_segment
 from syncline.errors import PeerError
-from syncline.layout import VALUE_BYTES, Bucket, Payload
+from syncline.layout import VALUE_BYTES, Bucket, Payload, Values
 from syncline.messages import Message
 
 PlacedMessages = Mapping[type[Message], int]
@@ -39,13 +40,21 @@ class ServerMemory:
         self._laid = 0
 
     def lay(self, message: Message, payload: Payload) -> bool:
-        """Copy a payload to its place, if that is possible."""
+        """Copy a payload to its place, if that is possible and it is not there."""
         bucket, each = getattr(message, "bucket", None), self._placed.get(type(message), 0)
         if bucket is None or payload.nbytes > each * bucket.size or (type(message), bucket) in self._full:
             return False
-        self._place(message, bucket, payload.nbytes)[:] = payload.view(np.uint8)
+        place = self._place(type(message), bucket, payload.nbytes)
+        if place.ctypes.data != payload.ctypes.data:
+            place[:] = payload.view(np.uint8)
         self._full.append((type(message), bucket))
         return True
+
+    def room(self, kind: type[Message], bucket: Bucket) -> Values | None:
+        """The place of the next message of this kind as float32; None if the last one is not read yet."""
+        if (kind, bucket) in self._full:
+            return None
+        return self._place(kind, bucket, VALUE_BYTES * bucket.size).view(np.float32)
 
     def lifted(self) -> None:
         """The receiver has read the payload that was laid first."""
@@ -69,10 +78,9 @@ class ServerMemory:
             raise PeerError(f"it sent {type(message).__name__} with a payload in shared memory")
         if bucket.stop > self._values or size > self._placed.get(type(message), 0) * bucket.size:
             raise PeerError(f"it sent {type(message).__name__} with {size:,} bytes in shared memory")
-        return self._place(message, bucket, size)
+        return self._place(type(message), bucket, size)
 
-    def _place(self, message: Message, bucket: Bucket, size: int) -> Bytes:
-        kind = type(message)
+    def _place(self, kind: type[Message], bucket: Bucket, size: int) -> Bytes:
         start = self._starts[kind] + self._placed[kind] * bucket.start
         return self._memory[start : start + size]
 

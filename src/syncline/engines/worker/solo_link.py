@@ -15,6 +15,7 @@ from syncline.effects import (
     Event,
     Fail,
     Fetch,
+    Load,
     Received,
     Reject,
     Save,
@@ -166,6 +167,9 @@ class SoloLink:
     def save(self, me: NodeId, save: Save) -> None:
         """Write nothing: the node lives as long as its worker."""
         self._flying.append((me, Saved(save.bucket, save.serial)))
+
+    def load(self, me: NodeId, load: Load) -> None:
+        raise SynclineError(f"server {load.server} cannot be lost: this run has one process")
 
     def set_timer(self, me: NodeId, timer: SetTimer) -> None:
         self._timers.append((monotonic() + timer.seconds, me, Timer(timer.key)))

@@ -9,24 +9,26 @@
 4. With copies, every node has a keeper: a node that has a copy of what it holds. If another keeper is needed, both are
    named until the new one has a whole copy. If a node is lost, the keeper of its copy sends it to the node that holds
    its origins from now on. If there is no copy, these origins are orphans: their updates are lost.
+5. If checkpoints are in a directory that all hosts share, nobody keeps copies. If a node is lost, the node that holds
+   its origins from now on reads them from its last checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from syncline.effects import Admit, Dismiss, Effect, Event, Received, Reshape, Restarted, ServerLost
 from syncline.errors import UsageError
-from syncline.messages import Attachment, NodeId, Settled, TreeLink, TreeMap, TreeMember, View, server_id
+from syncline.messages import Attachment, NodeId, Settled, StoredOrigin, TreeLink, TreeMap, TreeMember, View, server_id
 from syncline.nodes.membership import Membership
 from syncline.nodes.topologies import OPTION, Edge, beside_next, check_tree, listed, neighbours_of, ordered, side
 from syncline.nodes.tree.messages import CopyKept, OriginStored
 from syncline.nodes.tree.plans import TreePlan, with_leaf, without
 
-HOLDER, COPY, UNSURE = "holder", "copy", "unsure"
+HOLDER, COPY, UNSURE, DISK, MAYBE = "holder", "copy", "unsure", "disk", "maybe"
 """How a node can give an origin: from its checkpoint, from a copy in memory, or perhaps, because it was to take it over
-itself and has not reported that it has."""
+itself and has not reported that it has. If it is lost, others can read its checkpoint, which has it, or perhaps has."""
 
 
 @dataclass
@@ -41,9 +43,13 @@ class _Keeper:
 class TreeCoordinator(Membership):
     """Makes the views of a run with the tree strategy."""
 
-    def __init__(self, view: View, copies: bool = False, shape: str = "") -> None:
-        """`copies`: whether nodes keep copies for each other. `shape`: the topology as text; new nodes extend it."""
+    def __init__(self, view: View, copies: bool = False, shape: str = "", shared: bool = False) -> None:
+        """`copies`: whether nodes keep copies for each other. `shape`: the topology as text; new nodes extend it.
+
+        `shared`: whether a node can read the checkpoints of others.
+        """
         super().__init__(view)
+        self._shared = shared
         self._shape = shape
         tree = view.topology
         assert isinstance(tree, TreeMap), "the coordinator of a tree needs a tree"
@@ -253,7 +259,7 @@ class TreeCoordinator(Membership):
         if server in self._origins:
             self._changed = self._number + 1
         self._settled.discard(server)
-        self._give_up((COPY, server), (UNSURE, server))  # what it had in memory only is lost
+        self._give_up((COPY, server))  # what it had in memory only is lost
         for keepers in self._keepers.values():
             for each in keepers:
                 if each.number == server:
@@ -264,6 +270,7 @@ class TreeCoordinator(Membership):
         if server not in self._incarnations:
             return []
         keepers = [each.number for each in self._keepers.get(server, ()) if each.whole]
+        unborn = {origin for origin, holder in self._orphans if holder == server}
         if server in self._origins:
             if len(self._origins) == 1:
                 raise UsageError("server", f"{server} was the only node; the model is lost")
@@ -273,10 +280,16 @@ class TreeCoordinator(Membership):
         for keeper_list in self._keepers.values():
             keeper_list[:] = [each for each in keeper_list if each.number != server]
         for givers in self._givers.values():
+            if self._shared and (HOLDER, server) in givers:
+                givers.add((DISK, server))
+            elif self._shared and (UNSURE, server) in givers:
+                givers.add((MAYBE, server))
             if (HOLDER, server) in givers:
                 givers.update((COPY, each) for each in keepers)
                 self._settled.difference_update(keepers)
                 self._gives_since.update(dict.fromkeys(keepers, self._number + 1))
+        for origin in unborn:  # perhaps it has not begun these origins: then its copy and its checkpoint lack them too
+            self._givers[origin] = {(MAYBE, server)} if self._shared else set()
         self._give_up((HOLDER, server), (COPY, server), (UNSURE, server))
         return [*self._publish(), *self._release()]
 
@@ -289,6 +302,13 @@ class TreeCoordinator(Membership):
             holder = next(node for node, origins in self._origins.items() if origin in origins)
             self._orphans.add((origin, holder))
             self.orphaned.add(origin)
+
+    def _stored(self) -> Iterator[StoredOrigin]:
+        """The origins that can be read from the checkpoints of lost nodes."""
+        for origin, givers in sorted(self._givers.items()):
+            gone = [node for how, node in sorted(givers) if how in (DISK, MAYBE)]
+            for node in gone:
+                yield StoredOrigin(origin, node, len(gone) == len(givers))
 
     def _store(self, server: int, incarnation: int, origin: int, *, empty: bool) -> list[Effect]:
         if empty:
@@ -353,6 +373,7 @@ class TreeCoordinator(Membership):
             tuple(self._member_of(node) for node in sorted(self._leaving)),
             tuple(sorted(self._orphans)),
             self._changed,
+            tuple(self._stored()),
         )
         return super()._publish()
 

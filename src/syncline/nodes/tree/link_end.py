@@ -12,13 +12,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from syncline.codecs import Chance, Codec
 from syncline.layout import Bucket, Payload, Values
 from syncline.messages import NodeId, server_id
 from syncline.nodes.tree.messages import Counted, SideHeard, SideSum
-from syncline.nodes.tree.summand import BLOCK, Basis, Key, link_key
+from syncline.nodes.tree.summand import BLOCK, Basis, Key, add_to, is_zero, link_key
 from syncline.nodes.update_writer import encoded_bytes, is_plain
 from syncline.reals import Reals
 
@@ -40,6 +42,7 @@ class LinkEnd:
         "_not_before",
         "_only",
         "_rests",
+        "_room",
         "_sent_counts",
         "basis",
         "bucket",
@@ -52,7 +55,11 @@ class LinkEnd:
         "unheard",
     )
 
-    def __init__(self, bucket: Bucket, peer: int, session: Session) -> None:
+    def __init__(
+        self, bucket: Bucket, peer: int, session: Session, room: Callable[[], Values | None] = lambda: None
+    ) -> None:
+        """`room`: an array from which the engine can send a message without a copy; None: there is none now."""
+        self._room = room
         self.bucket = bucket
         self.peer: NodeId = server_id(peer)
         self.session = session
@@ -98,21 +105,34 @@ class LinkEnd:
         self.owed = self.unheard = self._sent_counts = self._only = None
         self.next_number = self.expected = 0
 
-    def owe(self, change: Reals | Values) -> None:
-        """Add a change to what the peer is owed. One that float32 can carry needs no sum while nothing else is owed."""
+    def take(self, change: Reals | Values) -> list[Reals]:
+        """Owe the peer a change; returns the sums that the caller must add it to.
+
+        A change that float32 can carry needs no sum while nothing else is owed.
+        """
         if self.owed is None:
-            return
+            return []
         self._empty = None
         if self._is_zero and self._only is None and change.dtype == np.float32:
-            self._only = change.astype(np.float32)
-        else:
-            self._sum_up()
-            self.owed += change
-            self._is_zero = False
+            self._only = self._place(change.size)
+            self._only[:] = change
+            return []
+        self._sum_up()
+        self._is_zero = False
+        return [self.owed]
+
+    def owe(self, change: Reals | Values) -> None:
+        """Add a change to what the peer is owed."""
+        add_to(self.take(change), change)
 
     def owe_whole(self, total: Reals) -> None:
         """The next message is the whole sum."""
         self.owed, self._only, self._empty, self._is_zero = total, None, None, False
+
+    def _place(self, size: int) -> Values:
+        """An array for the next message. It can be the last message's, when that is acknowledged."""
+        found = self._room() if self.unheard is None else None
+        return np.empty(size, np.float32) if found is None else found
 
     def _sum_up(self) -> None:
         """Add the only change to the sum."""
@@ -127,7 +147,7 @@ class LinkEnd:
     def _is_empty(self) -> bool:
         if self._empty is None:
             assert self.owed is not None
-            self._empty = not (self.owed.astype(np.float32) if self._only is None else self._only).any()
+            self._empty = is_zero(self.owed.astype(np.float32) if self._only is None else self._only)
         return self._empty
 
     def due(self, counts: Counted, *, workers: bool, period: float) -> float | None:
@@ -165,8 +185,8 @@ class LinkEnd:
         only, self._only = self._only, None
         if only is not None:
             self._empty = True
-            return only if only.any() else None
-        values, empty, left = np.empty(owed.size, np.float32), True, False
+            return None if is_zero(only) else only
+        values, empty, left = self._place(owed.size), True, False
         for start in range(0, owed.size, BLOCK):
             block = slice(start, start + BLOCK)
             part, rounded = owed[block], values[block]

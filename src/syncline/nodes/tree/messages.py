@@ -134,6 +134,25 @@ class CopyHeard(Message, frozen=True, tag="tree-copied", gc=False):
     number: Count
 
 
+class CopyAsked(Message, frozen=True, tag="tree-copy-asked", gc=False):
+    """I have started again: send me the copy of my updates, which can be newer than my checkpoint."""
+
+    since: Count
+    mine: Count
+    yours: Count
+    bucket: Bucket
+
+
+class CopyBack(Message, frozen=True, tag="tree-copy-back", gc=False):
+    """Your updates, as you have sent them to me; empty: I have none."""
+
+    since: Count
+    mine: Count
+    yours: Count
+    bucket: Bucket
+    origins: tuple[OriginState, ...]
+
+
 class CopyKept(Message, frozen=True, tag="tree-kept", gc=False):
     """To the coordinator: this node has a whole copy of what I hold."""
 
@@ -181,6 +200,8 @@ MESSAGES = (
     OriginStored,
     CopySum,
     CopyHeard,
+    CopyAsked,
+    CopyBack,
     CopyKept,
     Clocks,
     ClocksHeard,
@@ -198,7 +219,7 @@ def payload_type(message: Message, size: int) -> str:
             kind, expected = "<f4", VALUE_BYTES * bucket.size
         case RoundSum(bucket=bucket, kind="replica"):
             kind, expected = "<f8", 2 * VALUE_BYTES * bucket.size
-        case TakeOver(bucket=bucket) | CopySum(bucket=bucket):
+        case TakeOver(bucket=bucket) | CopySum(bucket=bucket) | CopyBack(bucket=bucket):
             kind, expected = "<f8", 2 * VALUE_BYTES * bucket.size * _rows_of(message)
         case _:
             raise PeerError(f"it sent {type(message).__name__} with a payload")
@@ -207,7 +228,7 @@ def payload_type(message: Message, size: int) -> str:
     return kind
 
 
-def origin_values(message: TakeOver | CopySum, payload: Payload | None, size: int) -> Payload:
+def origin_values(message: TakeOver | CopySum | CopyBack, payload: Payload | None, size: int) -> Payload:
     """The values that come with origins of `size` values; `PeerError` if their number is wrong.
 
     An empty payload does not travel.
@@ -219,10 +240,10 @@ def origin_values(message: TakeOver | CopySum, payload: Payload | None, size: in
     return values
 
 
-def _rows_of(message: TakeOver | CopySum) -> int:
+def _rows_of(message: TakeOver | CopySum | CopyBack) -> int:
     if isinstance(message, TakeOver):
         return _rows(message.state)
-    return sum(map(_rows, message.origins)) if message.whole else 1
+    return sum(map(_rows, message.origins))
 
 
 def _rows(state: OriginState) -> int:

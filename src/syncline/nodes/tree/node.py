@@ -6,7 +6,7 @@
    A push that is older than the view since which this node serves the worker gets `Moved` too: it is then sent again.
 3. A request of a worker that moved here with the updates of its old node waits until this node has them stored.
 4. All other requests follow the bucket's rules (tree_bucket.py). Each bucket is shared by itself.
-5. Messages that are not acknowledged are sent again, if messages can be lost.
+5. A message that is not acknowledged for long is sent again, if messages can be lost.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from syncline.effects import Change, Effect, Event, Received, Reject, Saved, Send, SetTimer, Timer, kept
+from syncline.effects import Change, Effect, Event, Loaded, Received, Reject, Saved, Send, SetTimer, Timer, kept
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Values
-from syncline.messages import COORDINATOR, Gone, Member, Message, Pull, Push, Report, Settled, View, worker_id
+from syncline.messages import COORDINATOR, Gone, Member, Message, NodeId, Pull, Push, Report, Settled, View, worker_id
 from syncline.nodes.protocol import Counts
 from syncline.nodes.server.shard import Tally
 from syncline.nodes.tree.clocks import NodeClocks
 from syncline.nodes.tree.messages import (
     Clocks,
     ClocksHeard,
+    CopyAsked,
+    CopyBack,
     CopyHeard,
     CopyKept,
     CopySum,
@@ -83,6 +85,8 @@ class TreeNode:
         """Whether the coordinator waits to learn how far this node is."""
         self._repeats = self._saves = False
         """Whether a timer for repeats, or for the next checkpoint, is set."""
+        self._overdue: set[tuple[NodeId, Message]] = set()
+        """What was not acknowledged when the timer for repeats last expired."""
         if fresh:
             for bucket in self.buckets.values():
                 bucket.start()
@@ -130,6 +134,9 @@ class TreeNode:
             case Saved(bucket, serial):
                 self.buckets[bucket].saved(serial, now, out)
                 self._retry(now, out)
+            case Loaded():
+                self.buckets[event.bucket].loaded(event, now, out)
+                self._retry(now, out)
             case Timer(key):
                 self._timer(key, now, out)
             case _:
@@ -146,7 +153,7 @@ class TreeNode:
             self.clocks.publish(self._own_clock(), out)
         if settings.patience is not None and not self._repeats and not self._is_quiet:
             self._repeats = True
-            out.append(SetTimer(("repeat",), settings.patience))
+            out.append(SetTimer(("repeat",), settings.patience / 2))
         if settings.checkpoint is not None and not self._saves and any(b.held.dirty for b in self.buckets.values()):
             self._saves = True
             out.append(SetTimer(("checkpoint",), settings.checkpoint))
@@ -159,9 +166,7 @@ class TreeNode:
         match key:
             case ("repeat",):
                 self._repeats = False
-                self.clocks.repeat(out)
-                for bucket in self.buckets.values():
-                    bucket.repeat(out)
+                self._repeat(out)
             case ("checkpoint",):
                 self._saves = False
                 for bucket in self.buckets.values():
@@ -170,6 +175,16 @@ class TreeNode:
                 self.buckets[name].timer(what, number, due, now, out)
             case _:
                 raise PeerError(f"node {self.number} has set no timer {key}")
+
+    def _repeat(self, out: Out) -> None:
+        """Send again what was not acknowledged when the timer expired before, and is not acknowledged now."""
+        found: Out = []
+        self.clocks.repeat(found)
+        for bucket in self.buckets.values():
+            bucket.repeat(found)
+        unheard = [each for each in found if isinstance(each, Send)]
+        out += [each for each in unheard if (each.to, each.message) in self._overdue]
+        self._overdue = {(each.to, each.message) for each in unheard}
 
     def _receive(self, event: Received, now: float, out: Out) -> None:
         message: Message = event.message
@@ -191,6 +206,11 @@ class TreeNode:
             case CopyHeard():
                 if self._bucket(message.bucket).copy_heard(event, message, now, out):
                     self._report_copy(event.source.number, out)
+                self._retry(now, out)
+            case CopyAsked():
+                self._bucket(message.bucket).copy_asked(event, message, out)
+            case CopyBack():
+                self._bucket(message.bucket).copy_back(event, message, now, out)
                 self._retry(now, out)
             case Clocks():
                 if self.clocks.hear(event.source, message, out):

@@ -29,8 +29,9 @@ from syncline.effects import Effect, Received, Send
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Payload, Values
 from syncline.messages import Message, NodeId, Push, server_id
+from syncline.nodes.tree.copies import CopySession, CopyStream, RoundStream
 from syncline.nodes.tree.held_updates import OriginUpdates
-from syncline.nodes.tree.messages import RoundHeard, RoundKind, RoundSum
+from syncline.nodes.tree.messages import CopySum, RoundHeard, RoundKind, RoundSum
 from syncline.nodes.tree.tree_bucket import AnswerRule, Pending, Request, TreeBucket, Update
 from syncline.nodes.tree.tree_terms import TreeTerms
 from syncline.reals import Reals
@@ -150,7 +151,17 @@ class RoundBucket(TreeBucket):
         for each in copied.values():
             if own is not None and not each.values.size:
                 each.values, each.round = own.values, own.round
+            self._as_gift(each)
         return copied
+
+    def _stream(self, own: int, keeper: int, session: CopySession) -> CopyStream:
+        return RoundStream(own, keeper, session)
+
+    def copy_sum(self, event: Received, message: CopySum, out: Out) -> None:
+        super().copy_sum(event, message, out)
+        kept = self.kept.get(event.source.number)
+        if kept is not None:
+            kept.forget(self.closed)
 
     def _rounded(self) -> Values:
         return self.theta.astype(np.float32)
@@ -184,6 +195,8 @@ class RoundBucket(TreeBucket):
             each.ahead = {number: raw for number, raw in each.ahead.items() if number > self.closed}
         for link in self.links.values():
             link.rounds = {number: raw for number, raw in link.rounds.items() if number > self.closed}
+        for kept in self.kept.values():
+            kept.forget(self.closed)
         own = self.held.by_origin.get(self.terms.me)
         if own is not None and own.round <= self.closed:  # while a checkpoint is read it can be newer
             own.values, own.round = self.theta, self.closed
@@ -352,7 +365,9 @@ class RoundBucket(TreeBucket):
         held.record(worker, push.incarnation, push.progress)
         raw, n = held.own.ahead.get(push.progress, (np.zeros(self.size), 0))
         held.own.ahead[push.progress] = (raw + update, n + 1)
-        self._copies_changed()
+        for stream in self.streams.values():
+            assert isinstance(stream, RoundStream), "this bucket has made it"
+            stream.pushed(push.progress)
         self.pending.append(Pending(held.position, self.terms.me, update.astype(np.float64, copy=False)))
 
     def _show_update(self, update: Update) -> None:

@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from syncline.messages import Message
 from syncline.nodes.tree.held_updates import OriginUpdates
 from syncline.nodes.tree.link_end import LinkEnd, Session
 from syncline.nodes.tree.messages import Counted, SideHeard, SideSum
-from syncline.nodes.tree.summand import Basis, Key, Summand, Summands, link_key, x_key
+from syncline.nodes.tree.summand import Basis, Key, Summand, Summands, add_to, link_key, x_key
 from syncline.nodes.tree.tree_bucket import AnswerRule, TreeBucket, Update
 from syncline.nodes.tree.tree_terms import TreeTerms
 from syncline.nodes.update_writer import bucket_codec, check_written
@@ -84,7 +84,8 @@ class SumBucket(TreeBucket):
     def _link(self, peer: int, session: Session) -> LinkEnd:
         link = self.links.get(session[0])
         if link is None:
-            return LinkEnd(self.name, peer, session)
+            room = self.terms.settings.room
+            return LinkEnd(self.name, peer, session, lambda: room(peer, SideSum, self.name))
         if link.session != session:
             link.reopen(session)
         return link
@@ -122,18 +123,18 @@ class SumBucket(TreeBucket):
 
     def change(self, key: Key, change: Update, counts: Mapping[int, int]) -> None:
         """Add to a summand, and so to every sum that it is a part of. None: only the counts change."""
-        if change is not None:
-            self.summands[key].values += change
-        self._changed(key, change, counts)
+        self._changed(key, change, counts, [self.summands[key].values])
 
-    def _changed(self, key: Key, change: Update, counts: Mapping[int, int]) -> None:
+    def _changed(self, key: Key, change: Update, counts: Mapping[int, int], sums: Sequence[Reals] = ()) -> None:
+        """A summand has changed, or changes now together with all other sums: `sums`."""
         self.summands[key].counts = dict(counts)
         if self.basis is not None and key in self.basis:
             self.version += 1
             self._stale = self._stale or change is not None
-        for link in self.links.values():
-            if change is not None and link.basis is not None and key in link.basis:
-                link.owe(change)
+        if change is None:
+            return
+        owing = [link for link in self.links.values() if link.basis is not None and key in link.basis]
+        add_to([*sums, *(owed for link in owing for owed in link.take(change))], change)
 
     @property
     def theta(self) -> Reals:

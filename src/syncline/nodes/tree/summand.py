@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from syncline.reals import Reals
 
 BLOCK = 1 << 15
 """How many values are summed at once: they stay in the processor's cache."""
+
+WIDE = 1 << 18
+"""How many values are widened to float64 at once. Smaller blocks take up to 1.5 times as long, larger ones as long."""
 
 Key = tuple[str, int]
 """("x", origin) or ("link", number of the link)."""
@@ -25,6 +28,25 @@ def x_key(origin: int) -> Key:
 
 def link_key(link: int) -> Key:
     return ("link", link)
+
+
+def is_zero(values: Values) -> bool:
+    """Whether all values are zero; stops at the first block with another one."""
+    return not any(values[start : start + BLOCK].any() for start in range(0, values.size, BLOCK))
+
+
+def add_to(sums: Sequence[Reals], change: Reals | Values) -> None:
+    """Add a change to all of these sums, block by block: the change is read, and widened, once."""
+    if len(sums) == 1 and change.dtype == np.float64:
+        sums[0] += change
+        return
+    wide = np.empty(min(WIDE, change.size))
+    for start in range(0, change.size if sums else 0, WIDE):
+        block = slice(start, start + WIDE)
+        part = wide[: change[block].size]
+        part[:] = change[block]
+        for each in sums:
+            np.add(each[block], part, each[block])
 
 
 class Summand:

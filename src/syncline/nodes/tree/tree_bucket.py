@@ -5,8 +5,11 @@ How nodes exchange updates is in sum_bucket.py, and for `bsp` in round_bucket.py
 1. A node holds the updates of some origins, by origin. An origin that the view gives to another node is sent there
    until that node's checkpoint has it. The taker does not use it before. It answers the workers that moved to it when
    its replica has changed over.
-2. If a node is lost, the keeper of its copy does the same for it.
-3. With `durable`, an update counts when checkpoint and copy contain it, and its push is answered only then.
+2. If a node is lost, the keeper of its copy does the same for it; or the taker reads the lost node's last checkpoint,
+   if that is in a directory that all hosts share.
+3. A node that starts again without `durable` asks the keepers of its copy for it, and begins with the copy if that is
+   newer than its checkpoint. Both are beginnings of one sequence of updates. Until then its own updates are missing.
+4. With `durable`, an update counts when checkpoint and copy contain it, and its push is answered only then.
 """
 
 from __future__ import annotations
@@ -17,12 +20,34 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syncline.effects import Effect, Received, Save, Send, SetTimer
+from syncline.effects import Effect, Load, Loaded, Received, Save, Send, SetTimer
 from syncline.layout import Bucket, Payload, Values
-from syncline.messages import Message, Moved, NodeId, Params, Pull, Push, Taken, TreeMember, Wants, server_id, worker_id
-from syncline.nodes.tree.copies import CopyStream, KeptCopy
+from syncline.messages import (
+    Message,
+    Moved,
+    NodeId,
+    Params,
+    Pull,
+    Push,
+    StoredOrigin,
+    Taken,
+    TreeMember,
+    Wants,
+    server_id,
+    worker_id,
+)
+from syncline.nodes.tree.copies import CopySession, CopyStream, KeptCopy
 from syncline.nodes.tree.held_updates import HeldUpdates, OriginUpdates, packed, unpacked
-from syncline.nodes.tree.messages import CopyHeard, CopySum, OriginStates, TakeOver, TookOver, origin_values
+from syncline.nodes.tree.messages import (
+    CopyAsked,
+    CopyBack,
+    CopyHeard,
+    CopySum,
+    OriginStates,
+    TakeOver,
+    TookOver,
+    origin_values,
+)
 from syncline.nodes.tree.tree_terms import TreeTerms
 from syncline.reals import Reals
 
@@ -89,7 +114,15 @@ class TreeBucket(ABC):
         self._given: set[int] = set()
         self.begun_empty: set[int] = set()
         """The origins that nobody could give this node any more."""
+        self._loading: set[int] = set()
+        """The lost nodes whose checkpoints are being read."""
+        self._read: set[int] = set()
+        """Those whose checkpoints were read."""
         self.streams: dict[int, CopyStream] = {}
+        self._recalls = False
+        """Whether this node has started again, and waits for the copy of its updates."""
+        self._recalled: set[CopySession] = set()
+        """The sessions in which a keeper has sent it, or has none."""
         self.kept: dict[int, KeptCopy] = {}
         """The copies of other nodes, by owner."""
         self.requests: dict[int, Request] = {}
@@ -181,8 +214,12 @@ class TreeBucket(ABC):
         found.setdefault(self.terms.me, self._nothing())
         self.held.by_origin = found
         self.missing = dict.fromkeys(self.terms.holders, -1)  # it is not known which view gave it an origin
+        listed = self._listed
+        again = listed is not None and listed.incarnation > 0 and bool(listed.copies)
+        self._recalls = again and not self.terms.settings.durable
         for origin, updates in found.items():
-            self._show_origin(origin, updates)
+            if not (self._recalls and origin == self.terms.me):
+                self._show_origin(origin, updates)
         self.adopt(now, out)
 
     def adopt(self, now: float, out: Out) -> None:
@@ -190,9 +227,11 @@ class TreeBucket(ABC):
         self._aim()
         self._find_missing()
         self._replace_orphans()
+        self._load_lost(out)
         self._give(out)
         self._restore_lost(out)
         self._follow_copies()
+        self._recall(out)
         self._leave_workers(out)
         self._stored(now, out)
         self.save_if_due(out)
@@ -215,12 +254,14 @@ class TreeBucket(ABC):
         for stream in self.streams.values():
             if stream.unheard is not None:
                 out.append(Send(stream.keeper, stream.unheard[0], stream.unheard[1]))
+        self._recall(out)
         self._send_gifts(out)
 
     @property
     def is_quiet(self) -> bool:
         """Whether nothing is unacknowledged."""
-        return not self.held.gifts and all(each.unheard is None for each in self.streams.values())
+        unheard = any(each.unheard is not None for each in self.streams.values())
+        return not (self.held.gifts or unheard or self._recalls)
 
     # Origins that change hands.
 
@@ -280,11 +321,50 @@ class TreeBucket(ABC):
 
     def _replace_orphans(self) -> None:
         """Begin without the updates of origins that nobody can give this node any more."""
+        lost = [kept for owner, kept in self.kept.items() if owner not in self.terms.incarnations]
+        copied = {origin for kept in lost for origin in kept.origins}
         for origin, node in self.terms.tree.orphans:
             known = origin in self.held.by_origin or origin in self.held.gifts or origin in self._given
+            known = known or origin in copied
             if node == self.terms.me and not known:
                 self.begun_empty.add(origin)
                 self._arrive(origin, self._nothing())
+
+    def _wanted(self) -> dict[int, list[StoredOrigin]]:
+        """Which checkpoints of lost nodes may have an origin, for each that this node shall hold and does not have."""
+        place, here = self.terms.place, self.held.everything
+        found: dict[int, list[StoredOrigin]] = {}
+        for each in self.terms.tree.stored:
+            if place is not None and each.origin in place.origins and each.origin not in here:
+                found.setdefault(each.origin, []).append(each)
+        return found
+
+    def _load_lost(self, out: Out) -> None:
+        """Read the checkpoints of lost nodes that may have the origins which this node shall hold."""
+        owners = {each.node for stored in self._wanted().values() for each in stored}
+        for owner in sorted(owners - self._loading):
+            self._loading.add(owner)
+            self._read.discard(owner)
+            out.append(Load(self.name, owner))
+
+    def loaded(self, event: Loaded, now: float, out: Out) -> None:
+        """The last checkpoint of a lost node is there. If no checkpoint has an origin, nothing of it was stored."""
+        self._loading.discard(event.server)
+        self._read.add(event.server)
+        found: dict[int, OriginUpdates] = {}
+        if event.state is not None and event.payload is not None:
+            read = unpacked(event.state.origins, event.payload, self.size)
+            found = self._of_lost(event.server, read)
+        for origin, stored in self._wanted().items():
+            owners = {each.node for each in stored}
+            if event.server in owners and origin in found:
+                self._arrive(origin, found[origin])
+            elif stored[0].only and self._read >= owners:
+                if origin not in owners or not self.terms.settings.durable:
+                    self.begun_empty.add(origin)
+                self._arrive(origin, self._nothing())
+        self.save_if_due(out)
+        self.copy_due(now, out)
 
     # Storing.
 
@@ -335,7 +415,7 @@ class TreeBucket(ABC):
             session = (since, terms.incarnations[terms.me], terms.incarnations[keeper])
             stream = before.get(keeper)
             if stream is None or stream.session != session:
-                stream = CopyStream(terms.me, keeper, session)
+                stream = self._stream(terms.me, keeper, session)
             self.streams[keeper] = stream
         owners = {
             each.number: since
@@ -368,11 +448,57 @@ class TreeBucket(ABC):
         """The origins in the copy of a lost node, as they are given to other nodes."""
         return copied
 
+    def _stream(self, own: int, keeper: int, session: CopySession) -> CopyStream:
+        return CopyStream(own, keeper, session)
+
     def _copies_changed(self) -> None:
         for stream in self.streams.values():
             stream.changed = None
 
+    def _recall(self, out: Out) -> None:
+        """Ask the keepers that have not answered; begin without a copy if there are none."""
+        if not self._recalls:
+            return
+        unanswered = [each for each in self.streams.values() if each.session not in self._recalled]
+        for stream in unanswered:
+            out.append(Send(stream.keeper, CopyAsked(self.terms.view, *stream.session, self.name)))
+        if unanswered:
+            return
+        self._recalls = False
+        own = self.held.by_origin.get(self.terms.me)
+        if own is not None:  # else the view has given it to another node
+            self._show_origin(self.terms.me, own)
+            self.missing.pop(self.terms.me, None)
+
+    def copy_asked(self, event: Received, message: CopyAsked, out: Out) -> None:
+        terms, owner = self.terms, event.source.number
+        kept = self.kept.get(owner)
+        found: dict[int, OriginUpdates] = {}
+        if kept is not None and kept.session[0] == message.since and kept.session[1] < message.mine:
+            found = {each: updates for each, updates in kept.origins.items() if each == owner}
+        states, payload = packed(found)
+        back = CopyBack(terms.view, message.since, message.yours, message.mine, self.name, states)
+        out.append(Send(event.source, back, payload))
+
+    def copy_back(self, event: Received, message: CopyBack, now: float, out: Out) -> None:
+        """A copy of this node's updates has come back; the newest counts."""
+        stream, me = self.streams.get(event.source.number), self.terms.me
+        session = (message.since, message.yours, message.mine)
+        if not self._recalls or stream is None or stream.session != session or session in self._recalled:
+            return
+        self._recalled.add(session)
+        found = unpacked(message.origins, origin_values(message, event.payload, self.size), self.size).get(me)
+        own = self.held.by_origin.get(me)
+        if found is not None and own is not None and found.count > own.count:
+            self.held.by_origin[me] = found
+            self.held.dirty = True
+        if all(each.session in self._recalled for each in self.streams.values()):
+            self._recall(out)
+            self._stored(now, out)
+
     def copy_due(self, now: float, out: Out) -> None:
+        if self._recalls:
+            return
         for number, stream in self.streams.items():
             if stream.unheard is not None or not stream.has_news(self.held):
                 continue

@@ -10,6 +10,7 @@ from syncline.draw import Draw
 from syncline.errors import UsageError
 from syncline.layout import Layout
 from syncline.messages import Attachment, Member, TreeMap, TreeMember, View
+from syncline.nodes.protocol import Room, no_room
 from syncline.units import MOST
 
 EVENTUAL, SSP, APPROXIMATE, BSP = "eventual", "ssp", "approximate", "bsp"
@@ -62,10 +63,14 @@ class TreeSettings:
     codec: Codec = Dense()
     patience: float | None = None
     """Seconds after which an unacknowledged message is sent again; None: never, because no messages are lost."""
+    shared: bool = False
+    """Whether a node can read the last checkpoint of one that is lost."""
     checkpoint: float | None = None
     """Seconds between two checkpoints, if the run is not durable; None: only when a node takes over updates."""
     divides: bool = True
     """Whether an update is divided by the number of live workers."""
+    room: Room = no_room
+    """Where the payloads of messages to other nodes can be written, so that they need not be copied."""
 
 
 class TreeTerms:

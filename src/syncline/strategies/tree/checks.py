@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from syncline.codecs import Dense, every_codec
@@ -49,6 +51,17 @@ def check(strategy: TreeStrategy, workers: int) -> None:
     if any(getattr(each, "momentum", 0) for each in every_codec(strategy.codec)):
         problem = "corrects the momentum of gradients, but workers send changes; remove it"
         raise UsageError("codec", f"{write(strategy.codec)!r} {problem}")
+
+
+def check_folder(folder: str) -> None:
+    """Raise `UsageError` unless nodes can write their checkpoints to this directory."""
+    probe = Path(folder) / f".syncline-{os.getpid()}"
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        problem = f"cannot write to {folder}: {error.strerror}"
+        raise UsageError("copies", f"{problem}; name a directory that all hosts share and may write to") from None
 
 
 def _check_rounds(strategy: TreeStrategy) -> None:

@@ -20,7 +20,16 @@ from syncline.nodes.server.meter import PullMeter
 from syncline.nodes.server.worker_parts import WorkerParts
 from syncline.nodes.topologies import AUTO, SHAPES, Edge, best_fan_out, edges_of, fan, listed, read_edges
 from syncline.nodes.tree.coordinator import TreeCoordinator, first_tree
-from syncline.nodes.tree.messages import MESSAGES, CopySum, OriginStates, RoundSum, SideSum, TakeOver, payload_type
+from syncline.nodes.tree.messages import (
+    MESSAGES,
+    CopyBack,
+    CopySum,
+    OriginStates,
+    RoundSum,
+    SideSum,
+    TakeOver,
+    payload_type,
+)
 from syncline.nodes.tree.node import TreeNode
 from syncline.nodes.tree.plans import TreePlan, merged
 from syncline.nodes.tree.round_bucket import RoundBucket
@@ -33,11 +42,8 @@ from syncline.parts import word_of
 from syncline.spec import value_of
 from syncline.strategies.node_changes import NewNode, NewTopology, NodeChange, NodeLeaves
 from syncline.strategies.protocol import Job, Strategy
-from syncline.strategies.tree.checks import REFUSED, check
+from syncline.strategies.tree.checks import REFUSED, check, check_folder
 from syncline.units import seconds
-
-PATIENCE = 5.0
-"""Seconds after which a node of a real process sends an unacknowledged message again: a connection may have ended."""
 
 CHECKPOINT_SECONDS = 10.0
 """Seconds between two checkpoints of a node, in real processes without `durable`."""
@@ -61,6 +67,9 @@ class TreeStrategy(Strategy):
         CopySum: 2 * VALUE_BYTES,
     }
     rounding: ClassVar[float] = 1e-5
+    patience: ClassVar[float] = 5.0
+    """Seconds after which a node of a real process sends an unacknowledged message again: a connection may have ended.
+    Without such a loss nothing waits for that."""
     defaults: ClassVar[Mapping[str, str]] = {
         "topology": "chain",
         "period": "0.01",
@@ -82,6 +91,8 @@ class TreeStrategy(Strategy):
     """Whether a node shows, sends on and acknowledges only what its checkpoint contains."""
     copies: bool = True
     """Whether a neighbour keeps a copy of what a node holds, in case that the node is lost for good."""
+    folder: str = ""
+    """A directory that all hosts share: nodes write their checkpoints there, so nobody needs to keep copies."""
     codec: Codec = Dense()
     """For the changes between nodes."""
     nodes: int = 0
@@ -106,6 +117,10 @@ class TreeStrategy(Strategy):
         return False
 
     @property
+    def shared_folder(self) -> str:
+        return self.folder
+
+    @property
     def keeps(self) -> bool:
         return True
 
@@ -120,7 +135,7 @@ class TreeStrategy(Strategy):
         return (
             "each node keeps its workers' updates and two sums per neighbour in double precision: "
             "4 x the model, and 6 x the model for each neighbour"
-            + (", and up to 6 x the model for copies" if self.copies else ""),
+            + (", and up to 6 x the model for copies" if self.copies and not self.folder else ""),
         )
 
     # Settings.
@@ -131,7 +146,7 @@ class TreeStrategy(Strategy):
 
     @classmethod
     def setting_types(cls) -> dict[str, Any]:
-        numbers = {"period": float | str, "workers_per_node": int, "durable": bool, "copies": bool}
+        numbers = {"period": float | str, "workers_per_node": int, "durable": bool, "copies": bool | str}
         return {key: numbers.get(key, str) for key in cls.defaults}
 
     @classmethod
@@ -147,6 +162,8 @@ class TreeStrategy(Strategy):
                     found[key] = _read_period(word)
                 case "consistency":
                     found[key] = Consistency.of(word)
+                case "copies":
+                    found.update(_read_copies(word))
                 case _:
                     found[key] = value_of(word, known[key], key)
         return cls(**found)
@@ -158,7 +175,7 @@ class TreeStrategy(Strategy):
             "workers_per_node": str(self.workers_per_node),
             "consistency": str(self.consistency),
             "durable": str(self.durable).lower(),
-            "copies": str(self.copies).lower(),
+            "copies": self.shared_folder or str(self.copies).lower(),
             "codec": word_of(self.codec),
         }
 
@@ -169,6 +186,8 @@ class TreeStrategy(Strategy):
         if self.shape == AUTO:
             problem = "auto works only in the simulator so far: real runs do not measure the delay of a message"
             raise UsageError("topology", f"{problem}; name a topology, for example tree:2")
+        if self.folder:
+            check_folder(self.folder)
 
     def fitted(self, workers: int) -> Self:
         nodes = self.nodes or ceil(workers / max(1, self.workers_per_node))
@@ -198,13 +217,13 @@ class TreeStrategy(Strategy):
 
     def _has_copies(self, job: Job) -> bool:
         """Whether nodes keep copies for each other; a simulation does without if no node fails."""
-        return (job.remote or job.servers_fail) and self.copies
+        return (job.remote or job.servers_fail) and self.copies and not self.folder
 
     def held_by(self, server: int, view: View, buckets: tuple[Bucket, ...]) -> tuple[Bucket, ...]:
         return buckets
 
     def coordinator(self, job: Job, view: View) -> TreeCoordinator:
-        return TreeCoordinator(view, self._has_copies(job), self.shape)
+        return TreeCoordinator(view, self._has_copies(job), self.shape, bool(self.folder))
 
     def trainer(self, worker: int, incarnation: int, job: Job, view: View) -> TreeWorker:
         parts = WorkerParts(
@@ -236,7 +255,9 @@ class TreeStrategy(Strategy):
             self.period,
             self.durable,
             self.codec,
-            patience=PATIENCE if job.remote else None,
+            patience=self.patience if job.remote else None,
+            shared=bool(self.folder),
+            room=job.room,
             checkpoint=CHECKPOINT_SECONDS if (job.remote or job.servers_fail) and not self.durable else None,
         )
 
@@ -304,7 +325,7 @@ class TreeStrategy(Strategy):
     def message_bytes(self, layout: Layout, message: Message, payload: Payload | None) -> int:
         if isinstance(message, SideSum) and payload is not None and not message.size:
             return bucket_codec(self.codec, layout, message.bucket).size(message.bucket.size)
-        if isinstance(message, TakeOver | CopySum) and payload is not None:
+        if isinstance(message, TakeOver | CopySum | CopyBack) and payload is not None:
             return 2 * VALUE_BYTES * message.bucket.size
         if isinstance(message, RoundSum) and payload is not None:
             return (2 if message.kind == "replica" else 1) * VALUE_BYTES * message.bucket.size
@@ -321,6 +342,16 @@ def _read_shape(text: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError("topology", f"cannot read {text}: {error}") from None
     return " ".join(f"{one}-{other}" for one, other in read_edges(source))
+
+
+def _read_copies(text: str) -> dict[str, Any]:
+    """The setting `copies`: true, false, or a directory."""
+    if text.lower() in ("true", "false"):
+        return {"copies": text.lower() == "true"}
+    if not Path(text).is_absolute():
+        problem = "is neither true nor false, nor the absolute path of a directory that all hosts share"
+        raise UsageError("copies", f"{text!r} {problem}, e.g. /shared/copies")
+    return {"copies": True, "folder": text}
 
 
 def _read_period(text: str) -> float:
