@@ -152,6 +152,20 @@ def test_a_node_is_lost_for_good_and_another_one_reads_its_checkpoint_in_the_sha
     assert "are lost" not in run.err
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("lane", LANES)
+def test_without_durable_a_node_that_starts_again_takes_the_copy_of_its_updates(lane: str, tmp_path: Path) -> None:
+    """Its first checkpoint would be written after ten seconds; the copy has what is older than a period."""
+    with ledger(tmp_path, options(lane, "chain", "ssp:3", "--restarts", "1", durable=False)) as run:
+        run.kill(run.server(1))
+        run.touch("go")
+        run.hears("server 1: has started again, from its checkpoint")
+    first, *others = finals(tmp_path)
+    assert all(np.allclose(first, other, atol=1e-5) for other in others)
+    assert np.allclose(first[:, :3], 1, atol=1e-5), first[:, :12]
+    assert np.allclose(first[:, 40:], 1, atol=1e-5)
+
+
 SECOND = [(lane, restarts) for lane in LANES for restarts in (0, 2)]
 
 

@@ -27,8 +27,8 @@ WARM, STEPS = 3, 4
 """The number of warm-up iterations and of counted iterations; after about three, all iterations are alike."""
 
 MOST_CYCLE = 32
-"""An exchange repeats after p iterations, a tree after a period, and the gate `cached:s` after s + 1 iterations. At most
-so many are counted.
+"""At most so many iterations are counted. An exchange repeats after p of them, a tree after a period, and the gate
+`cached:s` after s + 1.
 """
 
 LEAST_TURN = 1 << 16
