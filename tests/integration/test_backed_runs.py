@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -123,6 +125,19 @@ def test_both_servers_die_one_after_the_other_and_start_again(lane: str, tmp_pat
         run.kill(run.server(1))
         run.hears("server 1: has started again\n")
         run.touch("end")
+        assert result(run) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", [0, 1, 2])
+def test_a_server_dies_while_another_one_leaves(server: int, tmp_path: Path) -> None:
+    expected = calm(tmp_path, NUMPY, "tcp", "momentum:0.1")
+    with running(tmp_path, NUMPY, *OPTIONS, "--servers", "3", "--backups", "1", words=["momentum:0.1"]) as run:
+        run.hears("ten")
+        leaving, dying = run.server(1), run.server(server)
+        os.kill(leaving, signal.SIGTERM)
+        run.hears("server 1: is leaving")
+        run.kill(dying)
         assert result(run) == expected
 
 

@@ -198,6 +198,7 @@ class HeldModel:
         """The members whose first iteration is known."""
         self._reports: dict[tuple[tuple[int, int], Bucket], CopyReport] = {}
         """Reports on lost buckets that wait for the view that names these."""
+        self._finished = False
         self._taken_over = 0
         """The buckets of dead servers that were mentioned."""
         self._restored = 0
@@ -307,7 +308,7 @@ class HeldModel:
 
     def _linked(self, view: View) -> frozenset[int]:
         """The servers to which this one may have messages of the strategy."""
-        return self.strategy.servers_of(view).union(*((each.server, each.backup) for each in view.backups))
+        return self.strategy.servers_of(view).union(each.server for each in view.backups)
 
     def _take_from(self, number: int, problem: str) -> None:
         """Ask a server for the buckets that it must hand over, now that it is connected; `problem`: why it is not."""
@@ -385,7 +386,7 @@ class HeldModel:
         def check() -> None:
             view = self._view
             same = any((each.server, each.backup) == (me, number) and each.since <= then for each in view.backups)
-            if self._keeper is not None and (same or view.view == then):
+            if self._keeper is not None and not self._finished and (same or view.view == then):
                 self._handle(ServerLost(number))
 
         self._later(LOG_SECONDS, check)
@@ -715,6 +716,7 @@ class HeldModel:
 
     def finish(self) -> Figures | None:
         """Close the trace, and return the counters if training began."""
+        self._finished = True
         self._trace.close()
         keeper = self._keeper
         if keeper is None:

@@ -46,8 +46,11 @@ class BackedCoordinator(Coordinator):
 
     @property
     def movers(self) -> frozenset[int]:
-        """A server that has handed over everything is still needed while it is a backup."""
-        return super().movers | {each.backup for each in self._backups}
+        """A server that has handed over everything is still needed while it is a backup.
+
+        It is needed too until that has arrived: if the receiver dies, it hands it over again.
+        """
+        return super().movers | {each.backup for each in self._backups} | set(self._givers.values())
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         match event:

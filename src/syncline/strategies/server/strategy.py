@@ -294,6 +294,11 @@ class ServerStrategy(Strategy):
         check_tables(self, job.layout, found)
         return found
 
+    def servers_of(self, view: View) -> frozenset[int]:
+        """A backup has a part too, even if it holds nothing itself: it may have to take over, so all stay connected."""
+        backups = {each.backup for each in view.backups} | {each.backup for each in view.stand_ins}
+        return super().servers_of(view) | backups
+
     def cut(self, layout: Layout, ranges: Iterable[Bucket]) -> tuple[Bucket, ...]:
         """The ranges of one shard, cut into buckets; cut at every table if the gate decides per table.
 
