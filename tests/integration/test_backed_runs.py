@@ -102,7 +102,8 @@ def test_numpy_ends_with_the_same_parameters(lane: str, server: int, tmp_path: P
         assert result(run) == expected
 
 
-@pytest.mark.parametrize("lane", sampled(LANES, "tcp"))
+@pytest.mark.slow
+@pytest.mark.parametrize("lane", LANES)
 def test_pytorch_ends_with_the_same_parameters(lane: str, tmp_path: Path) -> None:
     expected = calm(tmp_path, PYTORCH, lane)
     with running(tmp_path, PYTORCH, *OPTIONS, "--servers", "3", "--backups", "1", "--lane", lane) as run:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from syncline.pytorch.distribute import Distributed
     from syncline.pytorch.run_checkpoints import TorchCheckpoints
     from syncline.pytorch.sampler import SharedSampler
-    from syncline.pytorch.torchrun import Host
+    from syncline.pytorch.torchrun import TorchrunNode
 
 
 class Session(NumpySession):
@@ -41,7 +41,7 @@ class Session(NumpySession):
         self._asked_to_leave = False
         self.own_scaler: Any = None
         """The GradScaler that the program has registered."""
-        self._host: Host | None = None
+        self._host: TorchrunNode | None = None
         """Under torchrun, on the first worker of a host: the process that runs the coordinator and the servers."""
         self._guard: GuardLink | None = None
         """Under torchrun: ends this worker when torchrun dies."""

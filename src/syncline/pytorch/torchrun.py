@@ -53,7 +53,7 @@ Process = subprocess.Popen[str]
 
 
 @dataclass(frozen=True)
-class Host:
+class TorchrunNode:
     """What the first worker of a host keeps until it ends."""
 
     process: Process
@@ -66,7 +66,7 @@ def started_this(environment: Mapping[str, str]) -> bool:
     return "TORCHELASTIC_RUN_ID" in environment and int(environment.get("WORLD_SIZE", "1")) > 1
 
 
-def find_run(environment: Mapping[str, str]) -> tuple[Wiring, Host | None]:
+def find_run(environment: Mapping[str, str]) -> tuple[Wiring, TorchrunNode | None]:
     """The wiring of this worker; on the first worker of a host also the process that it has started."""
     place = Place.read(environment)
     own = _wiring_with_key(environment) if place.nodes > 1 else Wiring()
@@ -75,7 +75,7 @@ def find_run(environment: Mapping[str, str]) -> tuple[Wiring, Host | None]:
         process, published = _start_host(place, f"{_own_address(environment['MASTER_ADDR'])}:0")
         shown = published if place.nodes == 1 else replace(published, wiring={})
         store.set(KEY, msgspec.json.encode(shown).decode())
-        return Wiring.read(published.wiring).of("worker", 0), Host(process, store)
+        return Wiring.read(published.wiring).of("worker", 0), TorchrunNode(process, store)
     published = _published(store, own)
     if place.nodes == 1:
         return Wiring.read(published.wiring).of("worker", place.rank), None
@@ -87,7 +87,7 @@ def find_run(environment: Mapping[str, str]) -> tuple[Wiring, Host | None]:
         token=run_secret(own, published.run),
     )
     first = place.local_rank == 0
-    return wiring.of("worker", place.rank), Host(_start_host(place, published.at)[0], store) if first else None
+    return wiring.of("worker", place.rank), TorchrunNode(_start_host(place, published.at)[0], store) if first else None
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def end_with_torchrun() -> GuardLink | None:
     return guard
 
 
-def end_host(host: Host) -> None:
+def end_host(host: TorchrunNode) -> None:
     """Tell the host process that this worker is done; it ends with the run.
 
     It gets the word "end", because closing its input is not enough if a data loader's process also holds it open.
