@@ -88,9 +88,7 @@ def calm(tmp_path: Path, body: str, lane: str, *words: str) -> str:
         return result(run)
 
 
-@pytest.mark.parametrize(
-    ("lane", "server"), sampled([(lane, n) for lane in LANES for n in (0, 1)], ("shm", 0), ("tcp", 1))
-)
+@pytest.mark.parametrize(("lane", "server"), sampled([(lane, n) for lane in LANES for n in (0, 1)], ("tcp", 1)))
 def test_numpy_ends_with_the_same_parameters(lane: str, server: int, tmp_path: Path) -> None:
     expected = calm(tmp_path, NUMPY, lane, "momentum:0.1")
     options = (*OPTIONS, "--servers", "2", "--backups", "1", "--lane", lane)
@@ -112,7 +110,8 @@ def test_pytorch_ends_with_the_same_parameters(lane: str, tmp_path: Path) -> Non
         assert result(run) == expected
 
 
-@pytest.mark.parametrize("lane", sampled(LANES, "shm"))
+@pytest.mark.slow
+@pytest.mark.parametrize("lane", LANES)
 def test_both_servers_die_one_after_the_other_and_start_again(lane: str, tmp_path: Path) -> None:
     expected = calm(tmp_path, NUMPY, lane, "adam:0.01")
     options = (*OPTIONS, "--servers", "2", "--backups", "1", "--lane", lane, "--restarts", "2")

@@ -135,6 +135,7 @@ def test_a_pytorch_program_is_measured(tmp_path: Path) -> None:
     assert not (tmp_path / "finished").exists()
 
 
+@pytest.mark.slow
 def test_the_documentation_shows_these_rows(tmp_path: Path) -> None:
     """The figures of codecs differ by machine, but the rows and the recommendation are those of the page."""
     page = (Path(__file__).parents[2] / "docs/plan.md").read_text()

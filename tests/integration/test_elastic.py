@@ -175,7 +175,7 @@ def moved_under_load(trace: list[lanes.Line]) -> int:
 REST = {"topk:0.1": 0.0001, "onebit": 0.02}
 
 
-@pytest.mark.parametrize(("codec", "lane"), sampled(product(REST, LANES), ("onebit", "tcp")))
+@pytest.mark.parametrize(("codec", "lane"), sampled(product(REST, LANES)))
 def test_nothing_is_lost_of_means_that_come_back_in_few_bytes(tmp_path: Path, lane: str, codec: str) -> None:
     """What a reply leaves out is part of the next, wherever its bucket is by then. Rounds of zero bring it, up to a
     rest: about 0.4 of each value before them, and so much less after a hundred."""

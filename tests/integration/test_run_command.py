@@ -358,6 +358,19 @@ def test_a_program_that_never_connects(tmp_path: Path) -> None:
         assert re.fullmatch(r"syncline: \S+ s: nothing was trained: .*\n", run.err), run.story()
 
 
+def test_a_server_that_starts_when_the_run_is_over_says_nothing(tmp_path: Path) -> None:
+    """Its launcher has said why the run is over; a server of another host says that it cannot reach the coordinator."""
+    said = []
+    for coordinator in ("@syncline-run-that-is-over", "127.0.0.1:9"):
+        environment = lanes.environment() | {"SYNCLINE_RUN": "over", "SYNCLINE_COORDINATOR": coordinator}
+        command = [sys.executable, "-m", "syncline.engines.server", "0"]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 1
+        said.append(done.stdout + done.stderr)
+    assert said[0] == ""
+    assert "cannot reach the coordinator at 127.0.0.1:9" in said[1]
+
+
 # What children inherit, and where they listen.
 
 

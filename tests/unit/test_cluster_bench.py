@@ -1015,6 +1015,7 @@ def test_a_network_that_cannot_be_finished_leaves_nothing(own: Any, monkeypatch:
     assert left_behind(own, os.getpid()) == []
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_a_short_measurement_with_latency_is_drawn_and_reported(
     own: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -27,7 +27,7 @@ from dataclasses import replace
 from functools import partial
 
 from syncline.engines.message_trace import MessageTrace
-from syncline.engines.net import addresses, tokens
+from syncline.engines.net import addresses, keys, tokens
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (
     PROTOCOL,
@@ -56,7 +56,7 @@ from syncline.engines.net.frames import FIRST_HEADER, HANDOVER, Frame
 from syncline.engines.net.lanes import call_node
 from syncline.engines.net.refusals import RefusalLog
 from syncline.engines.net.shared_memory import LaneMemory, map_segment
-from syncline.engines.net.wiring import Wiring, connect_coordinator, listen
+from syncline.engines.net.wiring import NotListening, Wiring, connect_coordinator, listen
 from syncline.engines.process import also_look_in, run, say
 from syncline.engines.process_state import host
 from syncline.engines.server.held_model import HeldModel
@@ -103,11 +103,23 @@ class ServerProcess:
             there = addresses.parse(self._wiring.coordinator, "--join")
             self._wiring = replace(self._wiring, listen=addresses.route_to(there.host))
         self._unix, self._tcp = listen(self._loop, self._wiring)
-        self._connect(again=False)
+        try:
+            self._connect(again=False)
+        except NotListening as error:
+            if not self._came_too_late(error):
+                raise
+            return 1
         while not self.over:
             self._loop.turn(60.0)
         self._loop.close()
         return 0 if self._agreed else 1
+
+    def _came_too_late(self, error: NotListening) -> bool:
+        """Whether the run was over before this server had started. Its launcher says why the coordinator has ended.
+
+        The coordinator of the same launcher listens before any server is started.
+        """
+        return self._wiring.coordinator.startswith("@") and keys.NOT_LISTENING in str(error)
 
     def _connect(self, again: bool) -> None:
         """Open a connection to the coordinator."""
