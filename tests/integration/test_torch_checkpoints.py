@@ -85,7 +85,7 @@ def test_a_run_that_is_killed_goes_on_as_if_it_had_not_been(case: int, tmp_path:
     with running(tmp_path, MODEL, "-n", "2", "--resume", str(folder), **words) as run:  # type: ignore[arg-type]
         assert end_of(run) == whole
         assert f"resumes from step {step}" in run.err
-        assert "step 0 " not in run.out
+        assert "step 0 " not in run.out or step < 16  # the first epoch has 16 steps
         assert f"step 2 {48 - step}\n" in run.out or step < 16
 
 
