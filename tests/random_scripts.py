@@ -36,6 +36,7 @@ from scheduler import (
     Work,
 )
 from syncline.gates import Always, Bandwidth, Budget, Cached, Every, Gate, Significance
+from syncline.placement import Elastic, Placement, Uniform
 from syncline.sync import Asp, Bsp, Drop, Dsps, Psp, Pssp, Release, Ssp, SyncModel, applies_at_close
 
 T = TypeVar("T")
@@ -78,6 +79,8 @@ releases = st.sampled_from(Release)
 models = st.sampled_from(MODELS)
 gates = st.sampled_from(GATES)
 windows = st.sampled_from([None, 1, 200])
+blocks = st.integers(1, 3)
+placements: st.SearchStrategy[Placement | None] = st.sampled_from([None, Elastic(), Uniform()])
 """Of one bucket at a time, or of about two buckets."""
 
 STEADY: tuple[st.SearchStrategy[Action], ...] = (

@@ -21,8 +21,10 @@ from random_scripts import (
     STEADY,
     UNSURE,
     Kind,
+    blocks,
     gates,
     models,
+    placements,
     releases,
     runs,
     scripts,
@@ -41,16 +43,13 @@ from syncline.nodes.server.handover import pack
 from syncline.nodes.server.log_messages import LogEntry
 from syncline.nodes.server.sent_handovers import SentHandovers
 from syncline.nodes.server.shard import Shard
-from syncline.placement import Elastic, Placement, RoundRobin, Uniform
+from syncline.placement import Elastic, RoundRobin, Uniform
 from syncline.rules import Adam, Momentum, Rule
 from syncline.sim import AddServer, Cluster, CrashServer, Scenario
 from syncline.sim.compute import Trace
 from syncline.sim.faults import Fault
 from syncline.strategies.server.strategy import Mode, ServerStrategy, settle_mode
 from syncline.sync import Asp, Bsp, Release, Ssp, SyncModel
-
-blocks = st.integers(1, 3)
-placements: st.SearchStrategy[Placement | None] = st.sampled_from([None, Elastic(), Uniform()])
 
 
 def play(script: list[Action], first: SyncModel, others: tuple[SyncModel, ...], spaced: bool, **setup: Any) -> None:

@@ -17,7 +17,9 @@ from random_scripts import (
     MOVING,
     STEADY,
     UNSURE,
+    blocks,
     gates,
+    placements,
     runs,
     scripts,
     under_each_model,
@@ -34,7 +36,7 @@ from syncline.nodes.server.recovery import Recovery
 from syncline.nodes.server.shard import Shard
 from syncline.nodes.server.shard_terms import ShardTerms
 from syncline.nodes.server.worker import Worker
-from syncline.placement import Elastic, Placement, RoundRobin, Uniform
+from syncline.placement import Elastic, RoundRobin, Uniform
 from syncline.rules import Momentum, Rule, Sgd
 from syncline.sim import AddServer, Cluster, CrashServer, RemoveServer, Scenario
 from syncline.sim.compute import Trace
@@ -42,8 +44,6 @@ from syncline.sim.faults import Fault
 from syncline.strategies.server.strategy import Mode, ServerStrategy, settle_mode
 from syncline.sync import Asp, Bsp, Release, Ssp, SyncModel
 
-blocks = st.integers(1, 3)
-placements: st.SearchStrategy[Placement | None] = st.sampled_from([None, Elastic(), Uniform()])
 mortal = st.just(True)
 
 test_servers_die = under_each_model(20, STEADY, KILLING, patience=None, mortal=mortal)

@@ -13,7 +13,9 @@ from random_scripts import (
     MOVING,
     STEADY,
     UNSURE,
+    blocks,
     gates,
+    placements,
     runs,
     under_each_model,
     under_two_models,
@@ -22,16 +24,13 @@ from random_scripts import (
 from rough_model import links, run, seconds
 from scheduler import Arrive, Grow, Repeat, Shrink, Switch, Work
 from syncline.gates import Always
-from syncline.placement import Balanced, Elastic, Placement, RoundRobin, Uniform
+from syncline.placement import Balanced, Elastic, RoundRobin, Uniform
 from syncline.rules import Momentum, Rule
 from syncline.sim import Cluster, Scenario
 from syncline.sim.compute import Trace
 from syncline.sim.faults import AddServer, Fault, RemoveServer
 from syncline.strategies.server.strategy import Mode, ServerStrategy, settle_mode
 from syncline.sync import Bsp, Drop, Psp, Release, Ssp
-
-blocks = st.integers(1, 3)
-placements: st.SearchStrategy[Placement | None] = st.sampled_from([None, Elastic(), Uniform()])
 
 test_any_order = under_each_model(15, STEADY, MOVING, patience=None, blocks=blocks)
 test_all_that_can_befall_a_worker = under_each_model(15, STEADY, UNSURE, MORTAL, COMING, MOVING, blocks=blocks)
