@@ -128,8 +128,6 @@ class Launcher:
         """The folder for checkpoints of servers, which is removed at the end."""
         self._claimed = -1
         """The lock of the folder for checkpoints of the run, until the launcher ends."""
-        self._nothing_trained = False
-        """The run has ended, and no worker has connected: what servers say about that is of no interest."""
         self._hurry = False
         self._welcome = False
         self._aborted = False
@@ -310,8 +308,7 @@ class Launcher:
             self._drain(GRACE)
             self._signal(signal.SIGTERM)
             self._drain(LAST_GRACE)
-        self._nothing_trained = self._no_worker_connected()
-        if self._nothing_trained:
+        if self._no_worker_connected():
             self._note("nothing was trained: no worker has declared a model")
             return 0
         self.failure = self._outcome.judge(self.workers, self.coordinator)
@@ -502,7 +499,7 @@ class Launcher:
 
     def _say(self, child: Child, text: str) -> None:
         """Pass on a line of output; the output of servers is dropped if no worker connected."""
-        if child in self.workers or not (self._nothing_trained or self._no_worker_connected()):
+        if child in self.workers or not self._no_worker_connected():
             self._line(child.name, text)
 
     def _show_failure(self, child: Child) -> None:
