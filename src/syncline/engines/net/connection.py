@@ -1,6 +1,7 @@
 """A non-blocking connection that carries frames.
 
-1. `send` writes to the socket at once. Bytes that the socket does not accept are copied and wait in order.
+1. `send` writes to the socket at once. Bytes that the socket does not accept are copied and wait in order. `gather`
+   lets small frames wait for each other: one call of the system, which wakes the peer up, then sends several.
 2. A header is read into a small buffer. A payload is read directly into the memory that the reader provides.
 3. A frame that breaks the protocol raises `PeerError`; the connection cannot be used after that.
 4. The buffer grows with the bytes that have arrived, not with the announced length, and shrinks afterwards.
@@ -16,6 +17,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import islice
 
 from syncline.engines.net.frames import FIRST_HEADER, HEADER, PREFIX, Frame, pack, unpack
 from syncline.errors import PeerError
@@ -30,6 +32,9 @@ _HEADER_READ = 1 << 13
 
 _SPARE = 32
 """How many buffers are kept for reuse."""
+
+_GATHERED = 16
+"""How many parts of frames are sent at once."""
 
 _SHARE_FRAMES, _SHARE_BYTES = 64, 16 << 20
 _AGAIN = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -119,6 +124,14 @@ class Connection:
             self._queue.append(part if lasting else self._copy(part))
             self.backlog += part.nbytes
 
+    def gather(self, message: Frame) -> None:
+        """Send a frame without payload together with those that follow soon: its owner has the event loop flush."""
+        part = memoryview(pack(message))
+        self._queue.append(part)
+        self.backlog += part.nbytes
+        if len(self._queue) >= _GATHERED:
+            self.flush()
+
     def send_with(self, message: Frame, fd: int) -> None:
         """Send the first frame of a connection on this host together with a file descriptor."""
         socket.send_fds(self.sock, [pack(message)], [fd])
@@ -126,13 +139,15 @@ class Connection:
     def flush(self) -> None:
         """Send as many of the waiting bytes as the socket accepts now."""
         while self._queue:
-            before = self._queue[0].nbytes
-            left = self._write([self._queue[0]])
-            self.backlog -= before - (left[0].nbytes if left else 0)
+            parts = list(islice(self._queue, _GATHERED))
+            left = self._write(parts)
+            for part in parts[: len(parts) - len(left)]:
+                self.backlog -= part.nbytes
+                self._reuse(self._queue.popleft())
             if left:
+                self.backlog -= self._queue[0].nbytes - left[0].nbytes
                 self._queue[0] = left[0]
                 return
-            self._reuse(self._queue.popleft())
 
     def _copy(self, part: memoryview) -> memoryview:
         """Copy into a reused buffer if one fits: new memory costs more than the copy itself."""

@@ -95,6 +95,8 @@ class EventLoop:
         """When each of them is closed, and which host it comes from."""
         self._handshaking: dict[Connection, ssl.SSLSocket] = {}
         self._interest: dict[int, int] = {}
+        self._gathered: dict[Connection, None] = {}
+        """The connections for which small frames wait until the end of the turn."""
         self._actions: dict[int, Callable[[], None]] = {}
         self._follows: deque[Callable[[], None]] = deque()
         self._bell = -1
@@ -196,6 +198,11 @@ class EventLoop:
             self._interest[fd] = wanted
             self._epoll.modify(fd, wanted)
 
+    def gather(self, wire: Connection, message: Frame) -> None:
+        """Send a small frame together with others to this peer, when everything that has been received is handled."""
+        wire.gather(message)
+        self._gathered[wire] = None
+
     def lose(self, wire: Connection, reason: str) -> None:
         """Close a connection, and tell the owner why."""
         if wire.fileno() < 0:
@@ -241,6 +248,10 @@ class EventLoop:
                     self._read(wire)
         if self._timers:
             self._fire()
+        while self._gathered:
+            wire, _ = self._gathered.popitem()
+            if wire.fileno() >= 0 and wire not in self._handshaking:
+                self._flush(wire)
 
     def _act(self, fd: int) -> None:
         """Handle a file descriptor that is not a connection's."""

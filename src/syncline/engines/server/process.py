@@ -283,11 +283,20 @@ class ServerProcess:
         return None
 
     def _out(
-        self, wire: Connection, message: Frame, payload: memoryview | None = None, *, lasting: bool = False
+        self,
+        wire: Connection,
+        message: Frame,
+        payload: memoryview | None = None,
+        *,
+        lasting: bool = False,
+        gathered: bool = False,
     ) -> None:
         if wire.fileno() < 0:
             return
         try:
+            if gathered:
+                self._loop.gather(wire, message)
+                return
             wire.send(message, payload, lasting=lasting)
         except OSError:
             return  # the peer is gone; the event loop will read the end of the connection

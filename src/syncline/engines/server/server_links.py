@@ -128,9 +128,12 @@ class ServerLinks:
 
     def _transmit(self, wire: Connection, message: Message, payload: Payload | None) -> None:
         memory = self._memory.get(wire)
-        if memory is not None and payload is not None and memory.lay(message, payload):
-            self._out(wire, Laid(payload.nbytes))
-            payload = None
+        laid = memory is not None and payload is not None and memory.lay(message, payload)
+        if laid and payload is not None:
+            self._out(wire, Laid(payload.nbytes), gathered=True)
+        if laid or (memory is not None and payload is None):
+            self._out(wire, message, gathered=True)
+            return
         lasting = type(message) in self._strategy.placed
         self._out(wire, message, None if payload is None else payload.data, lasting=lasting)
 
@@ -154,7 +157,7 @@ class ServerLinks:
 
     def lift(self, wire: Connection) -> None:
         """The node has handled a message whose payload was in shared memory."""
-        self._out(wire, Lifted())
+        self._out(wire, Lifted(), gathered=True)
 
     def laid(self, wire: Connection, message: Message) -> memoryview | None:
         """The payload of this message that is in shared memory, checked; None: it has none there."""

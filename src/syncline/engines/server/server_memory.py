@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Mapping
 
 import numpy as np
@@ -35,7 +34,7 @@ class ServerMemory:
         self._values = values
         starts = np.cumsum([0, *placed.values()])
         self._starts = {kind: int(start) * values for kind, start in zip(placed, starts, strict=False)}
-        self._full: deque[tuple[type[Message], Bucket]] = deque()
+        self._full: dict[tuple[type[Message], Bucket], None] = {}
         """The places that the receiver has not read yet, in order."""
         self._laid = 0
 
@@ -47,7 +46,7 @@ class ServerMemory:
         place = self._place(type(message), bucket, payload.nbytes)
         if place.ctypes.data != payload.ctypes.data:
             place[:] = payload.view(np.uint8)
-        self._full.append((type(message), bucket))
+        self._full[type(message), bucket] = None
         return True
 
     def room(self, kind: type[Message], bucket: Bucket) -> Values | None:
@@ -60,7 +59,7 @@ class ServerMemory:
         """The receiver has read the payload that was laid first."""
         if not self._full:
             raise PeerError("it has read a payload that was not in shared memory")
-        self._full.popleft()
+        del self._full[next(iter(self._full))]
 
     def laid(self, size: int) -> None:
         """The sender has written this many bytes for its next message."""

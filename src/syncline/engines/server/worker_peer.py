@@ -40,10 +40,20 @@ class WorkerPeer:
 
 
 class Out(Protocol):
-    """Sends a frame, now or as soon as the socket accepts it; `lasting`: the payload will not change."""
+    """Sends a frame, now or as soon as the socket accepts it.
+
+    `lasting`: the payload will not change. `gathered`: the frame, which has no payload, may wait until everything that
+    has been received is handled.
+    """
 
     def __call__(
-        self, wire: Connection, message: Frame, payload: memoryview | None = None, *, lasting: bool = False
+        self,
+        wire: Connection,
+        message: Frame,
+        payload: memoryview | None = None,
+        *,
+        lasting: bool = False,
+        gathered: bool = False,
     ) -> None: ...
 
 

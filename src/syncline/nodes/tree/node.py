@@ -12,15 +12,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from syncline.effects import Change, Effect, Event, Loaded, Received, Reject, Saved, Send, SetTimer, Timer, kept
 from syncline.errors import PeerError
 from syncline.layout import Bucket, Values
-from syncline.messages import COORDINATOR, Gone, Member, Message, NodeId, Pull, Push, Report, Settled, View, worker_id
+from syncline.messages import COORDINATOR, Gone, Message, NodeId, Pull, Push, Report, Settled, View, worker_id
 from syncline.nodes.protocol import Counts
 from syncline.nodes.server.shard import Tally
 from syncline.nodes.tree.clocks import NodeClocks
+from syncline.nodes.tree.finished import FinishedIterations
 from syncline.nodes.tree.messages import (
     Clocks,
     ClocksHeard,
@@ -68,12 +69,15 @@ class TreeNode:
         self.clocks = NodeClocks(self.terms)
         self.tally = Tally()
         self.staleness: Counter[int] = Counter()
-        rule = AnswerRule(self._may_answer, self._v, lambda: self.clocks.limit)
+        self._finished_by = FinishedIterations(len(first), self._pushed)
+        rule = AnswerRule(self._may_answer, self._v, lambda: self.clocks.limit, self._finished_by)
         made = RoundBucket if settings.consistency.kind == BSP else SumBucket
         self.buckets: dict[Bucket, TreeBucket] = {
             name: made(name, values, self.terms, rule) for name, values in first.items()
         }
         self._checkpoint = dict(checkpoint or {})
+        self._touched: set[Bucket] = set()
+        """The buckets that the event which is being handled may have changed."""
         self._begun = fresh
         self._started = False
         self._deferred: list[Received] = []
@@ -126,16 +130,19 @@ class TreeNode:
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         out: Out = []
+        self._touched.clear()
         match event:
             case Received(message=View() as view):
                 self._adopt(view, now, out)
+                self._touched.update(self.buckets)
             case Received():
                 self._receive(event, now, out)
             case Saved(bucket, serial):
-                self.buckets[bucket].saved(serial, now, out)
+                self._bucket(bucket).saved(serial, now, out)
                 self._retry(now, out)
             case Loaded():
-                self.buckets[event.bucket].loaded(event, now, out)
+                self._finished_by.forget()
+                self._bucket(event.bucket).loaded(event, now, out)
                 self._retry(now, out)
             case Timer(key):
                 self._timer(key, now, out)
@@ -151,28 +158,37 @@ class TreeNode:
         self._report_for_joiners(out)
         if settings.consistency.kind in (SSP, APPROXIMATE) and self._begun and self.terms.place is not None:
             self.clocks.publish(self._own_clock(), out)
-        if settings.patience is not None and not self._repeats and not self._is_quiet:
+        touched = [self.buckets[name] for name in self._touched]
+        if settings.patience is not None and not self._repeats and not self._are_quiet(touched):
             self._repeats = True
             out.append(SetTimer(("repeat",), settings.patience / 2))
-        if settings.checkpoint is not None and not self._saves and any(b.held.dirty for b in self.buckets.values()):
+        if settings.checkpoint is not None and not self._saves and any(bucket.held.dirty for bucket in touched):
             self._saves = True
             out.append(SetTimer(("checkpoint",), settings.checkpoint))
 
     @property
     def _is_quiet(self) -> bool:
-        return self.clocks.is_quiet and all(bucket.is_quiet for bucket in self.buckets.values())
+        return self._are_quiet(self.buckets.values())
+
+    def _are_quiet(self, buckets: Iterable[TreeBucket]) -> bool:
+        return self.clocks.is_quiet and all(bucket.is_quiet for bucket in buckets)
 
     def _timer(self, key: tuple[object, ...], now: float, out: Out) -> None:
         match key:
             case ("repeat",):
                 self._repeats = False
                 self._repeat(out)
+                self._touched.update(self.buckets)
             case ("checkpoint",):
                 self._saves = False
+                self._touched.update(self.buckets)
                 for bucket in self.buckets.values():
                     bucket.save_if_due(out, always=True)
             case (("send" | "copy") as what, int(number), Bucket() as name, float(due)):
-                self.buckets[name].timer(what, number, due, now, out)
+                if self._bucket(name).timer(what, number, due, now, out):
+                    self._touched.update(self.buckets)
+                    for bucket in self.buckets.values():
+                        bucket.send_due(max(now, due), out)
             case _:
                 raise PeerError(f"node {self.number} has set no timer {key}")
 
@@ -197,6 +213,7 @@ class TreeNode:
             case SideSum() | SideHeard() | RoundSum() | RoundHeard():
                 self._bucket(message.bucket).link_message(event, message, now, out)
             case TakeOver():
+                self._finished_by.forget()
                 self._bucket(message.bucket).take_over(event, message, now, out)
             case TookOver():
                 if self._bucket(message.bucket).took_over(event, message):
@@ -210,6 +227,7 @@ class TreeNode:
             case CopyAsked():
                 self._bucket(message.bucket).copy_asked(event, message, out)
             case CopyBack():
+                self._finished_by.forget()
                 self._bucket(message.bucket).copy_back(event, message, now, out)
                 self._retry(now, out)
             case Clocks():
@@ -225,6 +243,7 @@ class TreeNode:
         bucket = self.buckets.get(name)
         if bucket is None:
             raise PeerError(f"{name} is not a bucket of this model")
+        self._touched.add(name)
         return bucket
 
     # Workers.
@@ -275,18 +294,11 @@ class TreeNode:
     def _finished(self, without: int = 0) -> int:
         """The least number of iterations that this node's live workers have finished; `without`: if it has none."""
         members = [each for each in self.terms.workers_of(self.number) if each.first is not None]
-        found = [max(each.first or 0, self._finished_by(each)) for each in members]
+        found = [max(each.first or 0, self._finished_by.worker(each.worker, each.incarnation)) for each in members]
         return min(found, default=without)
 
-    def _finished_by(self, member: Member) -> int:
-        """How many iterations this worker has finished, as far as its pushes show.
-
-        It has finished an iteration if this node has its push of every bucket. It has also finished all iterations
-        before the one of its last push: without `durable`, a push that was acknowledged can be lost with a node, and
-        the worker does not send it again.
-        """
-        done = [bucket.held.progress(member.worker, member.incarnation) for bucket in self.buckets.values()]
-        return max(1 + min(done, default=-1), max(done, default=-1))
+    def _pushed(self, worker: int, incarnation: int) -> Iterator[int]:
+        return (bucket.held.progress(worker, incarnation) for bucket in self.buckets.values())
 
     def _own_clock(self) -> int:
         """The clock that this node publishes. With `approximate`, an update counts if it is there in all buckets."""
@@ -332,10 +344,12 @@ class TreeNode:
             if after is None or after.incarnation != member.incarnation:
                 self._remove(worker, member.incarnation, out)
         for name, bucket in self.buckets.items():
+            self._finished_by.forget()
             if self._begun:
                 bucket.adopt(now, out)
             else:
                 bucket.restore(self._checkpoint.pop(name, None), now, out)
+        self._finished_by.forget()
         self._begun = True
         self._reports_due = self.terms.place is not None and any(each.first is None for each in view.members)
         self._settle(out)
@@ -363,8 +377,10 @@ class TreeNode:
 
     def _report_for_joiners(self, out: Out) -> None:
         """Tell the coordinator how far the workers are, and keep to it until it names the joiner's first iteration."""
+        if not self._reports_due:
+            return
         rounds = [bucket for bucket in self.buckets.values() if isinstance(bucket, RoundBucket)]
-        if self._reports_due and all(bucket.opened for bucket in rounds):
+        if all(bucket.opened for bucket in rounds):
             self._reports_due = False
             largest = max([0, *(each.latest for each in rounds)]) if rounds else max(self._v(), self.clocks.highest)
             self.clocks.limit = largest

@@ -33,6 +33,9 @@ from syncline.reals import Reals
 
 Out = list[Effect]
 
+EARLY = 0.02
+"""Changes of several buckets that are due within this part of a period are sent together."""
+
 
 class SumBucket(TreeBucket):
     """What a node knows about one bucket, with any consistency but `bsp`."""
@@ -215,7 +218,7 @@ class SumBucket(TreeBucket):
         due = link.due(counts, workers=bool(terms.members), period=terms.settings.period)
         if due is None:
             return
-        if now < due:
+        if now < due - EARLY * terms.settings.period:
             self._wake(link, due, now, out)
             return
         if not link.has_news(counts):
@@ -237,13 +240,15 @@ class SumBucket(TreeBucket):
         assert link.unheard is not None
         out.append(Send(link.peer, *link.unheard))
 
-    def timer(self, what: str, number: int, due: float, now: float, out: Out) -> None:
-        link = self.links.get(number)
+    def timer(self, what: str, number: int, due: float, now: float, out: Out) -> bool:
         if what != "send":
-            super().timer(what, number, due, now, out)
-        elif link is not None and link.timer_due == due:  # else it has been replaced by an earlier one
+            return super().timer(what, number, due, now, out)
+        link = self.links.get(number)
+        expired = link is not None and link.timer_due == due  # else it has been replaced by an earlier one
+        if link is not None and expired:
             link.timer_due = None
             self.send_due(max(now, due), out)
+        return expired
 
     def repeat(self, out: Out) -> None:
         for link in self.links.values():

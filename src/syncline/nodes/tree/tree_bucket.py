@@ -37,6 +37,7 @@ from syncline.messages import (
     worker_id,
 )
 from syncline.nodes.tree.copies import CopySession, CopyStream, KeptCopy
+from syncline.nodes.tree.finished import FinishedIterations
 from syncline.nodes.tree.held_updates import HeldUpdates, OriginUpdates, packed, unpacked
 from syncline.nodes.tree.messages import (
     CopyAsked,
@@ -82,15 +83,20 @@ class Request(NamedTuple):
 class AnswerRule:
     """What a bucket asks its node about workers."""
 
-    __slots__ = ("limit", "may_answer", "v")
+    __slots__ = ("finished", "limit", "may_answer", "v")
 
     def __init__(
-        self, may_answer: Callable[[int], bool], v: Callable[[], int], limit: Callable[[], int | None]
+        self,
+        may_answer: Callable[[int], bool],
+        v: Callable[[], int],
+        limit: Callable[[], int | None],
+        finished: FinishedIterations,
     ) -> None:
         self.may_answer = may_answer
         self.v = v
         self.limit = limit
         """With rounds: the last round that may close before a joiner's first iteration is known."""
+        self.finished = finished
 
 
 class TreeBucket(ABC):
@@ -241,13 +247,14 @@ class TreeBucket(ABC):
         missing = [each for each in (() if place is None else place.origins) if not self._has_origin(each)]
         self.missing = {origin: self.missing.get(origin, self.terms.view) for origin in missing}
 
-    def timer(self, what: str, number: int, due: float, now: float, out: Out) -> None:
-        """A timer has expired, which was set for `due`; here: for a copy."""
+    def timer(self, what: str, number: int, due: float, now: float, out: Out) -> bool:
+        """A timer has expired, which was set for `due`; here: for a copy. Returns whether changes were due."""
         stream = self.streams.get(number)
         if what == "copy" and stream is not None and stream.timed:
             stream.timed = False
             stream.not_before = min(stream.not_before, now)
             self.send_due(now, out)
+        return False
 
     def repeat(self, out: Out) -> None:
         """Send everything again that is not acknowledged."""
@@ -547,6 +554,7 @@ class TreeBucket(ABC):
         taken = push.progress > self._progress(worker, push.incarnation)
         if taken:
             self._take_update(worker, push, self._update(push, event.payload), now)
+            self.gate.finished.took(worker, push.incarnation, push.progress)
         self.requests[worker] = Request(push, held.position if taken else self._position_of(worker))
         if taken:
             self.save_if_due(out)
