@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 
 import numpy as np
@@ -20,14 +21,16 @@ from syncline.engines.worker.session import NumpySession
 class Syncline:
     """The real engine: coordinator, servers, and workers that only exchange updates."""
 
-    def __init__(self, lane: str) -> None:
+    def __init__(self, lane: str, settings: Mapping[str, str] | None = None) -> None:
+        """`settings`: further settings of the run."""
         self.name = f"syncline-{lane}"
         self._lane = lane
+        self._settings = dict(settings or {})
         self._crew = BenchCrew(self.name)
         self._launcher: Launcher | None = None
 
     def start(self, case: Case) -> None:
-        plan = Plan([], case.workers, case.servers, {"mode": case.mode}, Wiring(lane=self._lane))
+        plan = Plan([], case.workers, case.servers, {"mode": case.mode, **self._settings}, Wiring(lane=self._lane))
         self._launcher = Launcher(plan)
         self._launcher.open()
         for worker in range(case.workers):

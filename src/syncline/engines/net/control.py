@@ -215,6 +215,13 @@ class Lifted(Control, frozen=True, tag="lifted", gc=False):
     """The answer to `Laid`: I have read that payload, so its place is free again."""
 
 
+class Mapped(Control, frozen=True, tag="mapped", gc=False):
+    """Server to a server of its host: I have mapped the memory of this worker."""
+
+    worker: Number
+    incarnation: Count
+
+
 class Share(Control, frozen=True, tag="share"):
     """Worker to coordinator: my value for an all-gather."""
 
@@ -510,6 +517,7 @@ ControlMessage = (
     | Noted
     | Laid
     | Lifted
+    | Mapped
     | Share
     | Gathered
     | Ended

@@ -65,6 +65,7 @@ from syncline.engines.process import say
 from syncline.engines.server.checkpoint_folder import CheckpointFolder
 from syncline.engines.server.first_values import FirstInbox, give_first
 from syncline.engines.server.handovers import HandoverInbox, HandoverOutbox
+from syncline.engines.server.mapped_workers import MappedWorkers
 from syncline.engines.server.server_links import ServerLinks
 from syncline.engines.server.worker_peer import Out, WorkerPeer, check_push
 from syncline.errors import PeerError, RunError, SynclineError
@@ -177,7 +178,10 @@ class HeldModel:
         self._inbox = HandoverInbox(id.number, begin.view.holders, self.strategy.memory_types)
         self._outbox = HandoverOutbox()
         lost = self._log_lost if self.strategy.has_backups else None
-        self.links = ServerLinks(self.strategy, self.givers, out, partial(call, self), drop, self.layout.size, lost)
+        self._mapped = MappedWorkers(out, later) if self.strategy.has_backups else None
+        self.links = ServerLinks(
+            self.strategy, self.givers, out, partial(call, self), drop, self.layout.size, lost, self._mapped
+        )
         self.links.adopt(self._linked(begin.view))
         self._early: list[Received] = []
         """Messages of other servers that wait for the initial parameters."""
@@ -335,7 +339,9 @@ class HeldModel:
             return
         if isinstance(message, Message) and self.links.accepts(message):
             laid = self.links.laid(wire, message) if payload is None else None
-            event = self.links.received(number, message, payload if laid is None else laid)
+            held = self.links.read_in_place(message) if payload is None and laid is None else None
+            found = next((each for each in (payload, laid, held) if each is not None), None)
+            event = self.links.received(number, message, found)
             if self._keeper is None:
                 self._early.append(kept(event))
             else:
@@ -444,8 +450,16 @@ class HeldModel:
             if other.incarnation < peer.incarnation:
                 self._lose(other.wire, f"its incarnation {peer.incarnation} has connected")
         self.workers[peer.who] = peer
+        if self._mapped is not None:
+            self._mapped.enter(peer)
         for message, payload in self._owed.pop(peer.who, ()):
             self._answer(peer, message, payload)
+
+    def leave(self, peer: WorkerPeer) -> None:
+        """A worker's connection has ended."""
+        self.workers.pop(peer.who, None)
+        if self._mapped is not None:
+            self._mapped.leave(peer)
 
     def _guests(self) -> list[WorkerPeer]:
         """The connected workers that have never been in a view."""

@@ -38,6 +38,7 @@ from syncline.engines.net.control import (
     First,
     Hello,
     Lifted,
+    Mapped,
     NewTerms,
     NodeAddress,
     Reach,
@@ -160,7 +161,7 @@ class ServerProcess:
             self._from_coordinator(wire, message)
         elif wire in self._givers:
             held, number = self._givers[wire]
-            if isinstance(message, Lifted):
+            if isinstance(message, Lifted | Mapped):
                 held.links.on_memory(wire, message)
             else:
                 self._from_giver(held, number, message, payload)
@@ -422,7 +423,7 @@ class ServerProcess:
         for wire, (held, peer) in list(self._peers.items()):
             if not held.may_ask(peer):
                 del self._peers[wire]
-                held.workers.pop(peer.who, None)
+                held.leave(peer)
                 self._loop.drop(wire)
         if not self._peers and self._coordinator:
             self._finish(next(iter(self._coordinator)))
@@ -433,7 +434,7 @@ class ServerProcess:
         held, peer = self._peers.pop(wire)
         if reason:
             say(f"{self.id}: dropped {peer.id}: {reason}")
-        held.workers.pop(peer.who, None)
+        held.leave(peer)
         self._lost = [each for each in (*self._lost, (held, peer)) if each[0].is_member(each[1])]
         if held.coordinator.fileno() < 0 and not self.over:
             self._end_if_member_lost()

@@ -9,6 +9,8 @@
 5. Servers on one host share memory (server_memory.py), unless the user asks for TCP. Only payloads that a node does not
    keep can be there, and it gets them in place. Over a connection these payloads are received into one buffer per
    connection, which is used again.
+6. An entry in the log of a worker's push needs no payload if the backup has mapped the worker's memory
+   (mapped_workers.py).
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ import numpy as np
 
 from syncline.effects import Received
 from syncline.engines.net.connection import Connection
-from syncline.engines.net.control import Laid, Lifted
+from syncline.engines.net.control import Laid, Lifted, Mapped
 from syncline.engines.net.frames import Frame
 from syncline.engines.server import server_memory
+from syncline.engines.server.mapped_workers import MappedWorkers
 from syncline.engines.server.server_memory import ServerMemory
 from syncline.engines.server.worker_peer import Out
 from syncline.errors import PeerError
@@ -48,10 +51,12 @@ class ServerLinks:
         drop: Callable[[Connection], None],
         values: int = 0,
         lost: Callable[[int], None] | None = None,
+        mapped: MappedWorkers | None = None,
     ) -> None:
         """`values`: the size of the model. `opened`: the connections that this server has opened, shared with the
         process. `call`: connect, and call a function with the problem, or "". `lost`: called with the number of a
-        server that cannot be reached, so that messages to it are lost."""
+        server that cannot be reached, so that messages to it are lost. `mapped`: workers' memory, if servers have
+        backups."""
         self._strategy = strategy
         self._opened = opened
         self._out = out
@@ -59,6 +64,7 @@ class ServerLinks:
         self._drop = drop
         self._values = values
         self._lost = lost
+        self._mapped = mapped
         self._memory: dict[Connection, ServerMemory] = {}
         """The memory that is shared over each of these connections."""
         self._buffers: dict[Connection, bytearray] = {}
@@ -91,7 +97,9 @@ class ServerLinks:
         return fd
 
     def accept(self, wire: Connection) -> None:
-        """Take the memory, if there is any, that came with the first frame of a connection."""
+        """Another server has connected: take the memory, if there is any, that came with its first frame."""
+        if self._mapped is not None:
+            self._mapped.tell(wire)
         memory = server_memory.accept(wire, self._strategy.placed, self._values)
         if memory is not None:
             self._memory[wire] = memory
@@ -100,6 +108,8 @@ class ServerLinks:
         """A connection has ended."""
         self._memory.pop(wire, None)
         self._buffers.pop(wire, None)
+        if self._mapped is not None:
+            self._mapped.ended(wire)
 
     def send(self, number: int, message: Message, payload: Payload | None) -> None:
         if number not in self._named:
@@ -127,6 +137,9 @@ class ServerLinks:
             self._out(wire, message, None if payload is None else payload.data, lasting=True)
 
     def _transmit(self, wire: Connection, message: Message, payload: Payload | None) -> None:
+        if payload is not None and self._mapped is not None and self._mapped.has(wire, message, payload):
+            self._out(wire, message)
+            return
         memory = self._memory.get(wire)
         laid = memory is not None and payload is not None and memory.lay(message, payload)
         if laid and payload is not None:
@@ -145,8 +158,13 @@ class ServerLinks:
 
     # Receiving.
 
-    def on_memory(self, wire: Connection, message: Laid | Lifted) -> None:
-        """The other server has written to the memory that we share, or has read it."""
+    def on_memory(self, wire: Connection, message: Laid | Lifted | Mapped) -> None:
+        """The other server has written to the memory that we share, has read it, or has mapped a worker's."""
+        if isinstance(message, Mapped):
+            if self._mapped is None:
+                raise PeerError("it sent Mapped, but servers have no backups")
+            self._mapped.hear(wire, message)
+            return
         memory = self._memory.get(wire)
         if memory is None:
             raise PeerError(f"it sent {type(message).__name__}, but shares no memory")
@@ -158,6 +176,10 @@ class ServerLinks:
     def lift(self, wire: Connection) -> None:
         """The node has handled a message whose payload was in shared memory."""
         self._out(wire, Lifted(), gathered=True)
+
+    def read_in_place(self, message: Message) -> memoryview | None:
+        """The payload of this message that is in a worker's memory; None: it has none there."""
+        return None if self._mapped is None else self._mapped.payload(message)
 
     def laid(self, wire: Connection, message: Message) -> memoryview | None:
         """The payload of this message that is in shared memory, checked; None: it has none there."""
