@@ -3,7 +3,7 @@
     python benchmarks/chaos [--minutes 10] [--seed 0] [--faults 8]
     python benchmarks/chaos --case 4711          play one case again
 
-Each case follows from its number: strategy, sync model, mode, codec, lane, and the faults. Workers and servers are
+Each case follows from its number: strategy, sync model, mode, codec, lane, backups, and the faults. Processes are
 killed (SIGKILL), or stopped (SIGSTOP) for a while; the sync model is changed. Everything that dies is started again.
 Each update has an element of its own, so the parameters at the end show whether it counted once (ledger.py).
 
@@ -54,7 +54,8 @@ def main() -> int:
     print(
         f"{totals['runs']} runs, {failed} failed; {totals['faults']} faults: {totals['workers']} of workers, ", end=""
     )
-    print(f"{totals['servers']} of servers, {totals['changes']} changes; {totals['answered']:,} updates answered")
+    print(f"{totals['servers']} of servers, {totals['coordinators']} of coordinators, ", end="")
+    print(f"{totals['changes']} changes; {totals['answered']:,} updates answered")
     return 1 if failed else 0
 
 
@@ -63,6 +64,7 @@ def _count(totals: Counter[str], result: Result) -> None:
     totals["faults"] += len(result.done)
     totals["workers"] += sum(" worker" in each for each in result.done)
     totals["servers"] += sum(" server" in each for each in result.done)
+    totals["coordinators"] += sum(" coordinator" in each for each in result.done)
     totals["changes"] += sum(each.startswith("change") for each in result.done)
     totals["answered"] += result.finding.answered
 

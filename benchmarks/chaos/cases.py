@@ -18,6 +18,9 @@ SHORT_STOP, LONG_STOP = (0.05, 0.8), (2 * PATIENCE, 3 * PATIENCE)
 PAUSES = (0.1, 1.5)
 """Seconds between two faults."""
 
+COORDINATOR, SERVERS = 0.15, 0.4
+"""Which part of the faults hits the coordinator, and the servers."""
+
 AT_CLOSE = ("bsp", "drop")
 """Sync models that apply a whole round at once."""
 
@@ -31,7 +34,7 @@ class Fault:
     what: str
     """kill; stop, and let it go on later; or change, of the sync model."""
     who: str
-    """worker0, server1 ...; for a change the new sync model."""
+    """worker0, server1, coordinator ...; for a change the new sync model."""
     seconds: float = 0.0
     """How long it is stopped."""
 
@@ -70,11 +73,12 @@ def _of_servers(number: int, draw: Random, lane: tuple[str, ...], count: int) ->
     at_close = sync.partition(":")[0] in AT_CLOSE
     mode = ("--rule", "sgd:1") if rule else ("--mode", "changes")
     codec = draw.choice(((), (), ("--codec", "fp16"), ("--codec", "topk:0.5")))
+    backups = ("--backups", "1") if servers > 1 and draw.random() < 0.5 else ()
     bucket = ("--bucket", draw.choice(("16KiB", "64KiB", "1MiB")))
     models = () if rule or sync.startswith("drop") else ("bsp", "ssp:2", "asp")  # a rule divides only at the close
     return Case(
         number,
-        (*lane, "--servers", str(servers), "--sync", sync, *mode, *codec, *bucket),
+        (*lane, "--servers", str(servers), "--sync", sync, *mode, *codec, *bucket, *backups),
         _faults(draw, count, servers, models),
         rule,
         WHOLE if rule and not at_close else DIVIDED,
@@ -109,8 +113,16 @@ def _fault(draw: Random, servers: int, models: tuple[str, ...]) -> Fault:
     after, kind = draw.uniform(*PAUSES), draw.random()
     if models and kind < 0.1:
         return Fault(after, "change", draw.choice(models))
-    on_server = servers and draw.random() < 0.5
-    who = f"server{draw.randrange(servers)}" if on_server else f"worker{draw.randrange(WORKERS)}"
+    who = _victim(draw, servers)
     if kind < 0.65:
         return Fault(after, "kill", who)
     return Fault(after, "stop", who, draw.uniform(*(SHORT_STOP if draw.random() < 0.6 else LONG_STOP)))
+
+
+def _victim(draw: Random, servers: int) -> str:
+    which = draw.random()
+    if which < COORDINATOR:
+        return "coordinator"
+    if servers and which < COORDINATOR + SERVERS:
+        return f"server{draw.randrange(servers)}"
+    return f"worker{draw.randrange(WORKERS)}"
