@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -92,7 +93,7 @@ def measured(mode: str, lane: str, backups: int, kills: int) -> tuple[float, lis
         if (folder / "final-0").read_text() != (folder / "final-1").read_text():
             raise SystemExit("the workers ended with different parameters")
         found = ends(folder)
-    steps = list(zip(found, found[1:], strict=False))
+    steps = list(pairwise(found))
     usual = median(end - begin for begin, end in steps)
     until = [*struck[1:], found[-1]]
     return usual, [

@@ -4,7 +4,8 @@
     python benchmarks/chaos --case 4711          play one case again
 
 Each case follows from its number: strategy, sync model, mode, codec, lane, backups, and the faults. Processes are
-killed (SIGKILL), or stopped (SIGSTOP) for a while; the sync model is changed. Everything that dies is started again.
+killed (SIGKILL), or stopped (SIGSTOP) for a while; servers join and leave; the sync model is changed. Everything that
+dies is started again.
 Each update has an element of its own, so the parameters at the end show whether it counted once (ledger.py).
 
 When a case fails, its number and its output are printed, and its folder is kept. The exit code is 1 then.
@@ -54,7 +55,9 @@ def main() -> int:
     print(
         f"{totals['runs']} runs, {failed} failed; {totals['faults']} faults: {totals['workers']} of workers, ", end=""
     )
-    print(f"{totals['servers']} of servers, {totals['coordinators']} of coordinators, ", end="")
+    print(
+        f"{totals['servers']} of servers, {totals['coordinators']} of coordinators, {totals['visits']} visits, ", end=""
+    )
     print(f"{totals['changes']} changes; {totals['answered']:,} updates answered")
     return 1 if failed else 0
 
@@ -63,7 +66,8 @@ def _count(totals: Counter[str], result: Result) -> None:
     totals["runs"] += 1
     totals["faults"] += len(result.done)
     totals["workers"] += sum(" worker" in each for each in result.done)
-    totals["servers"] += sum(" server" in each for each in result.done)
+    totals["visits"] += sum(each.startswith("visit") for each in result.done)
+    totals["servers"] += sum(" server" in each and not each.startswith("visit") for each in result.done)
     totals["coordinators"] += sum(" coordinator" in each for each in result.done)
     totals["changes"] += sum(each.startswith("change") for each in result.done)
     totals["answered"] += result.finding.answered

@@ -21,6 +21,12 @@ PAUSES = (0.1, 1.5)
 COORDINATOR, SERVERS = 0.15, 0.4
 """Which part of the faults hits the coordinator, and the servers."""
 
+VISITS = 0.2
+"""Which part of the faults is a server that joins and leaves, if the run is open to that."""
+
+STAYS = (0.5, 3.0)
+"""Seconds between the start of such a server and the request to leave."""
+
 AT_CLOSE = ("bsp", "drop")
 """Sync models that apply a whole round at once."""
 
@@ -32,11 +38,11 @@ class Fault:
     after: float
     """Seconds after the fault before it."""
     what: str
-    """kill; stop, and let it go on later; or change, of the sync model."""
+    """kill; stop, and let it go on later; visit, of a server that joins and leaves; or change, of the sync model."""
     who: str
-    """worker0, server1, coordinator ...; for a change the new sync model."""
+    """worker0, server1, coordinator ...; for a change the new sync model; for a visit "server"."""
     seconds: float = 0.0
-    """How long it is stopped."""
+    """How long it is stopped, or stays."""
 
     def __str__(self) -> str:
         return f"{self.what} {self.who}" + (f" for {self.seconds:.1f} s" if self.seconds else "")
@@ -75,11 +81,12 @@ def _of_servers(number: int, draw: Random, lane: tuple[str, ...], count: int) ->
     codec = draw.choice(((), (), ("--codec", "fp16"), ("--codec", "topk:0.5")))
     backups = ("--backups", "1") if servers > 1 and draw.random() < 0.5 else ()
     bucket = ("--bucket", draw.choice(("16KiB", "64KiB", "1MiB")))
+    open_to = ("--listen", "127.0.0.1:0") if draw.random() < 0.5 else ()
     models = () if rule or sync.startswith("drop") else ("bsp", "ssp:2", "asp")  # a rule divides only at the close
     return Case(
         number,
-        (*lane, "--servers", str(servers), "--sync", sync, *mode, *codec, *bucket, *backups),
-        _faults(draw, count, servers, models),
+        (*lane, "--servers", str(servers), "--sync", sync, *mode, *codec, *bucket, *backups, *open_to),
+        _faults(draw, count, servers, models, visits=bool(open_to)),
         rule,
         WHOLE if rule and not at_close else DIVIDED,
         promised=not sync.startswith("drop"),
@@ -104,13 +111,15 @@ def _of_tree(number: int, draw: Random, lane: tuple[str, ...], count: int) -> Ca
     )
 
 
-def _faults(draw: Random, count: int, servers: int, models: tuple[str, ...]) -> tuple[Fault, ...]:
-    return tuple(_fault(draw, servers, models) for _ in range(count))
+def _faults(draw: Random, count: int, servers: int, models: tuple[str, ...], visits: bool = False) -> tuple[Fault, ...]:
+    """`models`: the sync models to which the run may change. `visits`: whether servers may join."""
+    return tuple(_fault(draw, servers, models, visits) for _ in range(count))
 
 
-def _fault(draw: Random, servers: int, models: tuple[str, ...]) -> Fault:
-    """`models`: the sync models to which the run may change."""
+def _fault(draw: Random, servers: int, models: tuple[str, ...], visits: bool) -> Fault:
     after, kind = draw.uniform(*PAUSES), draw.random()
+    if visits and draw.random() < VISITS:
+        return Fault(after, "visit", "server", draw.uniform(*STAYS))
     if models and kind < 0.1:
         return Fault(after, "change", draw.choice(models))
     who = _victim(draw, servers)

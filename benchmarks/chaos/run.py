@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from secrets import token_hex
 from time import monotonic, sleep
@@ -49,10 +50,12 @@ class _Player:
         self._limit = HANG_SECONDS * scale
         self._mark = token_hex(8)
         self._done: list[str] = []
+        self._visits: list[tuple[subprocess.Popen[bytes], float]] = []
+        """Servers that have joined from outside, and when each shall leave."""
         self._output = folder / "output"
 
     def play(self) -> Result:
-        environment = {
+        self._environment = environment = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
             "SYNCLINE_PATIENCE": str(PATIENCE),
@@ -84,12 +87,16 @@ class _Player:
         self._wait(self._all_advance(), "the first updates")
         for fault in self._case.faults:
             sleep(fault.after)
+            self._end_visits()
             if self._launcher.poll() is not None:
                 return
             if fault.what == "change":
                 self._change(fault.who)
+            elif fault.what == "visit":
+                self._begin_visit(fault)
             else:
                 self._strike(fault)
+        self._wait(lambda: not self._end_visits(), "servers to leave")
         self._wait(self._all_advance(), "all workers, after the last fault")
 
     def _strike(self, fault: Fault) -> None:
@@ -115,6 +122,26 @@ class _Player:
         except subprocess.TimeoutExpired:
             raise Hang(f"syncline tell --sync {sync}") from None
         self._done.append(f"change to {sync}{'' if done.returncode == 0 else ' (refused)'}")
+
+    def _begin_visit(self, fault: Fault) -> None:
+        """Let a server join; other faults happen while it is there."""
+        lines = [line.split() for line in self._output.read_text().splitlines() if " --join " in line]
+        address = lines[0][lines[0].index("--join") + 1]
+        command = [sys.executable, "-m", "syncline", "run", "--join", address, "-n", "0", "--servers", "1"]
+        with (self._folder / f"visit-{len(self._visits)}").open("w") as output:
+            visit = subprocess.Popen(
+                command, cwd=self._folder, env=self._environment, stdout=output, stderr=subprocess.STDOUT
+            )
+        self._visits.append((visit, monotonic() + fault.seconds))
+        self._done.append(str(fault))
+
+    def _end_visits(self) -> bool:
+        """Ask servers whose time has come to leave; whether any are still there."""
+        for number, (visit, until) in enumerate(self._visits):
+            if visit.poll() is None and monotonic() > until:
+                visit.send_signal(signal.SIGINT)
+                self._visits[number] = (visit, inf)
+        return any(visit.poll() is None for visit, _ in self._visits)
 
     def _all_advance(self) -> Callable[[], bool]:
         """Whether since now as many processes as there are workers have had an update answered, and are alive."""
@@ -150,5 +177,6 @@ class _Player:
         left = marked(self._mark)
         for pid in left:
             send(pid, signal.SIGKILL)
-        self._launcher.wait()
+        for process in (self._launcher, *(visit for visit, _ in self._visits)):
+            process.wait()
         return [f"{len(left)} processes were left"] if ended and left else []

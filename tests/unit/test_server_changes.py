@@ -92,7 +92,7 @@ class Training:
         """These say that they have a connection to a server."""
         for each in (*self.servers.values(), *self.workers.values()):
             if str(each.id) in who:
-                self.changes.reached(each, Reached(number))
+                self.changes.reached(each, Reached(number, "", self.changes.arrivals.get(number, 0)))
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_before_something_is_trained_nobody_is_told(peer: Callable[[], Peer]) ->
 
 def test_everyone_else_is_told_where_a_server_is_that_knows(training: Training) -> None:
     training.changes.introduce(training.servers[1])
-    reach = Reach(1, training.place(1))
+    reach = Reach(1, training.place(1), 1)
     assert training.heard() == {name: [reach] for name in ("server0", "server2", "worker0", "worker1")}
     with pytest.raises(PeerError, match="a second time"):
         training.changes.introduce(training.servers[1])
@@ -149,7 +149,7 @@ def test_processes_that_join_meanwhile_must_reach_it_too(training: Training) -> 
     training.introduce(1)
     training.changes.mention(training.servers[2])
     training.changes.mention(training.workers[1])
-    reach = Reach(1, training.place(1))
+    reach = Reach(1, training.place(1), 1)
     assert training.heard() == {"server2": [reach], "worker1": [reach]}
     training.reach(1, "server0", "server2", "worker0")
     assert training.events == []
@@ -157,10 +157,27 @@ def test_processes_that_join_meanwhile_must_reach_it_too(training: Training) -> 
 
 def test_a_server_that_somebody_cannot_reach_is_refused(training: Training) -> None:
     training.introduce(1)
-    training.changes.reached(training.workers[1], Reached(1, "no route"))
+    training.changes.reached(training.workers[1], Reached(1, "no route", 1))
     training.reach(1, "server0", "server2", "worker0")
     assert training.events == []
     assert training.departures.noted == ["1 is refused: worker1 cannot reach it: no route"]
+
+
+def test_an_answer_about_a_process_that_has_died_meanwhile_means_nothing(
+    training: Training, peer: Callable[[], Peer]
+) -> None:
+    """A worker could not reach the server, which dies; the answer comes when the server has started again."""
+    training.introduce(1)
+    training.changes.closed(1)
+    training.servers[1] = participant(peer(), server_id(1))
+    training.introduce(1)
+    training.changes.reached(training.workers[1], Reached(1, "no route", 1))
+    training.changes.reached(training.workers[0], Reached(1, "", 1))
+    assert training.departures.noted == []
+    training.reach(1, "server0", "server2", "worker1")
+    assert training.events == [], "worker0 has not answered about this process"
+    training.reach(1, "worker0")
+    assert training.events == [Admit(1)]
 
 
 def test_nobody_waits_for_those_who_are_gone(training: Training) -> None:
@@ -314,7 +331,7 @@ def test_a_worker_does_not_wait_for_a_server_that_is_refused_or_gone(tree: Train
     tree.changes.invite(1)
     tree.changes.invite(2)
     tree.introduce(1)
-    tree.changes.reached(tree.workers[0], Reached(1, "no way"))
+    tree.changes.reached(tree.workers[0], Reached(1, "no way", 1))
     assert tree.departures.noted == ["1 is refused: worker0 cannot reach it: no way"]
     assert not tree.changes.brings_server(joining(tree, peer, 1))
     assert tree.changes.brings_server(joining(tree, peer, 2))

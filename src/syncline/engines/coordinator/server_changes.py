@@ -41,6 +41,8 @@ class ServerChanges:
         self._leaving: set[int] = set()
         """The servers that are to be dismissed as soon as possible."""
         self._arriving: dict[int, set[Participant]] = {}
+        self.arrivals: dict[int, int] = {}
+        """How often each server has arrived: answers about an earlier arrival mean nothing."""
         """The servers that know the model and are not admitted yet, each with those that have not connected to it."""
         self.away: set[int] = set()
         """The servers that have died and may return, or have returned and are not introduced to all others yet."""
@@ -139,7 +141,7 @@ class ServerChanges:
                 continue
             if number in self._arriving:
                 self._arriving[number].add(peer)
-            self._run.out(peer.wire, Reach(number, server.place))
+            self._run.out(peer.wire, Reach(number, server.place, self.arrivals.get(number, 0)))
 
     def introduce(self, peer: Participant) -> None:
         """A joining server knows the model: tell everyone else its address."""
@@ -150,15 +152,16 @@ class ServerChanges:
         peer.named = True
         others = {each for each in (*self._servers.values(), *self._workers.values()) if each is not peer}
         self._arriving[number] = others
+        self.arrivals[number] = arrival = 1 + self.arrivals.get(number, 0)
         for each in others:
-            self._run.out(each.wire, Reach(number, peer.place))
+            self._run.out(each.wire, Reach(number, peer.place, arrival))
         self.arrange()
 
     def reached(self, peer: Participant, message: Reached) -> None:
         """A worker or server says whether it has connected to a joining server."""
         waiting = self._arriving.get(message.server)
-        if waiting is None or peer not in waiting:
-            return  # the server is gone again
+        if waiting is None or peer not in waiting or message.arrival != self.arrivals[message.server]:
+            return  # the server is gone again, or another process has taken its place
         if message.problem and message.server in self.away:
             self.give_up(message.server)
         elif message.problem:

@@ -389,6 +389,8 @@ class Reach(Control, frozen=True, tag="reach"):
 
     server: Number
     place: NodeAddress
+    arrival: Count = 0
+    """Which arrival of this server that is, for the answer: a server can die and start again meanwhile."""
 
 
 class Reached(Control, frozen=True, tag="reached"):
@@ -396,6 +398,7 @@ class Reached(Control, frozen=True, tag="reached"):
 
     server: Number
     problem: Annotated[str, msgspec.Meta(max_length=1024)] = ""
+    arrival: Count = 0
 
 
 class Take(Control, frozen=True, tag="take"):

@@ -393,9 +393,13 @@ class ServerProcess:
         held.places[reach.server] = reach.place
         if held.strategy.survives_servers and not held.strategy.restores_servers:
             held.links.close(reach.server)
-            self._out(held.coordinator, Reached(reach.server))
+            self._out(held.coordinator, Reached(reach.server, "", reach.arrival))
             return
-        self._call(held, reach.server, lambda problem: self._out(held.coordinator, Reached(reach.server, problem)))
+
+        def done(problem: str) -> None:
+            self._out(held.coordinator, Reached(reach.server, problem, reach.arrival))
+
+        self._call(held, reach.server, done)
 
     def _from_giver(self, held: HeldModel, number: int, message: Frame, payload: memoryview | None) -> None:
         if isinstance(message, Refused):

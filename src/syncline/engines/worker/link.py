@@ -567,7 +567,7 @@ class WorkerLink:
             self._introduced.add(server_id(message.server))
             if self.strategy.survives_servers:
                 self._servers.let_go(server_id(message.server))  # it has started again
-            self._servers.reach(message.server, message.place, partial(self._reached, message.server))
+            self._servers.reach(message.server, message.place, partial(self._reached, message))
         elif isinstance(message, Gone) and self.node is not None:
             self.handle(Received(COORDINATOR, message))
         elif isinstance(message, Peers) and self._peers is not None:
@@ -577,10 +577,10 @@ class WorkerLink:
         elif not self.news.heard(message):
             raise PeerError(f"it sent {type(message).__name__}, which the coordinator may not send now")
 
-    def _reached(self, server: int, problem: str) -> None:
+    def _reached(self, reach: Reach, problem: str) -> None:
         """Tell the coordinator whether this worker could connect to a server that joins."""
         if COORDINATOR in self._traffic:
-            self._traffic.send(COORDINATOR, Reached(server, problem))
+            self._traffic.send(COORDINATOR, Reached(reach.server, problem, reach.arrival))
 
     # Members and connections.
 
