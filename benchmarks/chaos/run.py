@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 from secrets import token_hex
 from time import monotonic, sleep
@@ -50,8 +49,8 @@ class _Player:
         self._limit = HANG_SECONDS * scale
         self._mark = token_hex(8)
         self._done: list[str] = []
-        self._visits: list[tuple[subprocess.Popen[bytes], float]] = []
-        """Servers that have joined from outside, and when each shall leave."""
+        self._visits: list[tuple[subprocess.Popen[bytes], float, bool]] = []
+        """Servers that have joined from outside, when each shall leave, or be gone, and whether it was asked to."""
         self._output = folder / "output"
 
     def play(self) -> Result:
@@ -132,16 +131,19 @@ class _Player:
             visit = subprocess.Popen(
                 command, cwd=self._folder, env=self._environment, stdout=output, stderr=subprocess.STDOUT
             )
-        self._visits.append((visit, monotonic() + fault.seconds))
+        self._visits.append((visit, monotonic() + fault.seconds, False))
         self._done.append(str(fault))
 
     def _end_visits(self) -> bool:
         """Ask servers whose time has come to leave; whether any are still there."""
-        for number, (visit, until) in enumerate(self._visits):
-            if visit.poll() is None and monotonic() > until:
-                visit.send_signal(signal.SIGINT)
-                self._visits[number] = (visit, inf)
-        return any(visit.poll() is None for visit, _ in self._visits)
+        for number, (visit, until, asked) in enumerate(self._visits):
+            if visit.poll() is not None or monotonic() < until:
+                continue
+            if asked:
+                raise Hang("a server to leave")
+            visit.send_signal(signal.SIGTERM)
+            self._visits[number] = (visit, monotonic() + self._limit, True)
+        return any(visit.poll() is None for visit, *_ in self._visits)
 
     def _all_advance(self) -> Callable[[], bool]:
         """Whether since now as many processes as there are workers have had an update answered, and are alive."""
@@ -177,6 +179,6 @@ class _Player:
         left = marked(self._mark)
         for pid in left:
             send(pid, signal.SIGKILL)
-        for process in (self._launcher, *(visit for visit, _ in self._visits)):
+        for process in (self._launcher, *(visit for visit, *_ in self._visits)):
             process.wait()
         return [f"{len(left)} processes were left"] if ended and left else []

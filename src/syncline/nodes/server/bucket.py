@@ -412,7 +412,7 @@ class HeldBucket:
             and self.v <= terms.limit
         ):
             closed = self.v
-            self._apply_round(closed, out)
+            self._apply_round(closed, out, len(self._pushed.get(closed, ())))
             self._pushed.pop(closed, None)
             self.v = closed + 1
             self._count_missing()
@@ -421,8 +421,12 @@ class HeldBucket:
             for parked in self._parked.release(closed):
                 self._answer(parked, now, out)
 
-    def _apply_round(self, i: int, out: list[Effect]) -> None:
-        """Apply the kept updates of round i as one update."""
+    def _apply_round(self, i: int, out: list[Effect], least: int) -> None:
+        """Apply the kept updates of round i as one update. Their sum is divided by their number, or by `least`.
+
+        Since a change of the sync model, some updates of a round may have been applied on arrival, each divided by the
+        number of live workers, and the others are kept.
+        """
         if self._terms.recovers:
             for who in self._kept.by_round.get(i, ()):
                 self._contains(who, i)
@@ -435,7 +439,7 @@ class HeldBucket:
                 stale = self.version - read
                 count = len(full) if len(reads) == 1 else sum(each.read == read for each in full)
                 counted[stale] = counted.get(stale, 0) + count
-            updates, share = list(map(_payload, full)), np.array(len(kept), np.float32)
+            updates, share = list(map(_payload, full)), np.array(max(len(kept), least), np.float32)
             workers = None if self._terms.simple else list(map(_worker, full))
             self._apply(updates, share, self.version - min(reads), lr, out, workers)
             self._round_applied = i
@@ -525,7 +529,7 @@ class HeldBucket:
         """Apply kept updates if the new model keeps none, close rounds, then check parked pulls by the new model."""
         if not self._terms.at_close:
             for i in self._kept.rounds():
-                self._apply_round(i, out)
+                self._apply_round(i, out, int(self._terms.share))
         self._set_first_bound()
         self._paces = Paces()
         self._unruly = self.fastest + 1
