@@ -12,7 +12,7 @@ EXTRAS := recipes,plot,checkpoints,dev
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv train test test-all check format bench matrix soak chaos docs wheel clean
+.PHONY: help venv tools train test test-all check format bench matrix soak chaos docs wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
+
+tools: ## install ip, tc and nft, for tests with network namespaces
+	@if command -v ip && command -v tc && command -v nft; then exit; fi >/dev/null; \
+		echo '== installing iproute2 and nftables'; \
+		apt-get install -qq --no-install-recommends iproute2 nftables
 
 train: $(INSTALLED) ## train for real: one process, DDP and Syncline, with a slow worker
 	@echo '== train: digits-cnn, one process, DDP and Syncline; four workers, one of them slow'

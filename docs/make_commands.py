@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 PAGE = Path(__file__).with_name("commands.md")
-COMMANDS = ("train", "run", "tell", "simulate", "plan", "reproduce", "bench")
+COMMANDS = ("train", "run", "doctor", "tell", "simulate", "plan", "reproduce", "bench")
 ENVIRONMENT = {"COLUMNS": "110", "TERM": "dumb", "NO_COLOR": "1", "TERMINAL_WIDTH": "110"}
 
 

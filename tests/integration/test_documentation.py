@@ -17,7 +17,7 @@ from syncline.sim.faults import KINDS
 from syncline.sim.sections import SECTIONS
 
 ROOT = Path(__file__).parents[2]
-ENGINES = ("net", "coordinator", "server", "worker", "launch", "saving")
+ENGINES = ("net", "coordinator", "server", "worker", "launch", "saving", "doctor")
 
 
 def blocks(page: str, language: str) -> list[str]:

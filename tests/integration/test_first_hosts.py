@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,35 +15,10 @@ import pytest
 import lanes
 from netns import Host, ip, two_hosts
 from remote import SECRET, Loopback, Running, free_port, loopback
+from several_hosts import STRATEGIES, WAITING, begin, both_train, waiting
 from syncline.engines.net.keys import make_key_file
 
 PROGRAM = lanes.__file__
-
-WAITING = """
-import sys
-from pathlib import Path
-from time import sleep
-import numpy as np
-import syncline
-
-# Trains until the file `go` is there.
-directory = Path(sys.argv[1])
-session = syncline.connect()
-tables = session.tables({"w": np.zeros(3000)}, sync="asp", bucket="4KiB")
-steps = 0
-while not (directory / "go").exists():
-    session.update("w", np.full(3000, 1.0))
-    session.clock()
-    session.sync()
-    steps += 1
-    if steps == 5:
-        print("training", session.rank, flush=True)
-    if session.rank == 2 and (directory / "fail").exists():
-        raise RuntimeError("worker 2 was told to fail")
-    sleep(0.01)
-session.close()
-print("done with", len(session.members), flush=True)
-"""
 
 
 @pytest.fixture
@@ -56,29 +31,6 @@ def here() -> Iterator[Loopback]:
 def hosts() -> Iterator[tuple[Host, Host]]:
     with two_hosts() as pair:
         yield pair
-
-
-def begin(
-    on: Sequence[Host | Loopback], at: str, *words: object, order: Sequence[int] = (1, 0), **environment: str
-) -> list[Running]:
-    """One command on each host, by rank; `order`: in which they start."""
-    started = {}
-    for rank in order:
-        options = ("--hosts", len(on), "--host-rank", rank, "--at", at)
-        started[rank] = Running(on[rank], *options, *words, **environment)
-    return [started[rank] for rank in range(len(on))]
-
-
-def waiting(directory: Path) -> Path:
-    program = directory / "waiting.py"
-    program.write_text(WAITING)
-    return program
-
-
-def both_train(runs: Sequence[Running]) -> None:
-    for rank, run in enumerate(runs):
-        for number in (2 * rank, 2 * rank + 1):
-            run.line_with(f"[w{number}] training {number}")
 
 
 def test_two_launchers_begin_one_run(here: Loopback, tmp_path: Path) -> None:
@@ -102,13 +54,6 @@ def test_under_bsp_the_parameters_are_those_of_a_run_on_one_host(here: Loopback,
     for worker in range(4):
         ours, expected = (np.load(each / f"worker{worker}.npy") for each in (tmp_path, tmp_path / "alone"))
         assert np.array_equal(ours, expected)
-
-
-STRATEGIES = {
-    "server": ["--sync", "ssp:3"],
-    "exchange": ["--strategy", "exchange:partitions=2"],
-    "tree": ["--strategy", "tree:topology=chain"],
-}
 
 
 @pytest.mark.parametrize(
@@ -180,6 +125,7 @@ def test_hosts_say_for_which_they_wait(here: Loopback, tmp_path: Path) -> None:
     at, words = f"127.0.0.1:{free_port()}", ("-n", 1, waiting(tmp_path), tmp_path)
     second = Running(here, "--hosts", 3, "--host-rank", 1, "--at", at, *words)
     assert "no process listens there" in second.line_with("waiting for host 0 for 1")
+    second.line_with("to check the way: syncline doctor --listen on host 0, and syncline doctor --join here")
     second.interrupt()
     assert second.end() == 130, second.text
     first = Running(here, "--hosts", 3, "--host-rank", 0, "--at", at, *words)

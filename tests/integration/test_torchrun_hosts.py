@@ -16,6 +16,7 @@ import pytest
 import lanes
 import syncline
 from engine import QUIET
+from firewall import NEW, drop, skip_without_nft
 from netns import Host, ip, two_hosts
 from remote import SECRET, Running
 
@@ -92,6 +93,36 @@ def test_two_nodes(hosts: tuple[Host, Host], tmp_path: Path) -> None:
     found = [np.load(tmp_path / f"worker{worker}.npy") for worker in range(2)]
     assert np.array_equal(*found)
     assert np.abs(found[0]).max() > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["server", "exchange"])
+def test_one_port_of_each_node_is_enough(hosts: tuple[Host, Host], tmp_path: Path, strategy: str) -> None:
+    """On the second node nothing else gets in. On the first one torchrun's stores have ports of their own."""
+    skip_without_nft()
+    drop(hosts[1], f"{NEW} tcp dport != 7070")
+    program = tmp_path / "program.py"
+    settings = 'sync="bsp"' if strategy == "server" else 'strategy="exchange:partitions=2"'
+    program.write_text(ELASTIC.replace("sync=sys.argv[2]", settings))
+    words = ("--nproc-per-node", 1, program, tmp_path)
+    runs = [torchrun(hosts, number, *words, SYNCLINE_KEY=SECRET, SYNCLINE_PORT="7070") for number in (0, 1)]
+    for run in runs:
+        run.line_with("training")
+    for host in hosts:
+        assert ":1B9E 00000000:0000 0A" in host.run("cat", "/proc/net/tcp").stdout, "a process listens at port 7070"
+    (tmp_path / "go").touch()
+    assert [run.end() for run in runs] == [0, 0], story(*runs)
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "x"])
+def test_a_port_that_is_none(port: str) -> None:
+    environment = {
+        "TORCHELASTIC_RUN_ID": "test", "RANK": "1", "WORLD_SIZE": "2", "GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2",
+        "SYNCLINE_KEY": SECRET, "SYNCLINE_PORT": port,
+    }  # fmt: skip
+    with pytest.raises(syncline.UsageError) as caught:
+        syncline.connect(environment)
+    assert caught.value.option == "SYNCLINE_PORT"
 
 
 @pytest.mark.slow

@@ -49,6 +49,7 @@ def _places(plan: Plan) -> list[tuple[str, str, str]]:
         "lane": wiring.lane or "shm on the same host, tcp otherwise",
         "listen": listen,
         "join": " or ".join(plan.places) if plan.joins else "",
+        "port": wiring.shared_port,
         "key-file": wiring.key_file,
         "SYNCLINE_KEY": "set" if wiring.key else "",
         "insecure": "yes" if wiring.insecure else "",

@@ -60,9 +60,26 @@ Slurm = Annotated[
     ),
 ]
 
+Port = Annotated[
+    int | None,
+    typer.Option(
+        "--port",
+        metavar="P",
+        rich_help_panel=NETWORK,
+        help="With --listen, --hosts or --join: one port of this host for everything that other hosts connect to, so "
+        "that a firewall needs one rule. Default: a port for each process, chosen by the system.",
+    ),
+]
+
 
 def hosts_of(
-    count: int | None, rank: int | None, at: str | None, serving: int | None, slurm: bool, join: str | None
+    count: int | None,
+    rank: int | None,
+    at: str | None,
+    serving: int | None,
+    slurm: bool,
+    join: str | None,
+    port: int | None = None,
 ) -> Hosts | None:
     """The place that these options describe; None without --hosts and --slurm."""
     if serving is not None and serving < 1:
@@ -71,7 +88,7 @@ def hosts_of(
         for option, value in {"--hosts": count, "--host-rank": rank, "--join": join}.items():
             if value is not None:
                 raise UsageError("--slurm", f"cannot be used with {option}: SLURM says which host this is")
-        return slurm_hosts(os.environ, at, serving)
+        return slurm_hosts(os.environ, at, serving, port)
     others = {"--host-rank": rank, "--at": at, "--server-hosts": serving}
     if count is None:
         for option, value in others.items():

@@ -15,6 +15,7 @@ import typer
 from syncline import __version__
 from syncline.cli.bench import bench
 from syncline.cli.command import StrictCommand
+from syncline.cli.doctor import DoctorCommand, doctor
 from syncline.cli.output import INCOMPLETE
 from syncline.cli.plan import plan
 from syncline.cli.reproduce import reproduce
@@ -39,6 +40,7 @@ app.command(cls=StrictCommand)(train)
 app.command(cls=StrictCommand, context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})(
     run
 )
+app.command(cls=DoctorCommand)(doctor)
 for command in (tell, simulate, plan, reproduce, bench):
     app.command(cls=StrictCommand)(command)
 

@@ -33,6 +33,7 @@ from syncline.cli.speaker import Speaker, quiet_end
 from syncline.engines.launch.growth import read_growth
 from syncline.engines.launch.launcher import Launcher
 from syncline.engines.launch.plan import COMMAND_LINE, Plan, checked
+from syncline.engines.launch.port_option import check_port
 from syncline.engines.net.wiring import Wiring, key_of_user
 from syncline.engines.operator import name_of
 from syncline.engines.process import also_look_in, beside
@@ -152,6 +153,7 @@ def run(
     at: host_options.At = None,
     server_hosts: host_options.Serving = None,
     slurm: host_options.Slurm = False,
+    port: host_options.Port = None,
     key_file: Annotated[
         Path | None,
         typer.Option(
@@ -263,7 +265,9 @@ def run(
     if log_dir is not None:
         _check_log_dir(log_dir, dry_run)
     stopped_patience(os.environ)
-    place = host_options.hosts_of(hosts, host_rank, at, server_hosts, slurm, join)
+    place = host_options.hosts_of(hosts, host_rank, at, server_hosts, slurm, join, port)
+    if port is not None:
+        check_port(port, place, listen, join)
     follows = place is not None and not place.leads
     saving = checked_request(
         checkpoint, checkpoint_every, resume, _program_name(command, module), joins=join is not None, follows=follows
@@ -282,6 +286,7 @@ def run(
         trace=_path(trace),
         allow_parts=listed(allow_parts),
         folder=searched,
+        shared_port="" if port is None else str(port),
     )
     count = _first(workers, file.workers, 1 if slurm else 2)
     if not command and (count or join is None):

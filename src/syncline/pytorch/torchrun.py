@@ -33,11 +33,12 @@ from syncline.engines.launch.guard_link import GuardLink
 from syncline.engines.launch.host import Published
 from syncline.engines.launch.hosts import Hosts, run_secret
 from syncline.engines.launch.plan import HOW_TO_GIVE_A_KEY
+from syncline.engines.launch.port_option import port_from_variable
 from syncline.engines.net import addresses
 from syncline.engines.net.addresses import Address
 from syncline.engines.net.wiring import Wiring, key_of_user
 from syncline.engines.operator import identify
-from syncline.engines.process import end_with_parent
+from syncline.engines.process import end_with_parent, say
 from syncline.errors import RunError, UsageError
 
 SECONDS = 300.0
@@ -45,6 +46,14 @@ SECONDS = 300.0
 
 PAUSE = 0.2
 """Seconds between two looks into the store, after the run that was found there is over."""
+
+NOTICE_SECONDS = 10.0
+"""Seconds after which the first worker of a host says what it waits for; each further pause is twice as long."""
+
+WAIT_SECONDS = 5.0
+"""Seconds of one look into the store for what is not there yet."""
+
+TRY = "to check the way: syncline doctor --listen on the first host, and syncline doctor --join here"
 
 KEY = "syncline/run"
 """The key in the store."""
@@ -72,11 +81,12 @@ def find_run(environment: Mapping[str, str]) -> tuple[Wiring, TorchrunNode | Non
     own = _wiring_with_key(environment) if place.nodes > 1 else Wiring()
     store = _store(environment, place)
     if place.rank == 0:
-        process, published = _start_host(place, f"{_own_address(environment['MASTER_ADDR'])}:0")
+        at = f"{_own_address(environment['MASTER_ADDR'])}:{own.shared_port or 0}"
+        process, published = _start_host(place, at)
         shown = published if place.nodes == 1 else replace(published, wiring={})
         store.set(KEY, msgspec.json.encode(shown).decode())
         return Wiring.read(published.wiring).of("worker", 0), TorchrunNode(process, store)
-    published = _published(store, own)
+    published = _published(store, own, place)
     if place.nodes == 1:
         return Wiring.read(published.wiring).of("worker", place.rank), None
     wiring = dataclasses.replace(
@@ -118,7 +128,7 @@ def _wiring_with_key(environment: Mapping[str, str]) -> Wiring:
     file, key = key_of_user(None, environment)
     if not file and not key:
         raise UsageError("torchrun", f"a run on several hosts (--nnodes) needs a key: {HOW_TO_GIVE_A_KEY}")
-    return Wiring(key_file=file, key=key)
+    return Wiring(key_file=file, key=key, shared_port=port_from_variable(environment))
 
 
 def _store(environment: Mapping[str, str], place: Place) -> Any:
@@ -148,21 +158,39 @@ def _start_host(place: Place, at: str) -> tuple[Process, Published]:
     return process, msgspec.json.decode(said, type=Published)
 
 
-def _published(store: Any, own: Wiring) -> Published:
+def _published(store: Any, own: Wiring, place: Place) -> Published:
     """What the first worker of this run has published; an address at which no run goes on is that of a former run."""
-    until = monotonic() + SECONDS
+    began, pause = monotonic(), NOTICE_SECONDS
     while True:
-        found = msgspec.json.decode(store.get(KEY), type=Published)
-        wiring = own if found.at else Wiring.read(found.wiring)
-        try:
-            if identify(found.at or wiring.coordinator, wiring) == found.run:
-                return found
-            problem = "another run is there"
-        except RunError as error:
-            problem = str(error)
-        if monotonic() > until:
+        problem = "it has not started a coordinator yet"
+        if _is_there(store):
+            found = msgspec.json.decode(store.get(KEY), type=Published)
+            wiring = own if found.at else Wiring.read(found.wiring)
+            try:
+                if identify(found.at or wiring.coordinator, wiring) == found.run:
+                    return found
+                problem = "another run is there"
+            except RunError as error:
+                problem = str(error)
+        waited = monotonic() - began
+        if waited > SECONDS:
             raise RunError(f"the first worker has not started a run for {SECONDS:g} s: {problem}")
+        if waited > pause:
+            pause *= 2
+            if place.local_rank == 0:
+                say(f"syncline: worker {place.rank} waits for worker 0 for {waited:.0f} s: {problem}; {TRY}")
         sleep(PAUSE)
+
+
+def _is_there(store: Any) -> bool:
+    """Whether the first worker has published a run, or does so within a moment."""
+    from torch.distributed import DistStoreError
+
+    try:
+        store.wait([KEY], timedelta(seconds=WAIT_SECONDS))
+    except DistStoreError:
+        return False
+    return True
 
 
 def _own_address(master: str) -> str:

@@ -72,9 +72,9 @@ class Launchers:
         for agent in self.all:
             self._out(agent, message)
 
-    def notice(self, text: str) -> None:
-        """Let all launchers print this line."""
-        self.tell_all(Notice(text))
+    def notice(self, text: str, late_start: bool = False) -> None:
+        """Let all launchers print this line; `late_start`: it says why the start takes long."""
+        self.tell_all(Notice(text, late_start))
 
     def tell_name(self, peer: Participant) -> None:
         """Tell the launcher of a worker or server that joins which number it has."""

@@ -41,9 +41,11 @@ from syncline.engines.coordinator.returning_workers import ReturningWorkers
 from syncline.engines.coordinator.roster import Refusal, Roster, RosterEntry
 from syncline.engines.coordinator.run_checkpoints import RunCheckpoints
 from syncline.engines.coordinator.server_departures import ServerDepartures
+from syncline.engines.coordinator.start_watch import StartWatch
 from syncline.engines.coordinator.sync_changes import SyncChanges
 from syncline.engines.coordinator.trained_model import OVER, WorkerMessage
 from syncline.engines.coordinator.trained_models import TrainedModels
+from syncline.engines.coordinator.translated import behind_nat
 from syncline.engines.coordinator.waiting import WaitingWorkers
 from syncline.engines.guard import kill_session
 from syncline.engines.net.connection import Connection
@@ -60,6 +62,7 @@ from syncline.engines.net.control import (
     Heartbeat,
     Hello,
     HostShare,
+    Listening,
     Pulse,
     Reached,
     Refused,
@@ -128,6 +131,7 @@ class CoordinatorProcess:
         self._servers, self._workers, self._peers = self._roster.servers, self._roster.workers, self._roster.peers
         self._models = TrainedModels(self, self._servers)
         self._first_hosts = FirstHosts(share)
+        self._start_watch = StartWatch(self._first_hosts, self._roster, workers, servers)
         self._launchers = Launchers(self.out, self._first_hosts)
         self.tell = self._launchers.tell
         self.departures = ServerDepartures(self._servers, self._models.all, servers, self.out, self.tell)
@@ -297,6 +301,8 @@ class CoordinatorProcess:
     def _from_worker(self, peer: Participant, message: Frame) -> None:
         if isinstance(message, Declare):
             self._models.declare(peer, message, self._stopping)
+        elif isinstance(message, Listening) and peer.trained and (problem := behind_nat(peer, message.address)):
+            peer.trained.refuse(peer, problem, usage=False)
         elif isinstance(message, WorkerMessage) and peer.trained is not None:
             peer.trained.from_worker(peer, message)
             self.returning.back(peer.id.number)
@@ -448,11 +454,13 @@ class CoordinatorProcess:
         self._watch_hosts(now)
         self.departures.settled()
         self._meet()
-        missing = None if self._models.begun else self._first_hosts.line(now)
+        begun = self._models.begun
+        missing = None if begun or self._aborted is not None else self._start_watch.line(self.absent(), now)
         if missing is not None:
-            self._launchers.notice(missing)
+            self._launchers.notice(missing, late_start=True)
         if self._waiting and self._aborted is None:
-            line = self._waiting.line(self._awaited(), now) if not self._first_hosts.missing else None
+            said = self._first_hosts.missing or (self._start_watch.has_spoken and not begun)
+            line = None if said else self._waiting.line(self._awaited(), now)
             if line is not None:
                 self._launchers.notice(line)
             self._end_deadlock(now)

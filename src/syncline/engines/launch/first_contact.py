@@ -27,11 +27,17 @@ LIMIT_SECONDS = 3600.0
 
 
 def reach_first_host(
-    place: str, wiring: Wiring, hello: Hello, patience: float, note: Callable[[str], None]
+    place: str,
+    wiring: Wiring,
+    hello: Hello,
+    patience: float,
+    note: Callable[[str], None],
+    late: Callable[[], None] = lambda: None,
 ) -> CoordinatorLink:
     """Connect to the coordinator at `place`, ADDRESS:PORT; the host may be a name that is not known yet.
 
-    `note`: prints a line. The wiring of the link says where this host's processes listen.
+    `note`: prints a line. `late`: called once, after the first such line. The wiring of the link says where this host's
+    processes listen.
     """
     began, pause = monotonic(), FIRST_SECONDS
     while True:
@@ -40,15 +46,22 @@ def reach_first_host(
         except (NotListening, UsageError) as error:
             problem, waited = str(error), monotonic() - began
         else:
-            here = addresses.route_to(addresses.parse(link.wiring.coordinator, "--at").host)
-            link.wiring = replace(link.wiring, listen=here)
+            listen_towards(link)
             return link
         if waited > LIMIT_SECONDS:
             raise RunError(f"host 0 has not started for {waited:.0f} s: {problem}")
         if waited > pause:
             note(f"waiting for host 0 for {waited:.0f} s: {problem}")
+            if pause == FIRST_SECONDS:
+                late()
             pause *= 2
         sleep(PAUSE)
+
+
+def listen_towards(link: CoordinatorLink) -> None:
+    """Let the processes of this host listen at its address on the way to the coordinator, where others reach them."""
+    there = addresses.parse(link.wiring.coordinator, "--at").host
+    link.wiring = replace(link.wiring, listen=addresses.route_to(there))
 
 
 def _reach(place: str, wiring: Wiring, hello: Hello, patience: float) -> CoordinatorLink:

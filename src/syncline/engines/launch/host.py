@@ -3,10 +3,11 @@
     python -m syncline.engines.launch.host FIRST WORKERS [HOSTS]
 
 FIRST is the process id of this host's first worker, WORKERS the number of all workers. HOSTS is this host's place in a
-run on several hosts (`Hosts` as JSON); the key then comes in SYNCLINE_KEY_FILE or SYNCLINE_KEY. The process prints one
-line that says how workers find the run. When the first worker is done (it writes a line to stdin) or has died, the
-process on the first host ends the run, and that on another host waits for the end. But if the first worker of another
-host has died, torchrun starts all workers again, and this process ends at once.
+run on several hosts (`Hosts` as JSON); the key then comes in SYNCLINE_KEY_FILE or SYNCLINE_KEY, and the port of this
+host, if it has one for all processes, in SYNCLINE_PORT. The process prints one line that says how workers find the run.
+When the first worker is done (it writes a line to stdin) or has died, the process on the first host ends the run, and
+that on another host waits for the end. But if the first worker of another host has died, torchrun starts all workers
+again, and this process ends at once.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import msgspec
 from syncline.engines.launch.hosts import Hosts
 from syncline.engines.launch.launcher import Launcher
 from syncline.engines.launch.plan import Plan, checked
+from syncline.engines.launch.port_option import port_from_variable
 from syncline.engines.net.wiring import Wiring, key_of_user
 from syncline.engines.process import end_with_parent, outlive_parent, run
 
@@ -47,7 +49,8 @@ def _plan(workers: int, hosts: Hosts | None) -> Plan:
     if hosts is None:
         return checked(Plan((), workers, 1))
     file, key = key_of_user(None, os.environ)
-    return checked(Plan((), workers, 1, wiring=Wiring(key_file=file, key=key), hosts=hosts))
+    wiring = Wiring(key_file=file, key=key, shared_port=port_from_variable(os.environ))
+    return checked(Plan((), workers, 1, wiring=wiring, hosts=hosts))
 
 
 def _host(plan: Plan, first: int) -> int:

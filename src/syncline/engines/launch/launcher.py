@@ -42,13 +42,15 @@ from syncline.engines.failure_report import FailureReport
 from syncline.engines.launch.child import Child, inherited
 from syncline.engines.launch.children import Children
 from syncline.engines.launch.coordinator_link import CoordinatorLink, reach
-from syncline.engines.launch.first_contact import reach_first_host
+from syncline.engines.launch.first_contact import listen_towards, reach_first_host
 from syncline.engines.launch.growth import Growth, GrowthStage
 from syncline.engines.launch.guard_link import GuardLink
 from syncline.engines.launch.hosts import run_secret
+from syncline.engines.launch.late_start import HostChecks
 from syncline.engines.launch.outcome import RunOutcome, coordinator_died
 from syncline.engines.launch.plan import Plan
 from syncline.engines.launch.restarts import Restarts
+from syncline.engines.launch.shared_port import SharedPort
 from syncline.engines.launch.told import first_time
 from syncline.engines.net import addresses, keys, tokens
 from syncline.engines.net.control import (
@@ -105,6 +107,8 @@ class Launcher:
         self._patience = patience(os.environ)
         self._children = Children(self._say, plan.log_dir, self._output_lost, self._show_failure)
         self._guard = GuardLink(os.getpid(), self._patience, lambda pid: self._tell(Started(pid)))
+        self._checks = HostChecks(self._note, self._children.watch, self._children.forget)
+        self._shared_port = SharedPort(self._children.watch, self._children.forget, self._own_coordinator)
         self._link: CoordinatorLink | None = None
         self.coordinator: Child | None = None
         self.servers: list[Child] = []
@@ -174,6 +178,7 @@ class Launcher:
         self.wiring = replace(plan.wiring, run=run, token=secret, checkpoints=self._checkpoints)
         self._guard.start()
         if plan.leads:
+            self._share_port()
             self._start_coordinator()
         self._connect()
         self._tell(Started(self._guard.pid))
@@ -200,6 +205,20 @@ class Launcher:
         self.wiring = replace(self.wiring, coordinator=said[0])
         self.address = said[1].strip("-")
 
+    def _cannot_reach(self) -> None:
+        """The first host has not answered for a while."""
+        self._note("to check the way: syncline doctor --listen on host 0, and syncline doctor --join here")
+        self._checks.run(network=True)
+
+    def _share_port(self) -> None:
+        """Listen for all processes of this host, if they share a port (`--port`)."""
+        if self.wiring.shared_port:
+            self._shared_port.start(self.wiring.listen, int(self.wiring.shared_port))
+
+    def _own_coordinator(self) -> str:
+        """The name of the Unix socket of the coordinator; "": it is on another host, or has not started yet."""
+        return self.wiring.coordinator.removeprefix("@") if self._plan.leads else ""
+
     def _for_coordinator(self) -> dict[str, str]:
         later, share = f"{self._plan.later_workers} {self._plan.later_servers}", self._plan.share
         return {
@@ -216,10 +235,14 @@ class Launcher:
         token = self.wiring.of(role, -1).token if plan.leads else self.wiring.token
         hello = Hello(self.wiring.run, role, pid=os.getpid(), host=host(), token=token, share=share)
         if waits is not None:
-            link = reach_first_host(waits.address, self.wiring, hello, self._patience, self._note)
+            link = reach_first_host(waits.address, self.wiring, hello, self._patience, self._note, self._cannot_reach)
         else:
             link = reach(plan.places or (self.wiring.coordinator,), self.wiring, hello, self._patience)
+        if plan.joins:
+            listen_towards(link)
         self._link, self.wiring = link, link.wiring
+        if not plan.leads:
+            self._share_port()
         self._children.watch(link.fileno(), self._receive)
         until = monotonic() + CONNECT_SECONDS
         while not self._welcome:
@@ -387,6 +410,7 @@ class Launcher:
             return
         self._look = now + LOOK_SECONDS
         self._guard.check()
+        self._shared_port.close_silent(now)
         if not self._plan.leads and self._link is not None and self._outcome.over is None:
             cut = self._link.beat(now)
             if cut:
@@ -446,8 +470,10 @@ class Launcher:
                 self._growth.begin(monotonic())
             case SurvivesServers(survives):
                 self._outcome.survives_servers = survives
-            case Notice(text):
+            case Notice(text, late_start):
                 self._note(text)
+                if late_start:
+                    self._checks.start(network=bool(self._plan.places or self._plan.hosts))
             case Welcome(run, late=late):
                 self._welcome, self._run, self._late = True, run, late
 
@@ -659,6 +685,8 @@ class Launcher:
 
     def stop(self) -> None:
         """Kill every remaining process and the processes that it has started."""
+        self._checks.close()
+        self._shared_port.close()
         self._children.stop()
         if self._checkpoints:
             checkpoint_folder.remove(self._checkpoints)

@@ -12,6 +12,7 @@ from syncline.engines.coordinator.joining import check_growth, check_restarts
 from syncline.engines.launch import growth
 from syncline.engines.launch.growth import GrowthStage
 from syncline.engines.launch.hosts import Hosts
+from syncline.engines.launch.port_option import check_place
 from syncline.engines.net import addresses, keys
 from syncline.engines.net.addresses import Address
 from syncline.engines.net.control import HostShare
@@ -232,6 +233,7 @@ def _beginning_together(plan: Plan, hosts: Hosts, dry: bool) -> Plan:
         raise UsageError("--hosts", f"needs a key, the same on every host: {HOW_TO_GIVE_A_KEY} (or --key-file)")
     context_for(listening.host, wiring, server=hosts.leads)
     if not hosts.leads:
+        check_place(wiring.shared_port)
         return replace(plan, places=(hosts.address,))
     if not dry:
         addresses.listen(listening, "--at").close()
@@ -272,17 +274,31 @@ def _joining(plan: Plan, join: str) -> Plan:
     for option, there in given.items():
         if there:
             raise UsageError(option, "is a setting of the run that you join; leave it out with --join")
+    found = joining_at(join, plan.wiring)
+    check_place(plan.wiring.shared_port, towards=found[0].host)
+    return replace(plan, places=tuple(map(str, found)))
+
+
+def joining_at(join: str, wiring: Wiring) -> list[Address]:
+    """The addresses that a text after `--join` stands for; UsageError if a key is missing or wrong."""
     found = addresses.resolve(join, "--join")
     for address in found:
         if not address.port or address.host in addresses.SOMEWHERE or address.name:
             raise UsageError("--join", f"{join!r} is not a usable address; copy the one that --listen printed")
-        context_for(address.host, plan.wiring, server=False)
-    return replace(plan, places=tuple(map(str, found)))
+        context_for(address.host, wiring, server=False)
+    return found
 
 
 def _listening(plan: Plan, listen: str, dry: bool) -> Plan:
+    address = listening_at(listen, plan.wiring, dry=dry)
+    check_place(plan.wiring.shared_port, address.host)
+    port = int(plan.wiring.shared_port or address.port)
+    return replace(plan, wiring=replace(plan.wiring, listen=address.host), port=port)
+
+
+def listening_at(listen: str, wiring: Wiring, *, dry: bool = False) -> Address:
+    """Where a process with `--listen` listens; a key file that does not exist is made, unless `dry`."""
     address = _first_free(addresses.resolve(listen, "--listen"))
-    wiring = replace(plan.wiring, listen=address.host)
     key = Path(wiring.key_file) if wiring.key_file else None
     if key is None and not (wiring.key or addresses.is_loopback(address) or wiring.insecure):
         right = f"add --key-file FILE (the file is made if it does not exist), or set {keys.VARIABLE}"
@@ -291,10 +307,10 @@ def _listening(plan: Plan, listen: str, dry: bool) -> Plan:
         )
     if key is not None and not key.exists() and not addresses.is_loopback(address) and not wiring.insecure:
         if dry:
-            return replace(plan, wiring=wiring, port=address.port)
+            return address
         keys.make_key_file(key)
     context_for(address.host, wiring, server=True)
-    return replace(plan, wiring=wiring, port=address.port)
+    return address
 
 
 def _first_free(found: Sequence[Address]) -> Address:

@@ -20,10 +20,13 @@ FIRST_PORT, PORTS = 16384, 16384
 """The ports that jobs share: below those that Linux gives to connections (from 32768)."""
 
 
-def slurm_hosts(environment: Mapping[str, str], at: str | None = None, serving: int | None = None) -> Hosts:
+def slurm_hosts(
+    environment: Mapping[str, str], at: str | None = None, serving: int | None = None, port: int | None = None
+) -> Hosts:
     """The place of this task; `at`: the coordinator's address, if not on the first node at the port of the step.
 
-    `serving`: on how many nodes servers start; None: on all.
+    `serving`: on how many nodes servers start; None: on all. `port`: the one port of every node; None: processes have
+    ports of their own.
     """
     if "SLURM_STEP_ID" not in environment:
         raise UsageError(OPTION, "works only in a task of srun; start it with: srun syncline run --slurm PROGRAM")
@@ -33,8 +36,12 @@ def slurm_hosts(environment: Mapping[str, str], at: str | None = None, serving: 
     node, first = _number(environment, "SLURM_NODEID"), _number(environment, "SLURM_LOCALID") == 0
     if serving is not None and serving > nodes:
         raise UsageError("--server-hosts", f"is {serving}, but this step has only {nodes} nodes")
+    if port is not None and tasks != nodes:
+        problem = f"is one port for a whole node, but this step has {tasks} tasks on {nodes} nodes"
+        raise UsageError("--port", f"{problem}; start one task on each node (--ntasks-per-node=1), with -n workers")
     if at is None:
-        at = f"{first_node(_word(environment, 'SLURM_STEP_NODELIST', 'SLURM_JOB_NODELIST'))}:{port_of(job, step)}"
+        first_host = first_node(_word(environment, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"))
+        at = f"{first_host}:{port or port_of(job, step)}"
     count = serving or nodes
     place = node if first and node < count else -1
     return Hosts(tasks, _number(environment, "SLURM_PROCID"), at, count, place)

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from syncline.engines.net.port_preamble import is_target, preamble
 from syncline.errors import UsageError
 
 BACKLOG = 1024
@@ -59,11 +60,14 @@ class Address(msgspec.Struct, frozen=True):
     host: str = ""
     port: int = 0
     name: str = ""
+    behind: str = ""
+    """Which process is meant, if those of a host share the port: the name of its Unix socket (port_preamble.py)."""
 
     def __str__(self) -> str:
         if self.name:
             return f"@{self.name}"
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        place = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return f"{place}/{self.behind}" if self.behind else place
 
 
 class Credentials(NamedTuple):
@@ -77,12 +81,14 @@ def parse(text: str, option: str) -> Address:
     """Parse an address as `str` writes it: `192.0.2.7:7070`, `[::1]:7070` or `@name`."""
     if text.startswith("@") and len(text) > 1:
         return Address(name=text[1:])
+    place, _, behind = text.partition("/")
+    text = place if is_target(behind) else text
     host, colon, port = text.rpartition(":")
     if not colon:
         raise UsageError(option, f"{text!r} has no port; {EXAMPLE}, or port 0 to let the system choose")
     if not host:
         raise UsageError(option, f"{text!r} has no host; use 0.0.0.0{text} for all addresses of this host")
-    return Address(_host(host, text, option), _port(port, text, option))
+    return Address(_host(host, text, option), _port(port, text, option), behind=behind)
 
 
 def resolve(text: str, option: str) -> list[Address]:
@@ -201,6 +207,8 @@ def connect(address: Address, timeout: float) -> socket.socket:
         _connect(connection, address, timeout)
         _check_not_ourselves(connection)
         tune(connection)
+        if address.behind:
+            connection.sendall(preamble(address.behind))
     except BaseException:
         connection.close()
         raise

@@ -21,7 +21,7 @@ from itertools import islice
 
 from syncline.engines.net.frames import FIRST_HEADER, HEADER, PREFIX, Frame, pack, unpack
 from syncline.errors import PeerError
-from syncline.messages import PAYLOAD, Message
+from syncline.messages import PAYLOAD
 
 Sink = Callable[[Frame, int], memoryview]
 """Returns memory of the given size in bytes for the payload of a message; raises `PeerError` if none is allowed."""
@@ -53,8 +53,8 @@ class Connection:
         """How many bytes wait to be sent."""
         self.received = 0
         """How many bytes have been read."""
-        self.further: tuple[type[Message], ...] = ()
-        """Message types of the strategy that are accepted here, in addition to those that every process accepts."""
+        self.further: tuple[type[Frame], ...] = ()
+        """Message types that are accepted here, in addition to those that every process accepts."""
         self._limit = FIRST_HEADER
         self._tls = isinstance(sock, ssl.SSLSocket)
         self._takes_fds = sock.family == socket.AF_UNIX

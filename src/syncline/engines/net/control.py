@@ -11,7 +11,7 @@ from syncline.layout import Bucket, Layout
 from syncline.messages import Count, Iteration, Number, Seconds, View
 from syncline.nodes.staleness import MOST_VALUES as MOST_STALENESS
 
-PROTOCOL = 12
+PROTOCOL = 13
 """The protocol version; it changes whenever an older version would misread a frame."""
 
 MOST_SAMPLERS = 64
@@ -77,6 +77,10 @@ class Hello(Control, frozen=True, tag="hello"):
     """To the coordinator: the token of this process (tokens.py)."""
     share: HostShare | None = None
     """A launcher that begins the run together with others: what it starts."""
+
+
+class Passed(Control, frozen=True, tag="passed"):
+    """Launcher to a process of its host, with a file descriptor: a connection to the port that they share."""
 
 
 class Refused(Control, frozen=True, tag="refused"):
@@ -501,10 +505,13 @@ class Notice(Control, frozen=True, tag="notice"):
     """Coordinator to launchers: print this line for the user."""
 
     text: str
+    late_start: bool = False
+    """The start of the run takes long, so check your host too."""
 
 
 ControlMessage = (
     Hello
+    | Passed
     | Refused
     | Welcome
     | Declare

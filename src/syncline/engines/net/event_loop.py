@@ -29,6 +29,7 @@ from typing import Protocol
 
 from syncline.engines.net.addresses import peer_credentials, tune
 from syncline.engines.net.connection import Connection
+from syncline.engines.net.control import Passed
 from syncline.engines.net.frames import HEADER, Frame
 from syncline.engines.process import os_problem, say
 from syncline.errors import PeerError
@@ -91,6 +92,8 @@ class EventLoop:
         self._epoll = select.epoll()
         self._wires: dict[int, Connection] = {}
         self._listeners: dict[int, tuple[socket.socket, ssl.SSLContext | None]] = {}
+        self._takes_passed = False
+        self._context_of_passed: ssl.SSLContext | None = None
         self._unauthenticated: dict[Connection, tuple[float, str]] = {}
         """When each of them is closed, and which host it comes from."""
         self._handshaking: dict[Connection, ssl.SSLSocket] = {}
@@ -112,6 +115,10 @@ class EventLoop:
         sock.setblocking(False)
         self._listeners[sock.fileno()] = (sock, context)
         self._epoll.register(sock.fileno(), select.EPOLLIN)
+
+    def accept_passed(self, context: ssl.SSLContext | None) -> None:
+        """Also take connections that the launcher has accepted for this process, with this context for TLS."""
+        self._takes_passed, self._context_of_passed = True, context
 
     def add(self, wire: Connection, *, unauthenticated: bool = False, source: str = "") -> None:
         """Watch a connection; `unauthenticated`: its peer, at the host `source`, must still identify itself."""
@@ -269,7 +276,10 @@ class EventLoop:
         owner = self._owner
         try:
             for message, payload in wire.receive(lambda message, size: owner.sink(wire, message, size)):
-                owner.frame(wire, message, payload)
+                if type(message) is Passed:
+                    self._take_passed(wire)
+                else:
+                    owner.frame(wire, message, payload)
                 if not wire.open or (wire.backlog and wire.backlog > self._backlog):
                     break
             return
@@ -357,6 +367,22 @@ class EventLoop:
         wire = Connection(tls)
         self._handshaking[wire] = tls
         self.add(wire, unauthenticated=True, source=source)
+
+    def _take_passed(self, wire: Connection) -> None:
+        """Go on with a connection that the launcher has accepted as if it had been accepted here."""
+        if not self._takes_passed or wire not in self._unauthenticated or not wire.fds:
+            raise PeerError("it passed on a connection, which this process does not expect")
+        peer = socket.socket(fileno=wire.fds.pop())
+        self.drop(wire)
+        if peer.family not in (socket.AF_INET, socket.AF_INET6):
+            peer.close()
+            return
+        try:
+            source = source_of(peer.getpeername())
+        except OSError:
+            peer.close()  # the peer closed meanwhile
+            return
+        self._accept(peer, self._context_of_passed, source)
 
     def _handshake(self, wire: Connection) -> None:
         try:

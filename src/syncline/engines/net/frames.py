@@ -75,8 +75,8 @@ def pack(message: Frame, payload_bytes: int = 0) -> bytes:
     return PREFIX.pack(len(header), payload_bytes) + header
 
 
-def unpack(header: bytes | bytearray | memoryview, further: tuple[type[Message], ...] = ()) -> Frame:
-    """Decode the message in a header; `further`: message types of the strategy that are accepted too."""
+def unpack(header: bytes | bytearray | memoryview, further: tuple[type[Frame], ...] = ()) -> Frame:
+    """Decode the message in a header; `further`: message types that are accepted too, such as those of the strategy."""
     try:
         message = _decoder(further).decode(header)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -88,5 +88,5 @@ def unpack(header: bytes | bytearray | memoryview, further: tuple[type[Message],
 
 
 @cache
-def _decoder(further: tuple[type[Message], ...]) -> msgspec.msgpack.Decoder[Frame]:
+def _decoder(further: tuple[type[Frame], ...]) -> msgspec.msgpack.Decoder[Frame]:
     return msgspec.msgpack.Decoder(Union[(*MESSAGES, *further, ControlMessage)])

@@ -14,6 +14,8 @@ import ssl
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from syncline.engines.net import addresses
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import NodeAddress
@@ -117,4 +119,4 @@ def _reachable(tcp: str, wiring: Wiring) -> str:
         return tcp
     seen = addresses.parse(wiring.coordinator, "--join")
     ours = "::1" if ":" in address.host else "127.0.0.1"
-    return str(addresses.Address(seen.host or ours, address.port))
+    return str(replace(address, host=seen.host or ours))

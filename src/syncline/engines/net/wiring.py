@@ -5,6 +5,8 @@ SYNCLINE_COORDINATOR   the address of the coordinator: @NAME on this host, or AD
 SYNCLINE_WORKER        this worker's number
 SYNCLINE_LANE          shm or tcp; empty: shm if the peer is on the same host and belongs to the same user, else tcp
 SYNCLINE_LISTEN        the address at which servers listen for workers of other hosts; empty: loopback
+SYNCLINE_SHARED_PORT   the port at which the launcher of this host listens for all its processes; empty: each process
+                       listens at a port of its own (launch/shared_port.py)
 SYNCLINE_KEY_FILE      the key file; connections between hosts need it, or SYNCLINE_KEY
 SYNCLINE_KEY           the key itself, as PEM (keys.py)
 SYNCLINE_TRACE         the directory for traces; empty: no traces
@@ -29,6 +31,7 @@ The launcher sets these for its children, and does not pass on those in its own 
 SYNCLINE_PATIENCE      seconds for which a process may be stopped before it counts as dead (process_state.py)
 SYNCLINE_KEY_FILE      instead of --key-file
 SYNCLINE_KEY           instead of a key file: its content, or a secret (keys.py)
+SYNCLINE_PORT          under torchrun: the port that the processes of this host share, as --port
 """
 
 from __future__ import annotations
@@ -83,6 +86,7 @@ class Wiring:
     save_every: str = ""
     resume: str = ""
     program: str = ""
+    shared_port: str = ""
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Wiring:
@@ -105,6 +109,8 @@ def _variable(name: str) -> str:
 def listen(loop: EventLoop, wiring: Wiring, port: int = 0, kind: str = "syncline") -> tuple[str, str]:
     """Listen on a Unix socket, and also on TCP if other hosts may join or the lane is tcp.
 
+    If the processes of this host share a port, the launcher listens on TCP, and passes on what is for this process.
+
     Returns (@NAME of the Unix socket, TCP address or ""). The name begins with `kind`.
     """
     unix, name = addresses.listen_unix(kind)
@@ -112,6 +118,9 @@ def listen(loop: EventLoop, wiring: Wiring, port: int = 0, kind: str = "syncline
     if not wiring.listen and wiring.lane != "tcp":
         return f"@{name}", ""
     host = wiring.listen or "127.0.0.1"
+    if wiring.shared_port:
+        loop.accept_passed(context_for(host, wiring, server=True))
+        return f"@{name}", str(Address(host, int(wiring.shared_port), behind=name))
     tcp = addresses.listen(Address(host, port), "--listen")
     loop.listen(tcp, context_for(host, wiring, server=True))
     return f"@{name}", str(addresses.address_of(tcp))

@@ -1,0 +1,1 @@
+"""`syncline doctor`: checks of one host, and of the way between two."""
