@@ -3,8 +3,8 @@
     python benchmarks/chaos [--minutes 10] [--seed 0] [--faults 8]
     python benchmarks/chaos --case 4711          play one case again
 
-Each case follows from its number: strategy, sync model, mode, codec, lane, and the faults. Workers and servers are
-killed (SIGKILL), or stopped (SIGSTOP) for a while; the sync model is changed. Everything that dies is started again.
+Each case follows from its number: strategy, sync model, mode, codec, lane, and the faults. Workers, servers and
+the coordinator are killed (SIGKILL), or stopped (SIGSTOP) for a while; the sync model is changed. Everything that dies is started again.
 Each update has an element of its own, so the parameters at the end show whether it counted once (ledger.py).
 
 When a case fails, its number and its output are printed, and its folder is kept. The exit code is 1 then.
@@ -54,7 +54,8 @@ def main() -> int:
     print(
         f"{totals['runs']} runs, {failed} failed; {totals['faults']} faults: {totals['workers']} of workers, ", end=""
     )
-    print(f"{totals['servers']} of servers, {totals['changes']} changes; {totals['answered']:,} updates answered")
+    print(f"{totals['servers']} of servers, {totals['coordinator']} of the coordinator, ", end="")
+    print(f"{totals['changes']} changes; {totals['answered']:,} updates answered")
     return 1 if failed else 0
 
 
@@ -63,6 +64,7 @@ def _count(totals: Counter[str], result: Result) -> None:
     totals["faults"] += len(result.done)
     totals["workers"] += sum(" worker" in each for each in result.done)
     totals["servers"] += sum(" server" in each for each in result.done)
+    totals["coordinator"] += sum(" coordinator" in each for each in result.done)
     totals["changes"] += sum(each.startswith("change") for each in result.done)
     totals["answered"] += result.finding.answered
 

@@ -18,6 +18,9 @@ SHORT_STOP, LONG_STOP = (0.05, 0.8), (2 * PATIENCE, 3 * PATIENCE)
 PAUSES = (0.1, 1.5)
 """Seconds between two faults."""
 
+COORDINATOR = 0.2
+"""The share of the faults that strike the coordinator."""
+
 AT_CLOSE = ("bsp", "drop")
 """Sync models that apply a whole round at once."""
 
@@ -31,7 +34,7 @@ class Fault:
     what: str
     """kill; stop, and let it go on later; or change, of the sync model."""
     who: str
-    """worker0, server1 ...; for a change the new sync model."""
+    """worker0, server1 ..., coordinator; for a change the new sync model."""
     seconds: float = 0.0
     """How long it is stopped."""
 
@@ -111,6 +114,8 @@ def _fault(draw: Random, servers: int, models: tuple[str, ...]) -> Fault:
         return Fault(after, "change", draw.choice(models))
     on_server = servers and draw.random() < 0.5
     who = f"server{draw.randrange(servers)}" if on_server else f"worker{draw.randrange(WORKERS)}"
+    if draw.random() < COORDINATOR:
+        who = "coordinator"
     if kind < 0.65:
         return Fault(after, "kill", who)
     return Fault(after, "stop", who, draw.uniform(*(SHORT_STOP if draw.random() < 0.6 else LONG_STOP)))

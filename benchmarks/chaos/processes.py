@@ -17,10 +17,12 @@ def marked(mark: str) -> list[int]:
 
 
 def find(mark: str, launcher: int, who: str) -> int | None:
-    """The process of `worker0` or `server1`; None if it does not run."""
+    """The process of `worker0`, `server1` or the `coordinator`; None if it does not run."""
     role, number = who[:-1], who[-1]
     for pid in marked(mark):
-        if role == "server":
+        if who == "coordinator":
+            found = _read(pid, "cmdline").split(b"\0")[1:3] == [b"-m", b"syncline.engines.coordinator"]
+        elif role == "server":
             found = _read(pid, "cmdline").split(b"\0")[1:4] == [b"-m", b"syncline.engines.server", number.encode()]
         else:
             mine = f"SYNCLINE_WORKER={number}".encode() in _read(pid, "environ").split(b"\0")

@@ -36,8 +36,10 @@ class Launchers:
         """The user has stopped the run's own launcher (Ctrl-Z), which is no reason to end the run."""
         self.sessions: set[int] = set()
         """The processes that the run's own launcher has started; each leads a session."""
-        self.unconnected: set[int] = set()
-        """Those of them that have not connected, except this process."""
+        self._unconnected: set[int] = set()
+        """Those of them that have not connected."""
+        self.lost = False
+        """The run's own launcher is gone."""
 
     def enter(self, wire: Connection, hello: Hello) -> None:
         self.all[wire] = hello
@@ -95,17 +97,21 @@ class Launchers:
     def started(self, pid: int) -> None:
         """The run's own launcher has started a process."""
         self.sessions.add(pid)
-        if pid != os.getpid():
-            self.unconnected.add(pid)
+        self._unconnected.add(pid)
+
+    @property
+    def strangers(self) -> set[int]:
+        """The processes that the run's own launcher has started and that have not connected."""
+        return self._unconnected - {os.getpid()}
 
     def connected(self, pid: int) -> None:
         """A process of this host has connected: from now on it is watched as a worker or server."""
-        self.unconnected.discard(pid)
+        self._unconnected.discard(pid)
 
     def ended(self, pid: int) -> None:
         """A process has ended, with its session."""
         self.sessions.discard(pid)
-        self.unconnected.discard(pid)
+        self._unconnected.discard(pid)
 
     def kill_sessions(self) -> None:
         """Kill the sessions that the launcher has started, because the launcher itself is gone."""

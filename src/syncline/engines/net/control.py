@@ -11,7 +11,7 @@ from syncline.layout import Bucket, Layout
 from syncline.messages import Count, Iteration, Number, Seconds, View
 from syncline.nodes.staleness import MOST_VALUES as MOST_STALENESS
 
-PROTOCOL = 12
+PROTOCOL = 13
 """The protocol version; it changes whenever an older version would misread a frame."""
 
 MOST_SAMPLERS = 64
@@ -75,8 +75,34 @@ class Hello(Control, frozen=True, tag="hello"):
     """Server to server: the secret that only the servers of this model know. Worker to server or worker: its pass."""
     token: Word = ""
     """To the coordinator: the token of this process (tokens.py)."""
+    line: Word = ""
+    """To the coordinator: a secret by which this connection is recognised if the coordinator dies and starts again."""
     share: HostShare | None = None
     """A launcher that begins the run together with others: what it starts."""
+
+
+class Resume(Control, frozen=True, tag="resume"):
+    """To a coordinator that has started again, instead of `Hello`: I had a connection with this secret."""
+
+    line: Word
+    heard: Count
+    """How many counted messages I have received on it (lasting.py)."""
+
+
+class Resumed(Control, frozen=True, tag="resumed"):
+    """The answer to `Resume`: how many of your messages I have received; send the others again, beginning with Hello."""
+
+    heard: Count
+
+
+class Heard(Control, frozen=True, tag="heard"):
+    """How many counted messages I have received on this connection."""
+
+    count: Count
+
+
+class LastWord(Control, frozen=True, tag="last-word"):
+    """Coordinator to all: I end, and nobody starts me again."""
 
 
 class Refused(Control, frozen=True, tag="refused"):
@@ -97,6 +123,8 @@ class Welcome(Control, frozen=True, tag="welcome"):
     """To a worker: how often the run writes checkpoints; empty: never."""
     late: bool = False
     """To a launcher that would begin the run together with others: the run has begun, so its processes join."""
+    lasting: bool = False
+    """The coordinator is started again if it dies, so keep what you send to it (lasting.py)."""
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -491,10 +519,16 @@ class Notice(Control, frozen=True, tag="notice"):
     """Coordinator to launchers: print this line for the user."""
 
     text: str
+    passing: bool = False
+    """It is about this moment: nobody repeats it if it is lost."""
 
 
 ControlMessage = (
     Hello
+    | Resume
+    | Resumed
+    | Heard
+    | LastWord
     | Refused
     | Welcome
     | Declare
