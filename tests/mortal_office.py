@@ -127,6 +127,8 @@ class MortalOffice:
     def __init__(self, folder: Path) -> None:
         self.wiring = Wiring(run=RUN, token="the secret of the run", checkpoints=str(folder), lasting="1")
         self.process = self._made()
+        assert self.process._journal is not None
+        assert self.process._journal.open() == []
         self.process._start()
         self.serial = 0
         """How many peers have been started."""

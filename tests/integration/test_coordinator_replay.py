@@ -17,13 +17,14 @@ PROGRAM = """
 session = syncline.connect()
 rank = session.rank
 tables = session.tables({"a": np.zeros(9000), "b": np.zeros(700)}, **eval(sys.argv[1]))
-changed = False
+changed, made = False, 0
 while not there("end") or session.iteration < int(Path("end").read_text()):
     if rank == 0 and there("go") and not there("end"):
         Path("end.new").write_text(str(session.iteration + 10))
         os.rename("end.new", "end")
     step(-1)
-    if session.iteration == 3:
+    made += 1
+    if made == 3:
         say("training")
     if rank == 0 and there("change") and not changed:
         changed = True

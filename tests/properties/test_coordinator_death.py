@@ -13,6 +13,7 @@ from mortal_office import Death, Step, play
 from random_scripts import runs
 from syncline.engines.coordinator import launchers
 from syncline.engines.coordinator.journal import Entry, Journal, Sent
+from syncline.engines.net import tokens
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.lasting import LastingConnection
 
@@ -26,9 +27,10 @@ scripts = st.lists(steps, max_size=25).map(lambda more: [*beginning, *more])
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _the_test_keeps_its_parent() -> object:
+def _without_chance() -> object:
     patch = pytest.MonkeyPatch()
     patch.setattr(launchers, "outlive_parent", lambda: None)
+    patch.setattr(tokens, "new_token", lambda: "a secret")  # else no two runs are the same
     yield
     patch.undo()
 

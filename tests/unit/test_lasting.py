@@ -12,9 +12,9 @@ from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import (
     Ended,
     EpochBegun,
-    LastWord,
     Go,
     Heartbeat,
+    LastWord,
     Notice,
     Pulse,
     Resume,

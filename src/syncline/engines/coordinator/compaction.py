@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping
 
-from syncline.engines.coordinator.journal import RemovedCounts, Entry, Journal, Sent
+from syncline.engines.coordinator.journal import Entry, Journal, RemovedCounts, Sent
 from syncline.engines.net.lasting import LastingConnection
 
 COMPACT_BYTES = 1 << 20
@@ -31,7 +31,9 @@ class Compaction:
         self._complete: deque[tuple[int, dict[LastingConnection, int]]] = deque()
         """All-gathers whose result may still be on its way: the number of entries then, and the frames sent to each."""
 
-    def shared(self, wire: LastingConnection, size: int, complete: bool, wires: Mapping[int, LastingConnection]) -> None:
+    def shared(
+        self, wire: LastingConnection, size: int, complete: bool, wires: Mapping[int, LastingConnection]
+    ) -> None:
         """A value of this size was handled; `complete`: no all-gather is under way now."""
         self._bytes += size
         self._taking_part.add(wire)
@@ -57,7 +59,9 @@ class Compaction:
             self._bytes -= len(entry.header)
             return False
 
-        self._journal.rewrite(keeps, lambda: RemovedCounts({each: (n, n) for each, n in removed.items() if each in wires}))
+        self._journal.rewrite(
+            keeps, lambda: RemovedCounts({each: (n, n) for each, n in removed.items() if each in wires})
+        )
         self._bytes = max(self._bytes, 0)  # those of a coordinator before this one were not counted
         gone = removed.total()
         self._complete = deque((count - gone, sent) for count, sent in self._complete)

@@ -227,6 +227,8 @@ class Coordination:
             self.abort(message.reason)
         elif isinstance(message, Seen) and self.first_hosts.has_started(wire, message.role, message.number):
             self.losses.process_ended(message, self.launchers.all[wire].host)
+        elif isinstance(message, Seen) and not began:
+            self.losses.joiner_ended(wire, message)
         else:
             raise PeerError(f"it sent {type(message).__name__}, which a launcher on another host may not send")
 

@@ -14,12 +14,12 @@ from syncline.engines.coordinator.coordination import Coordination
 from syncline.engines.coordinator.journal import (
     Came,
     ConnectionClosed,
-    RemovedCounts,
     Deadlocked,
     Entry,
+    FactRead,
     Journal,
     ProcessStopped,
-    FactRead,
+    RemovedCounts,
     Sent,
     TimePassed,
     TimersDue,
@@ -31,6 +31,7 @@ from syncline.engines.net.frames import Frame, header_of, unpack
 from syncline.engines.net.lasting import LastingConnection
 from syncline.errors import PeerError
 from syncline.messages import NodeId
+
 
 class Inputs:
     """Gives inputs to the decisions about a run."""

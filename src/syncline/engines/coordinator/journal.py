@@ -106,7 +106,18 @@ class RemovedCounts(_Entry, frozen=True, tag="counts"):
     by_wire: dict[int, tuple[int, int]]
 
 
-Entry = Listens | Came | Sent | ConnectionClosed | ProcessStopped | Deadlocked | TimersDue | TimePassed | FactRead | RemovedCounts
+Entry = (
+    Listens
+    | Came
+    | Sent
+    | ConnectionClosed
+    | ProcessStopped
+    | Deadlocked
+    | TimersDue
+    | TimePassed
+    | FactRead
+    | RemovedCounts
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Entry)

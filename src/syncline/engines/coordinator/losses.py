@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING
 
 from syncline.engines.coordinator.participant import Participant
 from syncline.engines.coordinator.roster import RosterEntry
+from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import Refused, Seen
 from syncline.engines.process_state import host
+from syncline.errors import PeerError
+from syncline.messages import server_id, worker_id
 
 if TYPE_CHECKING:
     from syncline.engines.coordinator.coordination import Coordination
@@ -83,6 +86,21 @@ class Losses:
             run.count_out(seen.number)
         if run.returning.allowed and not seen.again:
             self.will_not_return(seen.number)
+
+    def joiner_ended(self, agent: Connection, seen: Seen) -> None:
+        """The process of a worker or server that has joined has ended; it may not have come back (lasting.py)."""
+        entries, id = (
+            (self._servers, server_id(seen.number))
+            if seen.role == "server"
+            else (self._workers, worker_id(seen.number))
+        )
+        entry = entries.get(seen.number)
+        if entry is None or not self._is(entry, seen.pid, self._run.launchers.all[agent].host):
+            return
+        if not self._run.launchers.has_started(agent, entry.hello, id):
+            raise PeerError(f"it spoke of {id}, which it has not started")
+        for peer in list(entry.peers):
+            self._run.lose(peer.wire, "")
 
     def will_not_return(self, number: int) -> None:
         """Stop waiting for this worker, if it is gone."""

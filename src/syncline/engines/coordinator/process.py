@@ -6,8 +6,8 @@
 2. It watches the processes (watch.py). What it finds is an input, too.
 3. The death of the launcher ends the run; the coordinator then kills everything that the launcher has started. A
    launcher that stays stopped is killed, by its guard or by the coordinator.
-4. If the launcher would start it again, it keeps a journal of the inputs (journal.py). When it has been started again it
-   replays them, listens where it listened before, and waits for its peers to come back (lasting.py).
+4. If the launcher would start it again, it keeps a journal of the inputs (journal.py). When it has been started again
+   it replays them, listens where it listened before, and waits for its peers to come back (lasting.py).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from shutil import rmtree
 from time import monotonic
 
 from syncline import __version__
+from syncline.engines.coordinator.absent_peers import AbsentPeers
 from syncline.engines.coordinator.coordination import GRACE, Coordination
 from syncline.engines.coordinator.first_hosts import share_of
 from syncline.engines.coordinator.inputs import Inputs
@@ -28,7 +29,7 @@ from syncline.engines.coordinator.journal import CANNOT_REPLAY, Entry, Journal, 
 from syncline.engines.coordinator.outside import Outside
 from syncline.engines.coordinator.watch import NOTICE_SECONDS, Watch
 from syncline.engines.net.connection import Connection
-from syncline.engines.net.control import LastWord, HostShare, Refused, Resume, Resumed
+from syncline.engines.net.control import HostShare, LastWord, Refused, Resume, Resumed
 from syncline.engines.net.event_loop import EventLoop
 from syncline.engines.net.frames import Frame
 from syncline.engines.net.lasting import LastingConnection
@@ -39,9 +40,6 @@ from syncline.errors import PeerError
 
 TICK = 0.5
 """Seconds between two checks for processes that are stopped and hosts that do not answer."""
-
-BACK_SECONDS = 60.0
-"""Seconds in which the peers of a coordinator that was started again must come back."""
 
 
 class CoordinatorProcess:
@@ -66,6 +64,7 @@ class CoordinatorProcess:
         self._inputs = Inputs(self._run, self._journal)
         self._watch = Watch(self._run, self._inputs, patience(os.environ), self._loop.lose)
         outside.forget = self._watch.forget
+        self._absent = AbsentPeers(self._run, monotonic())
         self._said_stopping = False
 
     def run(self) -> int:
@@ -86,6 +85,7 @@ class CoordinatorProcess:
             if monotonic() >= look:
                 look = monotonic() + TICK
                 self._watch.look(monotonic())
+                self._give_up_absent()
             if self._run.stopping and not self._said_stopping:
                 self._said_stopping = True
                 self._loop.call_later(NOTICE_SECONDS, lambda: self._watch.launcher_waits(monotonic()))
@@ -132,15 +132,17 @@ class CoordinatorProcess:
         for wire in [each for each in self._inputs.wires.values() if not each.key]:
             self._lose(wire, "")
         listen(self._loop, self._wiring, kind=RUN, before=(first.unix, first.tcp))
-        self._loop.call_later(BACK_SECONDS, self._give_up_absent)
+        self._absent = AbsentPeers(self._run, monotonic())
+
+    def _give_up_absent(self) -> None:
+        """End the connections of peers that do not come back to a coordinator that was started again."""
+        absent = [each for each in self._inputs.wires.values() if each.away]
+        for wire, reason in self._absent.lost(absent, monotonic()) if absent else ():
+            self._lose(wire, reason)
 
     def _lose(self, wire: Connection, reason: str) -> None:
         self._loop.drop(wire)
         self.closed(wire, reason)
-
-    def _give_up_absent(self) -> None:
-        for wire in [each for each in self._inputs.wires.values() if each.away]:
-            self._lose(wire, f"it did not come back within {BACK_SECONDS:g} s")
 
     def _come_back(self, wire: Connection, resume: Resume) -> None:
         """The peer of a connection of the coordinator before this one has connected again."""

@@ -551,6 +551,9 @@ class Launcher:
             what, role = child.end.partition(" ")[2], "worker" if worker else "server"
             number = self._number(child)
             self._tell(Seen(role, number, 0, what, pid=child.pid, again=again))
+        elif (worker or server) and child.numbered and self.wiring.lasting:
+            number = int(child.name.removeprefix("w").removeprefix("server"))
+            self._tell(Seen("worker" if worker else "server", number, 0, child.end.partition(" ")[2], pid=child.pid))
         if again:
             self._restart(child) if worker else self._restart_server(child)
         if not child.code or again:

@@ -90,7 +90,7 @@ class Resume(Control, frozen=True, tag="resume"):
 
 
 class Resumed(Control, frozen=True, tag="resumed"):
-    """The answer to `Resume`: how many of your messages I have received; send the others again, beginning with Hello."""
+    """The answer to `Resume`: how many of your messages I have received; send the others again, Hello too."""
 
     heard: Count
 

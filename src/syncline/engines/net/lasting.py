@@ -19,7 +19,18 @@ from contextlib import suppress
 from time import monotonic, sleep
 
 from syncline.engines.net.connection import Connection, Sink
-from syncline.engines.net.control import LastWord, Frozen, Heard, Heartbeat, Notice, Pulse, Refused, Resume, Resumed, Waiting
+from syncline.engines.net.control import (
+    Frozen,
+    Heard,
+    Heartbeat,
+    LastWord,
+    Notice,
+    Pulse,
+    Refused,
+    Resume,
+    Resumed,
+    Waiting,
+)
 from syncline.engines.net.frames import Frame
 from syncline.errors import PeerError, RunError
 
@@ -202,4 +213,4 @@ def _answer(wire: Connection) -> int:
 
 
 def _no_payload(message: Frame, size: int) -> memoryview:
-    raise PeerError(f"it sent {type(message).__name__} with a payload")
+    raise PeerError(f"it sent {type(message).__name__} with a payload of {size:,} bytes")
