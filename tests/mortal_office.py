@@ -81,6 +81,8 @@ class Peer:
 
     def hear(self) -> None:
         """Read what has come."""
+        if self.over:
+            return
         try:
             for message, _ in self.line.receive(_no_payload):
                 if is_counted(message):
@@ -200,9 +202,9 @@ class MortalOffice:
         other = Connection(self.connected())
         other.send(Resume(peer.line.key, peer.line.heard))
         self._handle()
-        for message, _ in other.receive(_no_payload):
-            assert isinstance(message, Resumed), message
-            peer.line.resume(other, message.heard)
+        message, _ = next(other.receive(_no_payload))  # what follows is read later
+        assert isinstance(message, Resumed), message
+        peer.line.resume(other, message.heard)
         self._handle()
 
     def kill(self, peer: Peer, death: Death) -> None:

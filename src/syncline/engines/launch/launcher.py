@@ -441,6 +441,7 @@ class Launcher:
         if self._link.come_back():
             self._children.watch(self._link.fileno(), self._receive)
             self._note("the coordinator is back")
+            self._receive()
         elif self._link.gone:
             self._note("the coordinator did not come back; without it no process can join or leave the run")
 

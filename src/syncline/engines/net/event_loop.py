@@ -353,6 +353,7 @@ class EventLoop:
             self._owner.closed(wire, str(problem))
             return
         self.add(wire)
+        self._read(wire)  # what came together with the answer
 
     # Accepting connections.
 
