@@ -127,7 +127,10 @@ def a_server_is_asked_to_leave_meanwhile(run: Run) -> None:
     """It waits for the coordinator, and then leaves."""
     run.kill(run.coordinator())
     run.kill(run.server(1), signal.SIGTERM)
+    run.hears("the coordinator is back")
+    run.hears("server 1: is leaving")
     run.touch("go30")
+    run.touch("go40")  # it leaves when the workers ask it nothing more
     run.hears("server 1: has left")
 
 
