@@ -23,7 +23,7 @@ from syncline.engines.net.control import Go
 from syncline.engines.net.lasting import LastingConnection
 
 SOME: list[Entry] = [
-    Listens("0.1", "@there", ""),
+    Listens(13, "@there", ""),
     Came(1.5, 0, True, b"hello"),
     FactRead(["two", "lines"]),
     FactRead(""),

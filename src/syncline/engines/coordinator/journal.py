@@ -34,7 +34,7 @@ class _Entry(msgspec.Struct, frozen=True, array_like=True):
 class Listens(_Entry, frozen=True, tag="listens"):
     """The first entry: where the coordinator listens, so that the next one can listen there too."""
 
-    version: str
+    protocol: int
     unix: str
     tcp: str
 

@@ -20,7 +20,6 @@ from collections.abc import Mapping, Sequence
 from shutil import rmtree
 from time import monotonic
 
-from syncline import __version__
 from syncline.engines.coordinator.absent_peers import AbsentPeers
 from syncline.engines.coordinator.coordination import GRACE, Coordination
 from syncline.engines.coordinator.first_hosts import share_of
@@ -29,7 +28,7 @@ from syncline.engines.coordinator.journal import CANNOT_REPLAY, Entry, Journal, 
 from syncline.engines.coordinator.outside import Outside
 from syncline.engines.coordinator.watch import NOTICE_SECONDS, Watch
 from syncline.engines.net.connection import Connection
-from syncline.engines.net.control import HostShare, LastWord, Refused, Resume, Resumed
+from syncline.engines.net.control import PROTOCOL, HostShare, LastWord, Refused, Resume, Resumed
 from syncline.engines.net.event_loop import EventLoop
 from syncline.engines.net.frames import Frame
 from syncline.engines.net.lasting import LastingConnection
@@ -96,7 +95,7 @@ class CoordinatorProcess:
         port = int(os.environ.get("SYNCLINE_PORT", "0"))
         unix, tcp = listen(self._loop, self._wiring, port, RUN)
         if self._journal is not None:
-            self._journal.add(Listens(__version__, unix, tcp))
+            self._journal.add(Listens(PROTOCOL, unix, tcp))
         self._run.checkpoints.clear()
         print(unix, tcp or "-", flush=True)
 
@@ -125,7 +124,7 @@ class CoordinatorProcess:
         """Go on where the coordinator before this one has ended."""
         first = entries[0]
         assert isinstance(first, Listens), f"the journal begins with {first}"
-        assert first.version == __version__, f"version {first.version} of Syncline has written the journal"
+        assert first.protocol == PROTOCOL, f"another version of Syncline has written the journal: {first}"
         self._inputs.replay(iter(entries[1:]))
         for wire, reason in list(self._inputs.broken.items()):
             self._lose(wire, reason)

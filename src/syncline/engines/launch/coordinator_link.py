@@ -33,6 +33,10 @@ class CoordinatorLink:
         self._beats = Heartbeats(patience, unacknowledged)
         wire.trust()
 
+    @property
+    def is_open(self) -> bool:
+        return not self.gone and not self.away
+
     def fileno(self) -> int:
         return self._wire.fileno()
 

@@ -424,11 +424,11 @@ class Launcher:
 
     def _receive(self) -> None:
         link = self._link
-        if link is None or link.gone or link.away:
+        if link is None or not link.is_open:
             return
         for message in link.receive():
             self._handle(message)
-        if link.gone or link.away:
+        if not link.is_open:
             self._children.forget(link.fileno())
             link.close()
             if link.away and self.coordinator is None:
