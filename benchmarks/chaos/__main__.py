@@ -3,8 +3,9 @@
     python benchmarks/chaos [--minutes 10] [--seed 0] [--faults 8]
     python benchmarks/chaos --case 4711          play one case again
 
-Each case follows from its number: strategy, sync model, mode, codec, lane, and the faults. Workers, servers and
-the coordinator are killed (SIGKILL), or stopped (SIGSTOP) for a while; the sync model is changed. Everything that dies is started again.
+Each case follows from its number: strategy, sync model, mode, codec, lane, and the faults. Workers, servers and the
+coordinator are killed (SIGKILL), or stopped (SIGSTOP) for a while; the sync model is changed. Everything that dies is
+started again.
 Each update has an element of its own, so the parameters at the end show whether it counted once (ledger.py).
 
 When a case fails, its number and its output are printed, and its folder is kept. The exit code is 1 then.

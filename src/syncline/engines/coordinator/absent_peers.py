@@ -1,9 +1,9 @@
 """Which peers do not come back to a coordinator that was started again, and are lost.
 
 1. Launchers and servers do not compute for long. They are lost if they have not come back after `BACK_SECONDS`.
-2. A worker may compute for an hour, and notices only then that the coordinator had died. It is lost when its process has
-   ended: on this host the kernel says so, on another one its launcher. If that launcher has not come back either, the
-   worker is lost after `BACK_SECONDS`.
+2. A worker may compute for an hour, and notices only then that the coordinator had died. It is lost when its process
+   has ended: on this host the kernel says so, on another one its launcher. If that launcher has not come back either,
+   the worker is lost after `BACK_SECONDS`.
 """
 
 from __future__ import annotations

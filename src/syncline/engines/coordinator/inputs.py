@@ -1,4 +1,4 @@
-"""The inputs of the coordinator's decisions, one after the other, each with its time, and their journal if there is one.
+"""The inputs of the coordinator's decisions, one after the other, each with its time; and their journal.
 
 A connection has a number in the journal, from its first frame on. A process that is refused leaves no trace there, and
 changes no decision (`Coordination`), so nobody can fill the disk by trying.

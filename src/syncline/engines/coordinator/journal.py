@@ -183,10 +183,8 @@ def _packed(entry: Entry) -> bytes:
 
 def entries_of(data: bytes) -> tuple[list[Entry], int]:
     """The whole entries of a journal, and how many bytes they have."""
-    found, end = [], 0
-    for entry, end in _entries(data):
-        found.append(entry)
-    return found, end
+    found = list(_entries(data))
+    return [entry for entry, _ in found], found[-1][1] if found else 0
 
 
 def _entries(data: bytes) -> Iterator[tuple[Entry, int]]:
