@@ -181,3 +181,53 @@ def test_the_run_ends_as_if_nobody_had_died(script: str, lane: str, tmp_path: Pa
         for i in (30, 40):
             run.touch(f"go{i}")
         assert set(results(run)) == {expected()}
+
+
+# Other strategies, and workers that join. Every update adds -1 to each parameter, until the file `end` names the last.
+
+COUNTING = """
+session = syncline.connect()
+rank, made = session.rank, 0
+tables = session.tables({"a": np.zeros(9000)}, **eval(sys.argv[1]))
+while not there("end") or session.iteration < int(Path("end").read_text()):
+    if rank == 0 and there("go") and not there("end"):
+        Path("end.new").write_text(str(session.iteration + 30))
+        os.rename("end.new", "end")
+    session.update("a", np.full(9000, -1.0))
+    session.clock()
+    session.sync()
+    made += 1
+    if made == 3:
+        say("training")
+    time.sleep(0.01)
+session.close()
+say("has", float(tables["a"].min()), float(tables["a"].max()))
+"""
+
+STRATEGIES = {
+    "server": (("--servers", "2", "--sync", "ssp:3"), '{"rule": "sgd:1"}'),
+    "tree": (("--strategy", "tree:topology=chain,consistency=ssp:3,durable=true,period=0.02"), "{}"),
+    "exchange": (("--strategy", "exchange:partitions=2,tau=1"), "{}"),
+}
+COUNTS = [(strategy, lane) for strategy in STRATEGIES for lane in LANES]
+
+
+@pytest.mark.parametrize(("strategy", "lane"), sampled(COUNTS))
+def test_a_worker_dies_and_another_joins_meanwhile(strategy: str, lane: str, tmp_path: Path) -> None:
+    options, words = STRATEGIES[strategy]
+    with running(tmp_path, COUNTING, "-n3", "--restarts", "5", "--lane", lane, *LISTEN, *options, words=[words]) as run:
+        run.hears("training", 3)
+        run.kill(run.coordinator())
+        run.kill(run.worker(1))
+        run.hears("the coordinator is back")
+        run.hears(r"\[w1\] training", 2)
+        with running(tmp_path, COUNTING, "--join", run.hears(r"--join (\S+)")[1], "-n1", words=[words]) as other:
+            other.hears("training")
+            other.kill(other.worker_that_joined())
+            dies(run, 2)
+            run.touch("go")
+            assert other.ends() == 1, other.story()
+        assert run.ends() == 0, run.story()
+        assert "Traceback" not in run.out + run.err, run.story()
+        finals = {line.split("has")[-1] for line in run.out.splitlines() if " has " in line}
+        assert len(finals) == 1 or strategy == "exchange", run.story()
