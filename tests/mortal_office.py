@@ -67,6 +67,8 @@ class Peer:
         self.incarnation = 0
         self.over = False
         """It has died, or the coordinator has ended the connection."""
+        self.refused = False
+        """The coordinator has refused it, or something that it asked for."""
         self.waits = False
         """It has asked for something, and must not ask for more before the answer."""
         key = f"{role} {number} {office.serial}"
@@ -108,6 +110,7 @@ class Peer:
                 self.answers.append(TermsTaken(number))
             case Gathered() | ChangeReply() | Refused():
                 self.waits = False
+                self.refused |= isinstance(message, Refused)
 
     def _see(self, view: View) -> None:
         before, self.view = self.view, view
@@ -203,6 +206,10 @@ class MortalOffice:
         other.send(Resume(peer.line.key, peer.line.heard))
         self._handle()
         message, _ = next(other.receive(_no_payload))  # what follows is read later
+        if isinstance(message, Refused) and peer.refused:
+            other.close()  # it was about to read the end of its connection
+            peer.over = True
+            return
         assert isinstance(message, Resumed), message
         peer.line.resume(other, message.heard)
         self._handle()
