@@ -82,6 +82,11 @@ class NotedRun:
     growth: tuple[int, int] = (0, 0)
     returning: ReturningWorkers = field(default_factory=lambda: ReturningWorkers(False, 2))
 
+    now: float = 0.0
+
+    def fresh_secret(self) -> str:
+        return "secret"
+
     def later(self, seconds: float, action: Callable[[], None]) -> None:
         raise AssertionError("nothing here needs a timer")
 

@@ -8,6 +8,7 @@ this file. Remove it to see how much longer the tests take.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
@@ -75,3 +76,8 @@ def _execute(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
 
 
 sys.meta_path.insert(0, _LateCompiler())
+
+if "RECORD_OF_THE_COORDINATOR" in os.environ and "syncline.engines.coordinator" in sys.orig_argv:
+    import coordinator_record
+
+    coordinator_record.install()

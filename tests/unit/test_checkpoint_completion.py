@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from syncline.engines.coordinator.outside import Unrecorded
 from syncline.engines.coordinator.run_checkpoints import MOST_PENDING, RunCheckpoints
 from syncline.engines.net.control import CheckpointWhole, CheckpointWritten, SaveNow
 from syncline.engines.net.wiring import Wiring
@@ -27,7 +28,7 @@ class Office:
         models = {"model": {"sync": "bsp", "rule": "mean"}}
         found = Wiring(save_to=str(folder), save_every="10", program="p.py", **wiring)
         self.checkpoints = RunCheckpoints(
-            found, (3, 1), lambda: models, lambda: self.members, self.said.append, self.told.append
+            found, (3, 1), lambda: models, lambda: self.members, self.said.append, self.told.append, Unrecorded()
         )
 
     def hears(self, worker: int, step: int, **more: Any) -> None:

@@ -364,5 +364,13 @@ def test_names_are_told_without_codes_that_terminals_obey(crew: Crew) -> None:
 
 def test_hello_of_a_stranger_names_no_token_of_others() -> None:
     """What the coordinator tells a joiner has nothing in it that proves anything."""
-    assert set(Welcome.__struct_fields__) == {"run", "worker", "incarnation", "workers", "save_every", "late"}
+    assert set(Welcome.__struct_fields__) == {
+        "run",
+        "worker",
+        "incarnation",
+        "workers",
+        "save_every",
+        "late",
+        "lasting",
+    }
     assert Hello("", "worker").token == ""

@@ -193,7 +193,7 @@ def run(
             metavar="N",
             rich_help_panel=strategy.RUN,
             help="Start a worker again if it dies or fails, up to N times in all. It rejoins under the same number. "
-            "Servers that die are started again too. Default: 0.",
+            "Servers that die are started again too, and so is the coordinator. Default: 0.",
             show_default=False,
         ),
     ] = 0,

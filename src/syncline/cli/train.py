@@ -103,7 +103,8 @@ def train(
         typer.Option(
             metavar="N",
             rich_help_panel=strategy.RUN,
-            help="Start a worker again if it dies or fails, and a server if it dies, up to N times in all. Default: 0.",
+            help="Start a worker again if it dies or fails, and a server or the coordinator if it dies, up to N times. "
+            "Default: 0.",
             show_default=False,
         ),
     ] = 0,

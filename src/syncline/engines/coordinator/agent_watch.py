@@ -65,7 +65,10 @@ class AgentWatch:
         return stopped, [wire for wire, verdict in found.items() if verdict is Silence.GONE]
 
     def _far(self) -> list[Connection]:
-        return [wire for wire, hello in self._agents.items() if hello.role == "agent" and hello.host != self._here]
+        return [wire for wire, hello in self._agents.items() if self._is_far(wire, hello)]
+
+    def _is_far(self, wire: Connection, hello: Hello) -> bool:
+        return hello.role == "agent" and hello.host != self._here and not wire.away
 
     def _named(self, wire: Connection) -> str:
         return f"the launcher that joined from {wire.peer}"

@@ -36,8 +36,10 @@ class Launchers:
         """The user has stopped the run's own launcher (Ctrl-Z), which is no reason to end the run."""
         self.sessions: set[int] = set()
         """The processes that the run's own launcher has started; each leads a session."""
-        self.unconnected: set[int] = set()
-        """Those of them that have not connected, except this process."""
+        self._unconnected: set[int] = set()
+        """Those of them that have not connected."""
+        self.lost = False
+        """The run's own launcher is gone."""
 
     def enter(self, wire: Connection, hello: Hello) -> None:
         self.all[wire] = hello
@@ -72,9 +74,9 @@ class Launchers:
         for agent in self.all:
             self._out(agent, message)
 
-    def notice(self, text: str, late_start: bool = False) -> None:
-        """Let all launchers print this line; `late_start`: it says why the start takes long."""
-        self.tell_all(Notice(text, late_start))
+    def notice(self, text: str) -> None:
+        """Let all launchers print this line."""
+        self.tell_all(Notice(text))
 
     def tell_name(self, peer: Participant) -> None:
         """Tell the launcher of a worker or server that joins which number it has."""
@@ -95,17 +97,21 @@ class Launchers:
     def started(self, pid: int) -> None:
         """The run's own launcher has started a process."""
         self.sessions.add(pid)
-        if pid != os.getpid():
-            self.unconnected.add(pid)
+        self._unconnected.add(pid)
+
+    @property
+    def strangers(self) -> set[int]:
+        """The processes that the run's own launcher has started and that have not connected."""
+        return self._unconnected - {os.getpid()}
 
     def connected(self, pid: int) -> None:
         """A process of this host has connected: from now on it is watched as a worker or server."""
-        self.unconnected.discard(pid)
+        self._unconnected.discard(pid)
 
     def ended(self, pid: int) -> None:
         """A process has ended, with its session."""
         self.sessions.discard(pid)
-        self.unconnected.discard(pid)
+        self._unconnected.discard(pid)
 
     def kill_sessions(self) -> None:
         """Kill the sessions that the launcher has started, because the launcher itself is gone."""

@@ -65,6 +65,15 @@ class RunContext(Protocol):
     returning: ReturningWorkers
     """The workers that died and may be restarted."""
 
+    @property
+    def now(self) -> float:
+        """The time of the present input."""
+        ...
+
+    def fresh_secret(self) -> str:
+        """A new token that nobody else knows."""
+        ...
+
     def absent(self) -> Collection[int]:
         """The workers that a model does not wait for before it begins."""
         ...

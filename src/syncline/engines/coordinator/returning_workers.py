@@ -44,6 +44,10 @@ class ReturningWorkers:
     def back(self, number: int) -> None:
         self._until.pop(number, None)
 
+    def is_overdue(self, now: float) -> bool:
+        """Whether `overdue` would return any."""
+        return any(now > until for until in self._until.values())
+
     def overdue(self, now: float) -> list[int]:
         """Remove and return the workers about which the launcher has said nothing in time."""
         found = [number for number, until in self._until.items() if now > until]

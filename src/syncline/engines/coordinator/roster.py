@@ -120,7 +120,7 @@ class Roster:
             raise Refusal("this run does not let processes join; start it with --listen")
         if not joins and not compare_digest(hello.run.encode(), self._wiring.run.encode()):
             raise Refusal("another run listens at this address")
-        if joins and hello.number >= 0:
+        if joins and (hello.number >= 0 or hello.again):
             raise Refusal("a process that joins cannot choose its number; the coordinator assigns one")
         if hello.role == "launcher" and not tokens.same(
             hello.token, tokens.derived(self._wiring.token, "launcher", -1)

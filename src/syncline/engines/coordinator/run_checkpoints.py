@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
+from syncline.engines.coordinator.outside import Record
 from syncline.engines.coordinator.participant import Participant
 from syncline.engines.net.control import CheckpointWhole, CheckpointWritten, SaveNow
 from syncline.engines.net.frames import Frame
@@ -51,11 +52,13 @@ class RunCheckpoints:
         members: Callable[[], Collection[int]],
         notice: Callable[[str], None],
         to_workers: Callable[[Frame], None],
+        outside: Record,
     ) -> None:
         """`counts`: workers and servers at the start. `members`: the live workers. `notice`: prints a line.
 
-        `to_workers`: sends a message to all workers.
+        `to_workers`: sends a message to all workers. `outside`: records what is read and written.
         """
+        self._outside = outside
         self._to_workers = to_workers
         self._folder = Path(wiring.save_to) if wiring.save_to else None
         self.every = wiring.save_every
@@ -73,6 +76,9 @@ class RunCheckpoints:
         self._compared: set[str] = set()
         """The models whose settings were compared with those of the checkpoint."""
         self._source = Path(wiring.resume) if wiring.resume else None
+
+    def clear(self) -> None:
+        """Remove what an earlier run has begun to write; called once, when the run starts."""
         if self._folder is not None:
             remove_incomplete(self._folder)
 
@@ -125,13 +131,15 @@ class RunCheckpoints:
             models=models,
             saved=saved,
         )
-        try:
-            write_manifest(step_folder(self._folder, step), manifest)
+        place = step_folder(self._folder, step)
+        problem = self._outside.recorded(lambda: _problem_of(lambda: write_manifest(place, manifest)))
+        if not problem:
             self._last = step
             self._to_workers(CheckpointWhole(step))
-            prune(self._folder, step)
-        except OSError as error:
-            self._notice(f"cannot complete the checkpoint of step {step} in {self._folder}: {error.strerror}")
+            folder = self._folder
+            problem = self._outside.recorded(lambda: _problem_of(lambda: prune(folder, step)))
+        if problem:
+            self._notice(f"cannot complete the checkpoint of step {step} in {self._folder}: {problem}")
 
     def due(self, step: int) -> None:
         """A worker says that a checkpoint is due by time."""
@@ -142,15 +150,20 @@ class RunCheckpoints:
         """A model has begun: say from which step it goes on, and which settings have changed since."""
         if self._source is None or model in self._compared:
             return
-        first = not self._compared
+        source, first = self._source, not self._compared
         self._compared.add(model)
-        manifest = read_manifest(self._source)
-        if first:
-            self._notice(f"resumes from step {manifest.step}: {self._source}{self._other_counts(manifest)}")
+        for line in self._outside.recorded(lambda: self._compared_with(source, model, settings, first)):
+            self._notice(line)
+
+    def _compared_with(self, source: Path, model: str, settings: Mapping[str, str], first: bool) -> list[str]:
+        """The lines for the user about a model and the checkpoint that it goes on from."""
+        manifest = read_manifest(source)
+        lines = [f"resumes from step {manifest.step}: {source}{self._other_counts(manifest)}"] if first else []
         before = manifest.models.get(model, {})
         for key in sorted(before.keys() & settings.keys()):
             if before[key] != settings[key] and key not in AT_START:
-                self._notice(f"{key} is {settings[key]}; the checkpoint was written with {before[key]}")
+                lines.append(f"{key} is {settings[key]}; the checkpoint was written with {before[key]}")
+        return lines
 
     def _other_counts(self, manifest: Manifest) -> str:
         now, before = self._counts, (manifest.workers, manifest.servers)
@@ -159,3 +172,12 @@ class RunCheckpoints:
             f"{new} {kind}, it had {old}" for new, old, kind in zip(now, before, kinds, strict=True) if new != old
         ]
         return f" (now {'; now '.join(changed)})" if changed else ""
+
+
+def _problem_of(action: Callable[[], None]) -> str:
+    """Why this failed, or "". A coordinator that dies meanwhile does it again, which changes nothing."""
+    try:
+        action()
+    except OSError as error:
+        return str(error.strerror)
+    return ""

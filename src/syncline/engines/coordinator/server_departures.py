@@ -78,9 +78,10 @@ class ServerDepartures:
     def settled(self) -> None:
         """Release the leaving servers that hold nothing any more."""
         for number, entry in self._servers.items():
+            if not entry.leaving or entry.released:
+                continue
             models = self._models.values()
-            free = not any(not each.changes.is_free(number) or each.is_known_to_joiners(number) for each in models)
-            if entry.leaving and free and not entry.released:
+            if not any(not each.changes.is_free(number) or each.is_known_to_joiners(number) for each in models):
                 entry.released = True
                 self._out(entry.peers[0].wire, Released())
 

@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from time import monotonic
 
 from msgspec.structs import replace
 
@@ -196,8 +195,9 @@ class TrainedModel:
     def _introduce_workers(self) -> None:
         """Send all workers the addresses of the others, once all that start together have sent theirs."""
         if self._standing and self._listening.keys() >= {peer.id.number for peer in self._standing}:
-            for peer in self._standing:
-                self._introduce(peer, self._standing)
+            standing = sorted(self._standing, key=lambda each: each.id.number)
+            for peer in standing:
+                self._introduce(peer, standing)
 
     def _introduce(self, peer: Participant, others: Collection[Participant]) -> None:
         """Send a worker the addresses of these others, and the passes to show to them."""
@@ -244,7 +244,7 @@ class TrainedModel:
             peer.entered = True
             peer.wire.trust(DECLARATION)
         if isinstance(message, LeaveNotice):
-            peer.left = monotonic()
+            peer.left = self._run.now
 
     def _admit_held_back(self) -> None:
         """Let the joiners in that have waited for a server of their launcher."""
@@ -382,7 +382,7 @@ class TrainedModel:
         places = self.changes.places(view)
         who = (leader.id.number, self.name, origins)
         self._begun = Begin(declared.tables, words, view, places, *who, own_workers=run.expected)
-        self._secret = tokens.new_token()
+        self._secret = run.fresh_secret()
         secret = replace(self._begun, word=self._secret)
         self._node = self.strategy.coordinator(job, view)
         self._driver = Driver(COORDINATOR, self._node, self)
@@ -460,7 +460,7 @@ class TrainedModel:
     def _handle(self, event: Event) -> None:
         if self._node is None:
             raise PeerError("it sent a training message before the model began")
-        self._driver.tell(event, monotonic())
+        self._driver.tell(event, self._run.now)
         self.end_if_empty()
 
     def end_if_empty(self) -> None:

@@ -63,7 +63,8 @@ class Children:
     def replace(self, former: Child, command: list[str], environment: Mapping[str, str]) -> Child:
         """Start a process in place of one that has ended; its output follows the output of the former."""
         self._drain(former)
-        child = spawn(former.name, command, environment, self._everyone, reports=former.reports is not None)
+        kind = {"answers": former.process.stderr is not None, "reports": former.reports is not None}
+        child = spawn(former.name, command, environment, self._everyone, **kind)
         child.log, former.log = former.log, None
         self._watch(child)
         return child

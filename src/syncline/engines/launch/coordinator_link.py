@@ -11,6 +11,7 @@ from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import Abort, ChangeRequest, Frozen, Heartbeat, Hello, Seen, Started, Stop
 from syncline.engines.net.frames import Frame
 from syncline.engines.net.heartbeats import Heartbeats, Silence
+from syncline.engines.net.lasting import RESUME_SECONDS, LastingConnection, try_again
 from syncline.engines.net.tcp_liveness import unacknowledged
 from syncline.engines.net.wiring import Wiring, connect_coordinator
 from syncline.errors import PeerError, RunError
@@ -25,8 +26,16 @@ class CoordinatorLink:
         self.wiring = wiring
         """The wiring with which the connection was made."""
         self.gone = False
+        self.away = False
+        """The coordinator has died, and may be started again."""
+        self._until = 0.0
+        """How long this link tries to come back."""
         self._beats = Heartbeats(patience, unacknowledged)
         wire.trust()
+
+    @property
+    def is_open(self) -> bool:
+        return not self.gone and not self.away
 
     def fileno(self) -> int:
         return self._wire.fileno()
@@ -47,13 +56,42 @@ class CoordinatorLink:
                 for message, _ in self._wire.receive(_no_payload):
                     self._beats.heard(self._wire, monotonic())
                     found.append(message)  # one by one, to keep those that came before the end of the stream
-        except (EOFError, OSError, PeerError):
+        except (EOFError, OSError):
+            self.away = isinstance(self._wire, LastingConnection) and self._wire.comes_back
+            self.gone = not self.away
+            self._until = monotonic() + RESUME_SECONDS
+        except PeerError:
             self.gone = True
         return found
 
+    def forgo(self) -> None:
+        """The coordinator is not started again if it dies."""
+        if isinstance(self._wire, LastingConnection):
+            self._wire.forgo()
+        self.gone |= self.away
+        self.away = False
+
+    def come_back(self) -> bool:
+        """Try to reach a coordinator that is started again; True if it is there."""
+        line = self._wire
+        assert isinstance(line, LastingConnection), "only such a connection is away"
+        line.away = True
+        try:
+            found = try_again(line)
+            if found is not None:
+                line.resume(*found)
+                self._beats.heard(line, monotonic())
+        except (RunError, PeerError):
+            self.forgo()
+            return False
+        if found is None and monotonic() > self._until:
+            self.forgo()
+        self.away &= found is None
+        return found is not None
+
     def beat(self, now: float) -> str:
         """Send a heartbeat if it is due; return why the run cannot be reached any more, or ""."""
-        if self.gone:
+        if self.gone or self.away:
             return ""
         if self._beats.due(now):
             self.tell(Heartbeat())

@@ -38,6 +38,7 @@ from time import monotonic
 
 import msgspec
 
+from syncline.engines.coordinator.journal import CANNOT_REPLAY
 from syncline.engines.failure_report import FailureReport
 from syncline.engines.launch.child import Child, inherited
 from syncline.engines.launch.children import Children
@@ -175,7 +176,8 @@ class Launcher:
         self._checkpoints = str(Path(gettempdir()) / f"syncline-{secrets.token_hex(8)}")
         run = secrets.token_hex(16) if plan.leads else ""
         secret = tokens.new_token() if plan.hosts is None or not run else run_secret(plan.wiring, run)
-        self.wiring = replace(plan.wiring, run=run, token=secret, checkpoints=self._checkpoints)
+        lasting = "1" if plan.restarts or not plan.leads else ""  # others are told by the coordinator
+        self.wiring = replace(plan.wiring, run=run, token=secret, checkpoints=self._checkpoints, lasting=lasting)
         self._guard.start()
         if plan.leads:
             self._share_port()
@@ -191,10 +193,8 @@ class Launcher:
         return self._spawn(f"server{number}", command, lean(), wiring, former=former)
 
     def _start_coordinator(self) -> None:
-        plan = self._plan
-        words = [str(plan.all_workers), str(plan.all_servers), json.dumps(plan.layers)]
-        command = [sys.executable, "-m", "syncline.engines.coordinator", *words]
-        self.coordinator = self._spawn("coordinator", command, {**lean(), **self._for_coordinator()})
+        self._coordinator_environment = {**lean(), **self._for_coordinator()}
+        self.coordinator = self._spawn_coordinator()
         stdout = self.coordinator.process.stdout
         assert stdout is not None
         while not select.select([stdout], [], [], 0.1)[0]:
@@ -219,12 +219,19 @@ class Launcher:
         """The name of the Unix socket of the coordinator; "": it is on another host, or has not started yet."""
         return self.wiring.coordinator.removeprefix("@") if self._plan.leads else ""
 
+    def _spawn_coordinator(self, former: Child | None = None) -> Child:
+        plan = self._plan
+        words = [str(plan.all_workers), str(plan.all_servers), json.dumps(plan.layers)]
+        command = [sys.executable, "-m", "syncline.engines.coordinator", *words]
+        return self._spawn("coordinator", command, self._coordinator_environment, former=former)
+
     def _for_coordinator(self) -> dict[str, str]:
         later, share = f"{self._plan.later_workers} {self._plan.later_servers}", self._plan.share
         return {
             "SYNCLINE_PORT": str(self._plan.port),
             "SYNCLINE_RESTARTS": str(self._plan.restarts),
             "SYNCLINE_LATER": later,
+            "PYTHONHASHSEED": str(secrets.randbelow(1 << 32)),  # one that is started again orders sets as this one
             **({} if share is None else {"SYNCLINE_SHARE": msgspec.json.encode(share).decode()}),
         }
 
@@ -401,6 +408,7 @@ class Launcher:
         for child in self._children.ended():
             self._ended(child)
         self._report_lost()
+        self._come_back()
         self._watch()
 
     def _watch(self) -> None:
@@ -440,13 +448,26 @@ class Launcher:
 
     def _receive(self) -> None:
         link = self._link
-        if link is None or link.gone:
+        if link is None or not link.is_open:
             return
         for message in link.receive():
             self._handle(message)
-        if link.gone:
+        if not link.is_open:
             self._children.forget(link.fileno())
             link.close()
+            if link.away and self.coordinator is None:
+                self._note("the coordinator is gone; training goes on, and joins and leaves wait for it to come back")
+
+    def _come_back(self) -> None:
+        """Try to reach a coordinator that is started again."""
+        if self._link is None or not self._link.away:
+            return
+        if self._link.come_back():
+            self._children.watch(self._link.fileno(), self._receive)
+            self._note("the coordinator is back")
+            self._receive()
+        elif self._link.gone:
+            self._note("the coordinator did not come back; without it no process can join or leave the run")
 
     def _handle(self, message: Frame) -> None:
         match message:
@@ -474,8 +495,11 @@ class Launcher:
                 self._note(text)
                 if late_start:
                     self._checks.start(network=bool(self._plan.places or self._plan.hosts))
-            case Welcome(run, late=late):
+            case Welcome(run, late=late, lasting=lasting):
                 self._welcome, self._run, self._late = True, run, late
+                if not lasting and self._link is not None:
+                    self._link.forgo()
+                    self.wiring = replace(self.wiring, lasting="")
 
     def _handle_seen(self, seen: Seen) -> None:
         """The coordinator reports a lost, refused or joined process.
@@ -545,12 +569,18 @@ class Launcher:
     def _ended(self, child: Child) -> None:
         """Handle the end of a process: report it, and decide whether it ends the run."""
         self._guard.remove(child.pid)
+        if child is self.coordinator:
+            self._coordinator_ended(child)
+            return
         worker, server = child in self.workers, child in self.servers
         again = (worker or (server and not self._plan.joins)) and self._starts_again(child, worker)
         if (worker or (server and child.code)) and not self._plan.joins:
             what, role = child.end.partition(" ")[2], "worker" if worker else "server"
             number = self._number(child)
             self._tell(Seen(role, number, 0, what, pid=child.pid, again=again))
+        elif (worker or server) and child.numbered and self.wiring.lasting:
+            number = int(child.name.removeprefix("w").removeprefix("server"))
+            self._tell(Seen("worker" if worker else "server", number, 0, child.end.partition(" ")[2], pid=child.pid))
         if again:
             self._restart(child) if worker else self._restart_server(child)
         if not child.code or again:
@@ -567,6 +597,22 @@ class Launcher:
         else:
             self._note(child.end)
             outcome.failed = outcome.failed or (cause if fatal else None)
+
+    def _coordinator_ended(self, child: Child) -> None:
+        """The coordinator has ended: start it again, so that it goes on from its journal."""
+        self._receive()
+        if child.code == CANNOT_REPLAY:
+            self._fail("the coordinator was started again, and could not continue from its journal (see above)")
+        elif child.code and self._restarts.left and self._outcome.over is None:
+            self._note(self._restarts.note(child))
+            self.coordinator = self._spawn_coordinator(former=child)
+            self._restarts.started(self.coordinator, child)
+            self._tell(Seen("coordinator", 0, 0, child.end.partition(" ")[2], pid=child.pid))
+            return
+        if self._link is not None:
+            self._link.forgo()
+        if child.code and self._outcome.over is None:
+            self._note(child.end)
 
     def _number(self, child: Child) -> int:
         """The number of a worker or server that this launcher started when the run began."""

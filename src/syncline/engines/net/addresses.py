@@ -172,12 +172,12 @@ def _why_not(error: OSError, address: Address) -> str:
     return f"cannot listen on {address}: {error.strerror or error}"
 
 
-def listen_unix(kind: str = "syncline") -> tuple[socket.socket, str]:
-    """Listen on a Unix socket with a random name that begins with `kind`.
+def listen_unix(kind: str = "syncline", name: str = "") -> tuple[socket.socket, str]:
+    """Listen on a Unix socket with this name, or with a random one that begins with `kind`.
 
     The name is not secret (`/proc/net/unix` lists it), so check `peer_credentials`.
     """
-    name = f"{kind}-{secrets.token_hex(16)}"
+    name = name or f"{kind}-{secrets.token_hex(16)}"
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(f"\0{name}")

@@ -49,6 +49,10 @@ class Connection:
         self.fds: list[int] = []
         """The file descriptor that the peer sent with its first frame, if any; closed once the peer is known."""
         self.open = True
+        self.away = False
+        """The coordinator has died, and this connection goes on when it has started again (lasting.py)."""
+        self.returns = 0
+        """How many times it has gone on with a coordinator that was started again."""
         self.backlog = 0
         """How many bytes wait to be sent."""
         self.received = 0
@@ -66,6 +70,11 @@ class Connection:
         self._message: Frame | None = None
         self._payload = memoryview(b"")
         self._missing = 0
+
+    @property
+    def ended(self) -> bool:
+        """Is this connection over, so that nothing can be sent?"""
+        return not self.open
 
     @property
     def is_near(self) -> bool:
@@ -92,6 +101,14 @@ class Connection:
         self._queue.clear()
         self.backlog = 0
         self.sock.close()
+
+    def adopt(self, other: Connection) -> None:
+        """Go on with the socket of another connection, and with what it has read; `other` is not used any more."""
+        self.sock, self._tls, self._takes_fds = other.sock, other._tls, False
+        self._queue, self.backlog = other._queue, other.backlog
+        self._buffer, self._start, self._stop = other._buffer, other._start, other._stop
+        self._message, self._payload, self._missing = other._message, other._payload, other._missing
+        self.open, other.open = True, False
 
     def cut(self) -> None:
         """Shut the connection down; the event loop then reads its end."""

@@ -115,6 +115,14 @@ class Connections:
         """Do bytes wait to be sent to this node?"""
         return id in self._by_id and self._by_id[id].waiting
 
+    def is_away(self, id: NodeId) -> bool:
+        """Has this node died, and may it be started again?"""
+        return id in self._by_id and self._by_id[id].away
+
+    def returns(self, id: NodeId) -> int:
+        """How many times this node was started again."""
+        return self._by_id[id].returns if id in self._by_id else 0
+
     def use(self, id: NodeId) -> ConnectionUse | None:
         """What the kernel has counted of the connection to this node; None if it does not say."""
         return connection_use(self._by_id[id]) if id in self._by_id else None

@@ -75,12 +75,38 @@ class Hello(Control, frozen=True, tag="hello"):
     """Server to server: the secret that only the servers of this model know. Worker to server or worker: its pass."""
     token: Word = ""
     """To the coordinator: the token of this process (tokens.py)."""
+    line: Word = ""
+    """To the coordinator: a secret by which this connection is recognised if the coordinator dies and starts again."""
     share: HostShare | None = None
     """A launcher that begins the run together with others: what it starts."""
 
 
 class Passed(Control, frozen=True, tag="passed"):
     """Launcher to a process of its host, with a file descriptor: a connection to the port that they share."""
+
+
+class Resume(Control, frozen=True, tag="resume"):
+    """To a coordinator that has started again, instead of `Hello`: I had a connection with this secret."""
+
+    line: Word
+    heard: Count
+    """How many counted messages I have received on it (lasting.py)."""
+
+
+class Resumed(Control, frozen=True, tag="resumed"):
+    """The answer to `Resume`: how many of your messages I have received; send the others again, Hello too."""
+
+    heard: Count
+
+
+class Heard(Control, frozen=True, tag="heard"):
+    """How many counted messages I have received on this connection."""
+
+    count: Count
+
+
+class LastWord(Control, frozen=True, tag="last-word"):
+    """Coordinator to all: I end, and nobody starts me again."""
 
 
 class Refused(Control, frozen=True, tag="refused"):
@@ -101,6 +127,8 @@ class Welcome(Control, frozen=True, tag="welcome"):
     """To a worker: how often the run writes checkpoints; empty: never."""
     late: bool = False
     """To a launcher that would begin the run together with others: the run has begun, so its processes join."""
+    lasting: bool = False
+    """The coordinator is started again if it dies, so keep what you send to it (lasting.py)."""
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -507,11 +535,17 @@ class Notice(Control, frozen=True, tag="notice"):
     text: str
     late_start: bool = False
     """The start of the run takes long, so check your host too."""
+    passing: bool = False
+    """It is about this moment: nobody repeats it if it is lost."""
 
 
 ControlMessage = (
     Hello
     | Passed
+    | Resume
+    | Resumed
+    | Heard
+    | LastWord
     | Refused
     | Welcome
     | Declare

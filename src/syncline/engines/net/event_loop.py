@@ -31,8 +31,9 @@ from syncline.engines.net.addresses import peer_credentials, tune
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import Passed
 from syncline.engines.net.frames import HEADER, Frame
+from syncline.engines.net.lasting import LastingConnection, come_back
 from syncline.engines.process import os_problem, say
-from syncline.errors import PeerError
+from syncline.errors import PeerError, SynclineError
 
 HELLO_SECONDS = 5.0
 """Seconds in which an accepted peer must identify itself; after that the loop closes its connection."""
@@ -83,9 +84,18 @@ class LoopOwner(Protocol):
 class EventLoop:
     """Waits with epoll for connections, listeners and timers."""
 
-    def __init__(self, owner: LoopOwner, backlog: float | None = None) -> None:
-        """`backlog`: stop reading from a peer for which more bytes than this wait to be sent; None: `BACKLOG`."""
+    def __init__(
+        self,
+        owner: LoopOwner,
+        backlog: float | None = None,
+        made: Callable[[socket.socket], Connection] = Connection,
+    ) -> None:
+        """`backlog`: stop reading from a peer for which more bytes than this wait to be sent; None: `BACKLOG`.
+
+        `made`: makes the connection for an accepted socket.
+        """
         self._owner = owner
+        self._made = made
         self._own_backlog = backlog
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._timers_set = count()
@@ -105,6 +115,8 @@ class EventLoop:
         self._bell = -1
         """Rings when work that ran aside is done; -1: there was none so far."""
         self._aside = Lock()
+        self._away: list[LastingConnection] = []
+        """Connections that have ended, and are being made again."""
         self._said_limit = False
         """Was the user told that this process can open no more files?"""
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -191,7 +203,16 @@ class EventLoop:
             del self._interest[fd]
         self._unauthenticated.pop(wire, None)
         self._handshaking.pop(wire, None)
+        wire.away = False
         wire.close()
+
+    def release(self, wire: Connection) -> None:
+        """Watch this connection no longer, and leave its socket open."""
+        fd = wire.fileno()
+        if self._wires.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+            del self._interest[fd]
+        self._unauthenticated.pop(wire, None)
 
     def write(self, wire: Connection) -> None:
         """Send the bytes that wait on this connection as soon as the socket accepts them."""
@@ -223,6 +244,8 @@ class EventLoop:
             return
         for wire in list(self._wires.values()):
             self.drop(wire)
+        for away in self._away:
+            away.away = False  # the thread that tries to connect it ends
         for sock, _ in self._listeners.values():
             sock.close()
         self._listeners.clear()
@@ -290,7 +313,7 @@ class EventLoop:
         except OSError as error:
             reason, broken = str(error), None
         if broken is None:  # outside of the `except`, so that the owner's own error has no other one behind it
-            self.lose(wire, reason)
+            self._ended(wire, reason)
         else:
             owner.broke(wire, broken)
 
@@ -302,11 +325,56 @@ class EventLoop:
         except OSError as error:
             reason = str(error)
         if reason is not None:
-            self.lose(wire, reason)
+            self._ended(wire, reason)
             return
         self.write(wire)
         if paused and wire.backlog <= self._backlog:
             self._read(wire)  # frames from before the pause may be in our buffer already
+
+    # Connections that come back.
+
+    def _ended(self, wire: Connection, reason: str) -> None:
+        """A connection has ended: connect again if it is one with a coordinator that is started again."""
+        if not isinstance(wire, LastingConnection) or not wire.comes_back:
+            self.lose(wire, reason)
+            return
+        self.drop(wire)
+        wire.away = True
+        self._away.append(wire)
+
+        def work() -> Callable[[], None]:
+            try:
+                found = come_back(wire)
+            except (SynclineError, OSError) as error:
+                problem = str(error)
+                return lambda: self._stays_away(wire, f"{reason}{reason and '; '}{problem}")
+            return lambda: self._is_back(wire, *found)
+
+        self.aside(work)
+
+    def _stays_away(self, wire: LastingConnection, reason: str) -> None:
+        self._away.remove(wire)
+        if wire.away:
+            wire.away = False
+            self._owner.closed(wire, reason)
+
+    def _is_back(self, wire: LastingConnection, other: Connection, heard: int) -> None:
+        self._away.remove(wire)
+        if not wire.away:
+            other.close()  # the owner has ended it meanwhile
+            return
+        problem = None
+        try:
+            wire.resume(other, heard)
+        except PeerError as error:
+            problem = error
+        if problem is not None:
+            other.close()
+            wire.away = False
+            self._owner.closed(wire, str(problem))
+            return
+        self.add(wire)
+        self._read(wire)  # what came together with the answer
 
     # Accepting connections.
 
@@ -360,11 +428,11 @@ class EventLoop:
             return
         tune(peer)
         if context is None:
-            self.add(Connection(peer), unauthenticated=True, source=source)
+            self.add(self._made(peer), unauthenticated=True, source=source)
             return
         peer.getpeername()  # fails if the peer has closed; `wrap_socket` would fail too, and leak the socket
         tls = context.wrap_socket(peer, server_side=True, do_handshake_on_connect=False)
-        wire = Connection(tls)
+        wire = self._made(tls)
         self._handshaking[wire] = tls
         self.add(wire, unauthenticated=True, source=source)
 

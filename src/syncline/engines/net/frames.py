@@ -75,6 +75,11 @@ def pack(message: Frame, payload_bytes: int = 0) -> bytes:
     return PREFIX.pack(len(header), payload_bytes) + header
 
 
+def header_of(message: Frame) -> bytes:
+    """The message as it stands in a header."""
+    return _encoder.encode(message)
+
+
 def unpack(header: bytes | bytearray | memoryview, further: tuple[type[Frame], ...] = ()) -> Frame:
     """Decode the message in a header; `further`: message types that are accepted too, such as those of the strategy."""
     try:

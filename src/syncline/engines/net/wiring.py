@@ -21,6 +21,8 @@ SYNCLINE_SAVE_TO       for workers and the coordinator: the folder for checkpoin
 SYNCLINE_SAVE_EVERY    how often: a number of iterations, or a time
 SYNCLINE_RESUME        the checkpoint that the run goes on from
 SYNCLINE_PROGRAM       the program, as checkpoints name it
+SYNCLINE_LASTING       not empty: the coordinator is started again if it dies, so it keeps a journal in the folder
+                       SYNCLINE_CHECKPOINTS, and its peers come back (lasting.py)
 SYNCLINE_PORT          for the coordinator only: the port at SYNCLINE_LISTEN; 0: chosen by the system
 SYNCLINE_RESTARTS      for the coordinator only: how many times the launcher starts workers again
 SYNCLINE_LATER         for the coordinator only: how many workers and servers the launcher starts while the run trains
@@ -41,13 +43,16 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
+
+import msgspec
 
 from syncline.engines.net import addresses, keys, tokens
 from syncline.engines.net.addresses import Address
 from syncline.engines.net.connection import Connection
 from syncline.engines.net.control import Hello
 from syncline.engines.net.event_loop import EventLoop
+from syncline.engines.net.lasting import PAUSE_SECONDS, RESUME_SECONDS, LastingConnection
 from syncline.errors import RunError, UsageError
 from syncline.strategies.allowed_parts import EVERY_PART
 
@@ -87,6 +92,7 @@ class Wiring:
     resume: str = ""
     program: str = ""
     shared_port: str = ""
+    lasting: str = ""
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Wiring:
@@ -106,14 +112,18 @@ def _variable(name: str) -> str:
     return f"SYNCLINE_{name.upper()}"
 
 
-def listen(loop: EventLoop, wiring: Wiring, port: int = 0, kind: str = "syncline") -> tuple[str, str]:
+def listen(
+    loop: EventLoop, wiring: Wiring, port: int = 0, kind: str = "syncline", before: tuple[str, str] | None = None
+) -> tuple[str, str]:
     """Listen on a Unix socket, and also on TCP if other hosts may join or the lane is tcp.
 
     If the processes of this host share a port, the launcher listens on TCP, and passes on what is for this process.
 
-    Returns (@NAME of the Unix socket, TCP address or ""). The name begins with `kind`.
+    Returns (@NAME of the Unix socket, TCP address or ""). The name begins with `kind`. `before`: what this has returned
+    to the process before this one, whose peers look for it there.
     """
-    unix, name = addresses.listen_unix(kind)
+    former = "" if before is None else before[0].removeprefix("@")
+    unix, name = addresses.listen_unix(kind, former)
     loop.listen(unix)
     if not wiring.listen and wiring.lane != "tcp":
         return f"@{name}", ""
@@ -121,6 +131,7 @@ def listen(loop: EventLoop, wiring: Wiring, port: int = 0, kind: str = "syncline
     if wiring.shared_port:
         loop.accept_passed(context_for(host, wiring, server=True))
         return f"@{name}", str(Address(host, int(wiring.shared_port), behind=name))
+    port = addresses.parse(before[1], "--listen").port if before is not None and before[1] else port
     tcp = addresses.listen(Address(host, port), "--listen")
     loop.listen(tcp, context_for(host, wiring, server=True))
     return f"@{name}", str(addresses.address_of(tcp))
@@ -156,10 +167,21 @@ def connect_to(where: str, wiring: Wiring) -> Connection:
 
 
 def connect_coordinator(wiring: Wiring, hello: Hello) -> Connection:
-    """Connect to the coordinator and send `hello`.
+    """Connect to the coordinator and send `hello`; if the coordinator may just be starting again, wait for it.
 
     A process that joins tries again if the connection is closed without an answer: strangers can displace it.
     """
+    until = monotonic() + (RESUME_SECONDS if wiring.lasting and hello.run else 0.0)
+    while True:
+        try:
+            return _connect_coordinator(wiring, hello)
+        except NotListening:
+            if monotonic() >= until:
+                raise
+        sleep(PAUSE_SECONDS)
+
+
+def _connect_coordinator(wiring: Wiring, hello: Hello) -> Connection:
     joins = not hello.run
     problem: OSError = ConnectionResetError()
     for pause in JOIN_PAUSES if joins else (0.0,):
@@ -178,13 +200,25 @@ def connect_coordinator(wiring: Wiring, hello: Hello) -> Connection:
 
 
 def _greet_coordinator(wiring: Wiring, hello: Hello) -> Connection:
+    wire = _reach_coordinator(wiring)
+    if wiring.lasting:
+        hello = msgspec.structs.replace(hello, line=tokens.new_token())
+        wire = LastingConnection(wire.sock, hello.line, lambda: _reach_coordinator(wiring))
+    try:
+        wire.send(hello)
+    except BaseException:
+        wire.close()
+        raise
+    return wire
+
+
+def _reach_coordinator(wiring: Wiring) -> Connection:
     wire = connect_to(wiring.coordinator, wiring)
     try:
         if wire.is_near and addresses.peer_credentials(wire.sock).uid != os.geteuid():
             raise RunError(
                 f"{wiring.coordinator} belongs to another user of this host; it is not this run's coordinator"
             )
-        wire.send(hello)
     except BaseException:
         wire.close()
         raise

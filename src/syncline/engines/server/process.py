@@ -292,7 +292,7 @@ class ServerProcess:
         lasting: bool = False,
         gathered: bool = False,
     ) -> None:
-        if wire.fileno() < 0:
+        if wire.ended:
             return
         try:
             if gathered:
@@ -440,7 +440,7 @@ class ServerProcess:
             say(f"{self.id}: dropped {peer.id}: {reason}")
         held.leave(peer)
         self._lost = [each for each in (*self._lost, (held, peer)) if each[0].is_member(each[1])]
-        if held.coordinator.fileno() < 0 and not self.over:
+        if held.coordinator.ended and not self.over:
             self._end_if_member_lost()
 
     def _coordinator_lost(self, wire: Connection) -> None:
@@ -455,7 +455,7 @@ class ServerProcess:
 
     def _end_if_member_lost(self) -> None:
         """Without a coordinator: tell the workers that the run has failed if a member is gone."""
-        gone = [peer for held, peer in self._lost if held.is_member(peer) and held.coordinator.fileno() < 0]
+        gone = [peer for held, peer in self._lost if held.is_member(peer) and held.coordinator.ended]
         if gone:
             self._orphaned(f"{gone[0].id} is gone")
 

@@ -58,6 +58,7 @@ from syncline.engines.net.control import (
     layout_of,
 )
 from syncline.engines.net.frames import Frame
+from syncline.engines.net.lasting import RESUME_SECONDS
 from syncline.engines.net.wiring import Wiring, connect_coordinator
 from syncline.engines.process import say
 from syncline.engines.process_state import host
@@ -162,7 +163,8 @@ class WorkerLink:
         if known is not None:
             hello = replace(hello, run=known.run, number=known.worker, incarnation=known.incarnation, again=True)
         self._traffic.add(COORDINATOR, connect_coordinator(self._wiring, hello))
-        self._traffic.wait(lambda: self.news.welcome is not None, WELCOME_SECONDS)
+        patience = WELCOME_SECONDS + (RESUME_SECONDS if self._wiring.lasting else 0)
+        self._traffic.wait(lambda: self.news.welcome is not None, patience)
         assert self.news.welcome is not None
         return self.news.welcome
 
@@ -671,6 +673,9 @@ class WorkerLink:
 
     def _check_lost(self, server: NodeId, reason: str) -> None:
         """Fail if a server is gone that this worker waits for, and neither it nor a view without it has come."""
+        if self._traffic.coordinator_away:
+            self._traffic.loop.call_later(LOST_SECONDS, partial(self._check_lost, server, reason))
+            return
         if server not in self._traffic and server in self._neighbours and self._is_active:
             raise self._failed(RunError(f"{server} is gone: {reason}"))
 

@@ -231,6 +231,9 @@ class PeerLanes:
 
     def check_lost(self) -> None:
         """Fail if a neighbour is gone and no view without it has come."""
+        if self._traffic.coordinator_away:
+            self._traffic.loop.call_later(LOST_SECONDS, self.check_lost)
+            return
         for peer, reason in self._lost.items():
             if peer in self._wanted and peer not in self._traffic:
                 raise self._traffic.fail(RunError(f"{peer} is gone: {reason}"))

@@ -49,6 +49,8 @@ class Traffic:
         """The bytes of payload that were sent since the program last waited."""
         self._said: Waiting | None = None
         """What the coordinator knows about the present wait."""
+        self._returns = 0
+        """How many times the coordinator was started again when it was told."""
         self._wires = Connections(reader)
         self.turn = BackgroundThread(self._wires, self._busy, self.fail)
         """The lock for the connections and the node."""
@@ -66,6 +68,11 @@ class Traffic:
     def use(self, id: NodeId) -> ConnectionUse | None:
         """What the kernel has counted of the connection to this node; None if it does not say."""
         return self._wires.use(id)
+
+    @property
+    def coordinator_away(self) -> bool:
+        """Has the coordinator died, and may it be started again?"""
+        return self._wires.is_away(COORDINATOR)
 
     def after_turns(self, action: Callable[[], None]) -> None:
         """Call `action` whenever the connections were read and written."""
@@ -147,10 +154,12 @@ class Traffic:
                 )
 
     def _say_waiting(self, seconds: int, still: bool, notice: str) -> None:
-        if self._said is not None and self._said.still == still:
+        returns = self._wires.returns(COORDINATOR)
+        if self._said is not None and self._said.still == still and returns == self._returns:
             return
         if self._said is None and notice:
             say(f"syncline: {notice}")
+        self._returns = returns
         self._said = Waiting(seconds, still)
         self._tell_coordinator(self._said)
 
