@@ -149,7 +149,7 @@ def measure(values: int, rounds: int, repeats: int, folder: str) -> dict[str, di
     """The median seconds of a round, by part and system."""
     from ray.cluster_utils import Cluster
 
-    node = {"node_ip_address": "127.0.0.1", "object_store_memory": 40 * values, "include_dashboard": False}
+    node = {"node_ip_address": "127.0.0.2", "object_store_memory": 40 * values, "include_dashboard": False}
     program = [__file__, "--values", values, "--rounds", rounds]
     found: dict[str, dict[str, float]] = {}
     for part, cpus in {"one node": [2], "two nodes": [1, 1]}.items():

@@ -42,22 +42,27 @@ QUIET = {
 }
 """Ray must not connect to other machines, and notices the death of a node sooner."""
 
-NODE = {"node_ip_address": "127.0.0.1", "object_store_memory": 80_000_000, "include_dashboard": False}
+NODE = {
+    "node_ip_address": "127.0.0.2",  # Ray takes 127.0.0.1 for the address of the machine in its network
+    "object_store_memory": 80_000_000,
+    "include_dashboard": False,
+    "dashboard_agent_listen_port": None,
+}
 
 
 class RayCluster:
     """The cluster, as a test sees it."""
 
-    def __init__(self, process: subprocess.Popen[str], mark: str) -> None:
-        self._process = process
+    def __init__(self, process: subprocess.Popen[str], environment: dict[str, str], mark: str, log: Path) -> None:
+        self._process, self._log = process, log
         self._mark = mark
         self.address, self.head = self._answer()
-        self.environment = {**lanes.environment(), **QUIET, MARK: mark}
+        self.environment = environment
 
     def _answer(self) -> Any:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert line, "the program that holds the Ray cluster has ended"
+        assert line, f"the program that holds the Ray cluster has ended: {self._log.read_text()}"
         return json.loads(line)
 
     def tell(self, *words: object) -> Any:
@@ -83,17 +88,21 @@ class RayCluster:
 def ray_cluster(cpus: int = 2) -> Iterator[RayCluster]:
     """A cluster with one node. At its end, no process and no file is left."""
     folder, mark = Path(tempfile.mkdtemp(prefix="r-")), token_hex(8)
-    process = subprocess.Popen(
-        [sys.executable, __file__, str(folder), str(cpus)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=(folder / "held.log").open("w"),
-        env={**lanes.environment(), **QUIET, MARK: mark},
-        text=True,
-    )
+    environment = {**lanes.environment(), **QUIET, "RAY_TMPDIR": str(folder), MARK: mark}
+    log = folder / "held.log"
+    (folder / "ray").mkdir()
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, __file__, str(folder), str(cpus)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment,
+            text=True,
+        )
     try:
         with process:
-            made = RayCluster(process, mark)
+            made = RayCluster(process, environment, mark, log)
             yield made
             made.tell("stop")
         until(lambda: not marked(mark), "the end of all processes of the Ray cluster")

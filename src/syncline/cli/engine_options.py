@@ -25,8 +25,8 @@ Engine = Annotated[
         ENGINE,
         metavar="local|ray",
         rich_help_panel=NETWORK,
-        help="Where the processes run. local: on this host. ray: -n workers and --servers servers on the nodes of a Ray "
-        "cluster. Default: local.",
+        help="Where the processes run. local: on this host. ray: on the nodes of a Ray cluster; -n and --servers then "
+        "count for all nodes. Default: local.",
         show_default=False,
     ),
 ]

@@ -7,7 +7,7 @@ import re
 import shlex
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -41,6 +41,9 @@ from syncline.engines.saving.request import checked_request
 from syncline.errors import UsageError
 from syncline.nodes.staleness import merged, staleness_figures
 from syncline.strategies.allowed_parts import listed
+
+if TYPE_CHECKING:
+    from syncline.ray.ray_run import RayRun
 
 
 def run(
@@ -436,7 +439,7 @@ def _say_reachable(launcher: Launcher, speaker: Speaker, invitation: list[str] |
         speaker.line("syncline", f"more workers can join: {words} PROGRAM")
 
 
-def _report(launcher: Launcher, settings: dict[str, str]) -> dict[str, Any]:
+def _report(launcher: Launcher | RayRun, settings: dict[str, str]) -> dict[str, Any]:
     servers = [msgspec.structs.asdict(each) for each in sorted(launcher.figures, key=lambda each: each.server)]
     for each in servers:
         del each["trace_lost"], each["of_worker"], each["partitions"]

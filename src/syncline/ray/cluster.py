@@ -129,7 +129,7 @@ class Placement:
         while not self._group.wait(LOOK_SECONDS):
             waited = monotonic() - began
             if waited > pause:
-                note(f"waiting for free CPUs for {self._workers} workers for {waited:.0f} s; ray status shows who has them")
+                note(f"waiting for free CPUs for {self._workers} workers for {waited:.0f} s; `ray status` shows more")
                 pause *= 2
 
     def node_of(self, bundle: int) -> str | None:

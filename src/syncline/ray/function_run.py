@@ -117,4 +117,3 @@ def _folder_of_program() -> str:
     """The folder of the program, in which its modules lie."""
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     return "" if main is None else str(Path(main).resolve().parent)
-

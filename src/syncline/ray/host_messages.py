@@ -96,7 +96,8 @@ def encoded(message: HostEvent | HostOrder) -> bytes:
 
 
 def event_of(line: bytes) -> Event:
-    return msgspec.json.decode(line, type=Event)
+    event: Event = msgspec.json.decode(line, type=Event)
+    return event
 
 
 def order_of(line: bytes) -> HostOrder:

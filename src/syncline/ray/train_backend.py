@@ -3,7 +3,7 @@
 1. When a group of workers has started, a new run begins: the coordinator on the node of Ray Train's controller, and
    servers on the nodes of the workers. Each is an actor with a process of its own (host_actor.py).
 2. A worker that replaces another one joins the run that goes on. Ray Train does so only for backends that say that
-   their workers are replica groups; for others, and to change the number of workers, it restarts all workers. Then a new
+   their workers are replica groups. For others, and to change the number of workers, it restarts all workers, and a new
    run begins.
 3. When the group ends, the run ends.
 """

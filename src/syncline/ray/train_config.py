@@ -16,7 +16,7 @@ from syncline.strategies.mode import Mode
 
 
 class SynclineConfig(BackendConfig):
-    """The `backend_config` of a `DataParallelTrainer`: inside its training function, `syncline.connect()` finds the run.
+    """The `backend_config` of a `DataParallelTrainer`: in its training function, `syncline.connect()` finds the run.
 
     `servers`: how many, spread over the nodes that have workers; by default one on each. `lane`: as `--lane`.
     `settings`: those of `syncline run`, as texts or parts: `sync="ssp:3"`, `mode="changes"`, `codec=...`.

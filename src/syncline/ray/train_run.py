@@ -1,4 +1,4 @@
-"""Coordinator and servers of one run of Ray Train: one actor for the coordinator, and one for each node with workers."""
+"""Coordinator and servers of one run of Ray Train: an actor for the coordinator, and one for each node with workers."""
 
 from __future__ import annotations
 
