@@ -22,13 +22,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
 import lanes
 from engine import MARK, until
+from remote import Loopback, Running
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -48,6 +49,21 @@ NODE = {
     "include_dashboard": False,
     "dashboard_agent_listen_port": None,
 }
+
+
+SECONDS = 400.0
+"""The timeout of a run on Ray, which starts dozens of processes; only a run that hangs reaches it."""
+
+
+class RayProgram(Running):
+    """A program that uses the cluster."""
+
+    def __init__(self, cluster: RayCluster, stack: ExitStack, *command: object) -> None:
+        super().__init__(Loopback(stack), command=[sys.executable, *map(str, command)], **cluster.environment)
+
+    def end(self) -> int:
+        self.process.wait(SECONDS)
+        return super().end()
 
 
 class RayCluster:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,8 +15,7 @@ import pytest
 
 import lanes
 from engine import until
-from ray_cluster import RayCluster, ray_cluster
-from remote import Loopback, Running
+from ray_cluster import SECONDS, RayCluster, RayProgram, ray_cluster
 
 FUNCTION = """
 import os, sys, time
@@ -63,16 +61,15 @@ def stack() -> Iterator[ExitStack]:
         yield made
 
 
-def function_run(cluster: RayCluster, stack: ExitStack, folder: Path, steps: int, **options: object) -> Running:
+def function_run(cluster: RayCluster, stack: ExitStack, folder: Path, steps: int, **options: object) -> RayProgram:
     program = folder / "function.py"
     program.write_text(FUNCTION)
-    command = [sys.executable, str(program), str(folder), str(steps), repr(options), cluster.address]
-    return Running(Loopback(stack), command=command, **cluster.environment)
+    return RayProgram(cluster, stack, program, folder, steps, repr(options), cluster.address)
 
 
 def command_run(cluster: RayCluster, *words: object) -> subprocess.CompletedProcess[str]:
     command = lanes.command("--engine", "ray", "--address", cluster.address, *words)
-    return subprocess.run(command, env=cluster.environment, capture_output=True, text=True, timeout=lanes.SECONDS)
+    return subprocess.run(command, env=cluster.environment, capture_output=True, text=True, timeout=SECONDS)
 
 
 def test_a_run_on_two_nodes(cluster: RayCluster, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 import ray_digits
 from engine import until
 from lanes import command, environment
-from ray_cluster import RayCluster, ray_cluster
+from ray_cluster import RayCluster, RayProgram, ray_cluster
 from remote import Loopback, Running
 
 pytestmark = pytest.mark.slow
@@ -34,9 +33,8 @@ def stack() -> Iterator[ExitStack]:
         yield made
 
 
-def begin(cluster: RayCluster, stack: ExitStack, folder: Path, **config: object) -> Running:
-    words = [sys.executable, ray_digits.__file__, str(folder), repr(config), cluster.address]
-    return Running(Loopback(stack), command=words, **cluster.environment)
+def begin(cluster: RayCluster, stack: ExitStack, folder: Path, **config: object) -> RayProgram:
+    return RayProgram(cluster, stack, ray_digits.__file__, folder, repr(config), cluster.address)
 
 
 def accuracies(text: str) -> list[float]:

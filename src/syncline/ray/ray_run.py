@@ -244,8 +244,10 @@ class RayRun:
             return self._reason
         failure = self._failure_of(first)
         if failure is not None:
-            told = [each for each in map(self._failure_of, others) if isinstance(each, UsageError)]
-            return told[0] if told else failure
+            told = [each for each in map(self._failure_of, others) if each is not None]
+            wrong = [each for each in told if isinstance(each, UsageError)]
+            more = [each for each in told if str(failure) in str(each)]
+            return next(iter(wrong), max([failure, *more], key=lambda each: len(str(each))))
         if not any(end.code == 0 for end in self.workers):
             return RunError("no worker ended with exit code 0")
         return None
