@@ -194,6 +194,8 @@ def main() -> None:
         return
     os.environ.update(QUIET)
     with tempfile.TemporaryDirectory(prefix="r-") as folder:
+        os.environ["RAY_TMPDIR"] = folder
+        (Path(folder) / "ray").mkdir()
         found = measure(given.values, given.rounds, given.repeats, folder)
     show(found, given.values)
     if given.report is not None:

@@ -39,6 +39,7 @@ def train(config: dict[str, Any]) -> None:
     first = load_checkpoint(model) if config.get("reports") else 0
     optimizer = session.distribute(model, torch.optim.SGD(model.parameters(), 0.05, 0.9))
     print(f"training {session.rank} of {session.size} from epoch {first}", flush=True)
+    (folder / f"start-{session.rank}-of-{session.size}-{os.getpid()}").touch()
     for epoch in range(first, config.get("epochs", 10**6)):
         random = torch.Generator().manual_seed(1000 * epoch + session.rank)
         for rows in torch.randperm(len(x), generator=random)[: BATCH * 20].split(BATCH):
@@ -56,7 +57,7 @@ def train(config: dict[str, Any]) -> None:
     accuracy = float((model(x_test).argmax(1) == y_test).float().mean())
     vector = torch.cat([each.detach().flatten() for each in model.parameters()])
     np.save(folder / f"worker{session.rank}.npy", vector.numpy())
-    print(f"accuracy {accuracy:.3f}", flush=True)
+    (folder / f"accuracy{session.rank}").write_text(f"{accuracy:.3f}")
 
 
 def report(model: nn.Module, epoch: int, rank: int) -> None:
