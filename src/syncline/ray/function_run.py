@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +77,8 @@ def run_to_end(
     made: RayRun, started: Callable[[], None] | None = None, closed: type[BaseException] = KeyboardInterrupt
 ) -> None:
     """Start a run, wait for its end, and leave no process behind; `closed`: another reason to end it."""
-    with InterruptHandler(made.hurry) as interrupts:
+    handler = InterruptHandler(made.hurry)
+    with handler if threading.current_thread() is threading.main_thread() else nullcontext():
         try:
             try:
                 made.start()
@@ -86,7 +89,7 @@ def run_to_end(
                 made.interrupt()
                 raise
             finally:
-                interrupts.over()
+                handler.over()
         finally:
             made.stop()
     if made.failure is not None:

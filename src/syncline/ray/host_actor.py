@@ -67,11 +67,11 @@ class HostActor:
     def leave(self) -> None:
         self.signal(signal.SIGTERM)
 
-    def place(self) -> tuple[str, int]:
-        """The address of this node, and the process id."""
+    def address(self) -> str:
+        """The address of this node."""
         from ray.util import get_node_ip_address
 
-        return get_node_ip_address(), self._process.pid
+        return str(get_node_ip_address())
 
     def _tell(self, line: bytes) -> None:
         assert self._process.stdin is not None

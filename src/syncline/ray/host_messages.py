@@ -1,6 +1,6 @@
 """What the process of a host, its actor and the program that started the run say to each other, as lines of JSON.
 
-The process gets a `HostOrder` as its first line of input, and then the words of `HostWord`. It prints events.
+The process gets a `HostOrder` as its first line of input, and later perhaps the word `END`. It prints events.
 """
 
 from __future__ import annotations

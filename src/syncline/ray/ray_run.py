@@ -83,10 +83,7 @@ class RayRun:
         placement.wait(self._note)
         shares = placement.shares(servers_of(plan, placement.nodes))
         first = self._add(RemoteHost("the coordinator's host", on_own_node(), 1, 0))
-        import ray
-
-        address, _ = ray.get(first.place())
-        hosts = Hosts(len(shares) + 1, 0, str(Address(address, 0)), workers=(0, 0), world=plan.workers)
+        hosts = Hosts(len(shares) + 1, 0, str(Address(first.address(), 0)), workers=(0, 0), world=plan.workers)
         hosts = replace(hosts, servers=(0, 0), all_servers=shares[-1].servers[1])
         self._order(first, HostOrder(self._plan(hosts, plan.workers), launches=False))
         self._until(lambda: first.ready is not None or first.ended)

@@ -6,14 +6,12 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from syncline.errors import RunError
 from syncline.ray.host_actor import HostActor
 from syncline.ray.host_messages import Event, HostOrder, HostOver, Ready, WorkersDone, encoded, event_of
 
 FORWARDED = ("OMP_NUM_THREADS", "SYNCLINE_PATIENCE")
 """The environment variables that the processes of all nodes get from the program that starts the run."""
-
-LINGER = 10.0
-"""Seconds that Ray waits for a host's actor to end before it kills it."""
 
 
 class RemoteHost:
@@ -38,9 +36,14 @@ class RemoteHost:
         made = ray.remote(HostActor).options(max_concurrency=4, max_restarts=0, **options)
         self._actor = made.remote(os.getcwd(), max(1, int(cpus)), chosen)
 
-    def place(self) -> Any:
-        """A reference to the address of its node and the process id of its launcher."""
-        return self._actor.place.remote()
+    def address(self) -> str:
+        """The address of its node, when the actor has started."""
+        import ray
+
+        try:
+            return str(ray.get(self._actor.address.remote()))
+        except ray.exceptions.RayError as error:
+            raise RunError(f"{self.name} did not start: {str(error).splitlines()[0]}") from None
 
     def start(self, order: HostOrder) -> None:
         self._actor.start.remote(encoded(order))

@@ -43,10 +43,7 @@ class TrainRun:
         """Start all processes; return the wiring of each worker, as environment variables."""
         shares, plan = self._shares(), self._plan
         first = self._add(RemoteHost("the coordinator's host", on_own_node(), 1, 0))
-        import ray
-
-        address, _ = ray.get(first.place())
-        hosts = Hosts(len(shares) + 1, 0, str(Address(address, 0)), workers=(0, 0), world=plan.workers)
+        hosts = Hosts(len(shares) + 1, 0, str(Address(first.address(), 0)), workers=(0, 0), world=plan.workers)
         hosts = replace(hosts, servers=(0, 0), all_servers=shares[-1].servers[1])
         self._order(first, hosts)
         self._wait_until_ready(first)
