@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
@@ -55,15 +55,18 @@ SECONDS = 400.0
 """The timeout of a run on Ray, which starts dozens of processes; only a run that hangs reaches it."""
 
 
+def eventually(condition: Callable[[], Any], what: str) -> None:
+    """Wait until the condition is true."""
+    until(condition, what, SECONDS)
+
+
 class RayProgram(Running):
     """A program that uses the cluster."""
 
+    patience = SECONDS
+
     def __init__(self, cluster: RayCluster, stack: ExitStack, *command: object) -> None:
         super().__init__(Loopback(stack), command=[sys.executable, *map(str, command)], **cluster.environment)
-
-    def end(self) -> int:
-        self.process.wait(SECONDS)
-        return super().end()
 
 
 class RayCluster:

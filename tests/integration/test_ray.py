@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 import lanes
-from engine import until
-from ray_cluster import SECONDS, RayCluster, RayProgram, ray_cluster
+from ray_cluster import SECONDS, RayCluster, RayProgram, eventually, ray_cluster
 
 FUNCTION = """
 import os, sys, time
@@ -127,7 +126,7 @@ def test_an_interrupt_ends_the_run(cluster: RayCluster, stack: ExitStack, tmp_pa
     run.line_with("[w1] training")
     run.interrupt()
     assert run.end() != 0
-    until(lambda: not cluster.processes("syncline"), "the end of all processes of the run")
+    eventually(lambda: not cluster.processes("syncline"), "the end of all processes of the run")
 
 
 @pytest.mark.slow
@@ -139,7 +138,7 @@ def test_the_run_goes_on_without_what_dies(cluster: RayCluster, stack: ExitStack
         run.line_with(f"[w{worker}] training")
     if what == "node":
         cluster.kill(node)
-        run.line_with("is lost: its actor or node has died")
+        run.line_with("host 2 with 2 workers is lost")
     else:
         words = {"worker": "function_worker", "server": "syncline.engines.server 1", "actor": "ray::HostActor"}
         pids = cluster.processes(words[what])
@@ -160,10 +159,10 @@ def test_a_run_grows_with_the_cluster_and_shrinks_again(cluster: RayCluster, sta
     run = function_run(cluster, stack, tmp_path, 0, workers=(2, 4), sync="ssp:3", servers=1)
     run.line_with("[w1] training")
     node = cluster.add(2)
-    until(lambda: members(4), "four workers")
+    eventually(lambda: members(4), "four workers")
     cluster.drain(node)
     run.line_with("Ray is about to take its node away")
-    until(lambda: members(2), "two workers")
+    eventually(lambda: members(2), "two workers")
     (tmp_path / "go").touch()
     assert run.end() == 0, run.text
     assert run.text.count("[w0] training") == 1

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 import ray_digits
-from engine import until
 from lanes import command, environment
-from ray_cluster import RayCluster, RayProgram, ray_cluster
+from ray_cluster import RayCluster, RayProgram, eventually, ray_cluster
 from remote import Loopback, Running
 
 pytestmark = pytest.mark.slow
@@ -81,7 +80,7 @@ def test_a_worker_that_dies_is_replaced_and_the_others_train_on(
     victims = cluster.processes("ray::RayTrainWorker")
     os.kill(victims[-1], signal.SIGKILL)
     run.line_with("training 4 of 4")
-    until(lambda: (tmp_path / "members4").exists(), "the steps of the new worker")
+    eventually(lambda: (tmp_path / "members4").exists(), "the steps of the new worker")
     (tmp_path / "go").touch()
     assert run.end() == 0, run.text
     assert [starts(tmp_path, rank, 4) for rank in range(5)] == [1] * 5, "the others were not started again"
@@ -99,7 +98,7 @@ def test_training_goes_on_when_a_server_or_a_node_dies(
     )  # fmt: skip
     for rank in range(4):
         run.line_with(f"training {rank} of 4 from epoch 0")
-    until(lambda: list((tmp_path / "storage").rglob("model.pt")), "a checkpoint")
+    eventually(lambda: list((tmp_path / "storage").rglob("model.pt")), "a checkpoint")
     if what == "server":
         os.kill(cluster.processes("syncline.engines.server 1")[0], signal.SIGKILL)
         run.line_with("server 1: is lost; the others go on without it")
@@ -119,10 +118,10 @@ def test_an_elastic_run_grows_from_two_to_four_workers_and_shrinks(
         scaling={"elastic_resize_monitor_interval_s": 2}, settings={"sync": "ssp:3"},
     )  # fmt: skip
     run.line_with("training 1 of 2 from epoch 0")
-    until(lambda: list((tmp_path / "storage").rglob("model.pt")), "a checkpoint")
+    eventually(lambda: list((tmp_path / "storage").rglob("model.pt")), "a checkpoint")
     node = cluster.add(2)
     assert "from epoch 0" not in run.line_with("training 3 of 4")
     cluster.kill(node)
-    until(lambda: starts(tmp_path, 1, 2) == 2, "two workers")
+    eventually(lambda: starts(tmp_path, 1, 2) == 2, "two workers")
     (tmp_path / "go").touch()
     assert run.end() == 0, run.text

@@ -148,8 +148,8 @@ class RayRun:
             host = self._pending.pop(reference)
             try:
                 lines = ray.get(reference)
-            except ray.exceptions.RayError:
-                self._lose(host)
+            except ray.exceptions.RayError as error:
+                self._lose(host, why_lost(error))
                 continue
             for event in host.heard(lines):
                 self._handle(host, event)
@@ -187,7 +187,7 @@ class RayRun:
         if host is first or first.ended or host.leaving:
             return
         if over.code < 0:
-            self._lose(host)
+            self._lose(host, "its launcher was killed")
         elif over.code and host.ready is None:
             self._end(self._failure_of(host) or RunError(f"{host.name} did not start"))
         elif over.code and host.joined:
@@ -198,17 +198,18 @@ class RayRun:
             elif failure is not None:
                 self._end(failure)
 
-    def _lose(self, host: RemoteHost) -> None:
+    def _lose(self, host: RemoteHost, why: str) -> None:
         if host.lost:
             return
         host.lost = True
         if host is self._hosts[0]:
-            self._reason = self._reason or RunError("the actor or the node of the coordinator has died")
+            self._reason = self._reason or RunError(f"the coordinator's host is lost: {why}")
         elif not self._hosts[0].ended and not host.leaving:
             what = "1 worker" if host.workers == 1 else f"{host.workers} workers"
-            self._note(f"{host.name} with {what} is lost: its actor or node has died; the others go on without it")
             if host.ready is None:
-                self._end(RunError(f"{host.name} died before the run began"))
+                self._end(RunError(f"{host.name} was lost before the run began: {why}"))
+            else:
+                self._note(f"{host.name} with {what} is lost: {why}; the others go on without it")
         self._growth.lost(host)
 
     def _look(self) -> None:
@@ -299,3 +300,10 @@ class RayRun:
     @property
     def incomplete(self) -> bool:
         return any(host.over is not None and host.over.incomplete for host in self._hosts)
+
+
+def why_lost(error: Exception) -> str:
+    """In one line, why an actor does not answer; Ray gives its reason in the last line that is not about one actor."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if "died" in line or "dead" in line] or lines or [type(error).__name__]
+    return told[-1].rstrip(".")
