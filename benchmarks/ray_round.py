@@ -37,7 +37,12 @@ import syncline
 
 WARM, GOAL = 4, 1.1
 
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_metrics_collection": "0", "OMP_NUM_THREADS": "1"}
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_enable_metrics_collection": "0",
+    "RAY_worker_niceness": "0",  # as for the local engine; Ray's default is 15
+    "OMP_NUM_THREADS": "1",
+}
 
 
 def work(values: int, rounds: int) -> None:

@@ -39,6 +39,7 @@ QUIET = {
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_failure_threshold": "3",
     "RAY_TRAIN_METRICS_ENABLED": "0",
+    "RAY_worker_niceness": "0",
     "OMP_NUM_THREADS": "1",
 }
 """Ray must not connect to other machines, and notices the death of a node sooner."""

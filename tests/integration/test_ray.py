@@ -150,6 +150,20 @@ def test_the_run_goes_on_without_what_dies(cluster: RayCluster, stack: ExitStack
 
 
 @pytest.mark.slow
+def test_lost_workers_are_replaced_if_restarts_are_left(cluster: RayCluster, stack: ExitStack, tmp_path: Path) -> None:
+    """Ray still keeps the CPUs of the actor that died, so two workers join there."""
+    cluster.add(2)
+    run = function_run(cluster, stack, tmp_path, 0, workers=4, servers=2, sync="ssp:3", restarts=2)
+    for worker in range(4):
+        run.line_with(f"[w{worker}] training")
+    os.kill(cluster.processes("ray::HostActor")[-1], signal.SIGKILL)
+    for worker in (4, 5):
+        run.line_with(f"[w{worker}] training with")
+    (tmp_path / "go").touch()
+    assert run.end() == 0, run.text
+
+
+@pytest.mark.slow
 def test_a_run_grows_with_the_cluster_and_shrinks_again(cluster: RayCluster, stack: ExitStack, tmp_path: Path) -> None:
     """A second node comes, and Ray takes it away again: no other worker is started again."""
 
