@@ -68,7 +68,7 @@ def with_ray_alone(values: int, rounds: int, address: str) -> list[float]:
     """A parameter server as an actor, and two workers as actors; one on each node if there are two."""
     import ray
 
-    ray.init(address=address, log_to_driver=False)
+    ray.init(address=address, log_to_driver=False, configure_logging=False)
 
     class Server:
         def __init__(self) -> None:
