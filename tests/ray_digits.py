@@ -103,7 +103,9 @@ def start(config: dict[str, Any], address: str) -> None:
         run_config=ray.train.RunConfig(
             name="digits",
             storage_path=str(Path(config["folder"]) / "storage"),
-            failure_config=ray.train.FailureConfig(max_failures=config.get("failures", 0)),
+            failure_config=ray.train.FailureConfig(
+                max_failures=config.get("failures", 0), controller_failure_limit=config.get("failures", 0)
+            ),
         ),
     )
     result = trainer.fit()

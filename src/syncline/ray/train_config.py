@@ -19,13 +19,14 @@ class SynclineConfig(BackendConfig):
     """The `backend_config` of a `DataParallelTrainer`: in its training function, `syncline.connect()` finds the run.
 
     `servers`: how many, spread over the nodes that have workers; by default one on each. `lane`: as `--lane`.
+    `replace`: whether Ray Train may replace a worker that dies; if not, it starts all workers again.
     `settings`: those of `syncline run`, as texts or parts: `sync="ssp:3"`, `mode="changes"`, `codec=...`.
     """
 
-    def __init__(self, *, servers: int | None = None, lane: str = "", **settings: object) -> None:
+    def __init__(self, *, servers: int | None = None, lane: str = "", replace: bool = True, **settings: object) -> None:
         self.servers, self.lane = servers, lane
         self.settings = {key: text_of(value) for key, value in settings.items() if value is not None}
-        self._joinable = _takes_joiners(self.plan(2))
+        self._joinable = replace and _takes_joiners(self.plan(2))
 
     def plan(self, workers: int) -> Plan:
         """The run with so many workers, as on one host; raises `UsageError` if a setting is wrong."""
