@@ -63,7 +63,7 @@ def test_every_strategy_trains_digits(
     cluster: RayCluster, stack: ExitStack, tmp_path: Path, settings: dict[str, str]
 ) -> None:
     cluster.add(2)
-    run = begin(cluster, stack, tmp_path, workers=4, epochs=12, settings=settings)
+    run = begin(cluster, stack, tmp_path, workers=4, epochs=60, settings=settings)
     assert run.end() == 0, run.text
     assert min(float((tmp_path / f"accuracy{rank}").read_text()) for rank in range(4)) >= 0.95
 
