@@ -5,7 +5,7 @@ JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-EXTRAS := recipes,plot,checkpoints,dev
+EXTRAS := recipes,plot,checkpoints,ray,dev
 
 # What a shell has set up for another project must not leak in. Without bytecode files, every process would compile
 # Syncline's modules again when it starts.

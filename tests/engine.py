@@ -69,12 +69,12 @@ def steps_until(name, said="under way"):
 """
 
 
-def until(condition: Callable[[], Any], what: str) -> Any:
+def until(condition: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
     """Wait until the condition is true, and return its value."""
-    give_up = time.monotonic() + PATIENCE
+    give_up = time.monotonic() + patience
     while not (found := condition()):
         if time.monotonic() > give_up:
-            raise AssertionError(f"not within {PATIENCE:g} s: {what}")
+            raise AssertionError(f"not within {patience:g} s: {what}")
         time.sleep(0.01)
     return found
 

@@ -47,6 +47,8 @@ def free_port() -> int:
 class Running:
     """A process on a host whose lines are read as they come: `syncline WORDS`, or another module."""
 
+    patience = PATIENCE
+
     def __init__(self, host: Host | Loopback, *words: object, command: list[str] | None = None, **extra: str) -> None:
         source, sink = os.pipe()  # not subprocess.PIPE: closing that waits for the thread that reads it
         self.process: subprocess.Popen[str] = host.start(
@@ -74,7 +76,7 @@ class Running:
             return lines[times - 1] if len(lines) >= times else None
 
         try:
-            return str(until(found, repr(text)))
+            return str(until(found, repr(text), self.patience))
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.text}") from None
 
@@ -82,7 +84,7 @@ class Running:
         self.process.send_signal(signal.SIGINT)
 
     def end(self) -> int:
-        code = self.process.wait(PATIENCE)
+        code = self.process.wait(self.patience)
         self._thread.join()
         return code
 

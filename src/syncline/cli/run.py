@@ -7,12 +7,12 @@ import re
 import shlex
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
-from syncline.cli import host_options
+from syncline.cli import engine_options, host_options
 from syncline.cli import strategy_options as strategy
 from syncline.cli.config import Config, read_config
 from syncline.cli.launching import run_to_end
@@ -42,6 +42,9 @@ from syncline.engines.saving.request import checked_request
 from syncline.errors import UsageError
 from syncline.nodes.staleness import merged, staleness_figures
 from syncline.strategies.allowed_parts import listed
+
+if TYPE_CHECKING:
+    from syncline.ray.ray_run import RayRun
 
 
 def run(
@@ -154,6 +157,8 @@ def run(
     server_hosts: host_options.Serving = None,
     slurm: host_options.Slurm = False,
     port: host_options.Port = None,
+    engine: engine_options.Engine = engine_options.LOCAL,
+    address: engine_options.Address = None,
     key_file: Annotated[
         Path | None,
         typer.Option(
@@ -255,6 +260,13 @@ def run(
         on_nan=on_nan, placement=placement, bucket=bucket, window=window, strategy=strategy_text, patience=patience,
         backups=backups,
     )  # fmt: skip
+    ray = engine_options.check_engine(
+        engine, address, {
+            "--listen": listen, "--join": join, "--hosts": hosts, "--host-rank": host_rank, "--at": at,
+            "--server-hosts": server_hosts, "--slurm": slurm, "--key-file": key_file, "--insecure": insecure,
+            "--port": port, "--grow": grow,
+        },
+    )  # fmt: skip
     if join is not None:
         _refuse_with_join({"--report": report, "--config": config})
     searched = beside(config, None if module or not command else Path(command[0]))
@@ -321,6 +333,13 @@ def run(
         target = outputs.open("--report", None if follows else report)
         speaker = Speaker()
         _say_ignored(plan, file, speaker)
+        if ray:
+            made = engine_options.run_on_ray(plan, address, speaker, partial(_say_name, speaker, verbose))
+            if target is not None:
+                as_json(_report(made, plan.words()), target)
+            outputs.lost |= made.incomplete
+            outputs.end()
+            return
         launcher = Launcher(plan, speaker.line)
         invitation = _invitation(key_file, insecure) if listen is not None else None
         if warning := _without_key(plan):
@@ -410,17 +429,22 @@ def _invitation(key_file: Path | None, insecure: bool) -> list[str]:
     return [*key, *["--insecure"] * insecure, "-n", "1"]
 
 
+def _say_name(speaker: Speaker, name: bool, coordinator: str) -> None:
+    """Print the command to change the run, if asked for."""
+    if name:
+        words = f"syncline tell {name_of(coordinator)} --sync ssp:3"
+        speaker.line("syncline", f"to change the sync model while it trains: {words}")
+
+
 def _say_reachable(launcher: Launcher, speaker: Speaker, invitation: list[str] | None, name: bool) -> None:
     """Print the command to join the run (with --listen), and the command to change it (with --verbose)."""
-    if name:
-        words = f"syncline tell {name_of(launcher.wiring.coordinator)} --sync ssp:3"
-        speaker.line("syncline", f"to change the sync model while it trains: {words}")
+    _say_name(speaker, name, launcher.wiring.coordinator)
     if invitation is not None:
         words = shlex.join(["syncline", "run", "--join", launcher.reachable(), *invitation])
         speaker.line("syncline", f"more workers can join: {words} PROGRAM")
 
 
-def _report(launcher: Launcher, settings: dict[str, str]) -> dict[str, Any]:
+def _report(launcher: Launcher | RayRun, settings: dict[str, str]) -> dict[str, Any]:
     servers = [msgspec.structs.asdict(each) for each in sorted(launcher.figures, key=lambda each: each.server)]
     for each in servers:
         del each["trace_lost"], each["of_worker"], each["partitions"]

@@ -303,3 +303,13 @@ def _check_first(coordinator: str) -> None:
             "the session of this process has ended, and it cannot be opened again within this run; "
             "call close() or leave() once, after the last use of the session",
         )
+
+
+def number_of_worker() -> int | None:
+    """The number of this process in the run that it has taken part in; None if it has not connected to one."""
+    return _connected[-1].rank if _connected else None
+
+
+def open_session() -> Session | None:
+    """The session of this process that has not ended; None if there is none."""
+    return next((session for session in _connected if session.is_open), None)

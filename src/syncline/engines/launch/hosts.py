@@ -37,7 +37,12 @@ class Hosts:
     """The first worker of this host and that of the next, if another program starts them; None: they follow from the
     rank."""
     world: int = 0
-    """How many workers begin the run, if another program starts them; 0: as many on every host."""
+    """How many workers begin the run, if another program places them; 0: as many on every host."""
+    servers: tuple[int, int] | None = None
+    """The first server of this host and that of the next, if another program places them; None: they follow from the
+    place among the serving hosts."""
+    all_servers: int = 0
+    """How many servers begin the run, if another program places them."""
 
     def check(self) -> None:
         """Raise UsageError if this is no place in a run."""
@@ -81,6 +86,8 @@ class Hosts:
 
     def servers_here(self, each: int) -> range:
         """The numbers of the servers that this launcher starts, if every serving one starts `each`."""
+        if self.servers is not None:
+            return range(*self.servers)
         return range(self.place * each, (self.place + 1) * each) if self.place >= 0 else range(0)
 
     def listening(self) -> Address:

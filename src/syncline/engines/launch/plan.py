@@ -90,6 +90,8 @@ class Plan:
     @property
     def all_servers(self) -> int:
         """How many servers begin the run, on all hosts."""
+        if self.hosts and self.hosts.servers is not None:
+            return self.hosts.all_servers
         return self._servers_each * (self.hosts.serving_count if self.hosts else 1)
 
     @property
@@ -116,7 +118,7 @@ class Plan:
         counts = {
             "--hosts": hosts.count,
             "--workers": hosts.world or self.workers,
-            "--servers": self._servers_each,
+            "--servers": self._servers_each if hosts.servers is None else hosts.all_servers,
             "--server-hosts": hosts.serving_count,
             "--restarts": self.restarts,
         }
