@@ -20,6 +20,7 @@ from syncline.errors import PeerError
 from syncline.layout import Bucket
 from syncline.messages import Push, server_id, worker_id
 from syncline.nodes.server.log_messages import LogEntry, TimerNote
+from syncline.strategies.server.strategy import ServerStrategy
 
 VALUES = 100
 BUCKET = Bucket(10, 30)
@@ -31,13 +32,16 @@ class Server:
 
     def __init__(self, segment: int) -> None:
         self.later: list[tuple[float, Callable[[], None]]] = []
-        self.mapped = MappedWorkers(self._out, lambda seconds, action: self.later.append((seconds, action)))
+        self.mapped = MappedWorkers(self._out, self._later, ServerStrategy.passed_on)
         self.memory = map_segment(segment, VALUES)
 
     def _out(self, wire: Connection, message: Frame, *rest: Any, **options: Any) -> None:
         assert not rest
         assert not options
         wire.send(message)
+
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        self.later.append((seconds, action))
 
     def worker(self, wire: Connection, shared: bool = True) -> WorkerPeer:
         return WorkerPeer(worker_id(WORKER[0]), WORKER[1], wire, self.memory, shared)
@@ -126,7 +130,7 @@ def test_the_memory_of_a_worker_that_has_left_is_kept_for_a_while(backup: Server
     ((seconds, forget),) = backup.later
     assert seconds == KEPT_SECONDS
     forget()
-    with pytest.raises(PeerError, match=r"worker3 without a payload, and its memory is not mapped here"):
+    with pytest.raises(PeerError, match=r"a push of worker3 without a payload, and its memory is not mapped here"):
         backup.mapped.payload(entry())
 
 

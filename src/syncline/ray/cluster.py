@@ -114,7 +114,7 @@ def check_size(workers: int, cpus: float, option: str = "--workers") -> None:
         raise UsageError(option, f"{workers} do not fit: {has}, and each worker takes {each}; start at most {fitting}")
 
 
-class Placement:
+class NodePlacement:
     """The CPUs that Ray keeps for workers."""
 
     def __init__(self, workers: int, cpus: float, strategy: str = "PACK") -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from math import inf
 
-from syncline.ray.cluster import Placement
+from syncline.ray.cluster import NodePlacement
 from syncline.ray.remote_host import RemoteHost
 
-Bundle = tuple[Placement, int]
+Bundle = tuple[NodePlacement, int]
 
 
-class Growth:
+class RayGrowth:
     """The placements of one run."""
 
     def __init__(self, least: int, most: int, restarts: int, cpus: float) -> None:
@@ -24,17 +24,17 @@ class Growth:
         self._target, self._cpus = max(least, most), cpus
         self._left = inf if most > least else restarts
         """How many workers may still join."""
-        self._placements: list[Placement] = []
+        self._placements: list[NodePlacement] = []
         self._vacant: list[Bundle] = []
         """Bundles that have no worker, or had one that is lost."""
         self._stopped = False
 
-    def first(self, workers: int) -> Placement:
+    def first(self, workers: int) -> NodePlacement:
         """Ask for the CPUs of the first workers."""
         return self._ask(workers)
 
-    def _ask(self, workers: int) -> Placement:
-        made = Placement(workers, self._cpus)
+    def _ask(self, workers: int) -> NodePlacement:
+        made = NodePlacement(workers, self._cpus)
         self._placements.append(made)
         return made
 

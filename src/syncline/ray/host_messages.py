@@ -34,7 +34,7 @@ class HostEvent(msgspec.Struct, frozen=True, tag=True):
     """The base class of all events."""
 
 
-class Ready(HostEvent, frozen=True):
+class HostReady(HostEvent, frozen=True):
     """All processes of the host have started."""
 
     address: str
@@ -87,7 +87,7 @@ class HostOver(HostEvent, frozen=True):
     incomplete: bool = False
 
 
-Event = Ready | Said | Returned | WorkersDone | HostOver
+Event = HostReady | Said | Returned | WorkersDone | HostOver
 
 
 def encoded(message: HostEvent | HostOrder) -> bytes:

@@ -25,7 +25,7 @@ from syncline.ray.host_messages import (
     HostEvent,
     HostOrder,
     HostOver,
-    Ready,
+    HostReady,
     Returned,
     Said,
     WorkerEnd,
@@ -75,7 +75,7 @@ class HostProcess:
             self._launcher.open()
         leads = self._order.plan.hosts is not None and self._order.plan.hosts.leads and not self._order.join
         wiring = self._launcher.wiring
-        emit(Ready(self._launcher.reachable() if leads else "", wiring.coordinator, wiring.run))
+        emit(HostReady(self._launcher.reachable() if leads else "", wiring.coordinator, wiring.run))
 
     def _work(self) -> None:
         if not self._order.launches:

@@ -25,8 +25,8 @@ from syncline.engines.net.addresses import Address
 from syncline.engines.net.control import Figures
 from syncline.engines.net.wiring import Wiring
 from syncline.errors import RunError, SynclineError, UsageError
-from syncline.ray.cluster import NodeShare, Placement, draining_nodes, live_nodes, on_own_node, servers_of
-from syncline.ray.growth import Growth
+from syncline.ray.cluster import NodePlacement, NodeShare, draining_nodes, live_nodes, on_own_node, servers_of
+from syncline.ray.growth import RayGrowth
 from syncline.ray.host_messages import Event, HostOrder, HostOver, Returned, Said, WorkerEnd
 from syncline.ray.notes import Notes
 from syncline.ray.remote_host import RemoteHost
@@ -63,7 +63,7 @@ class RayRun:
         self._began = monotonic()
         self._hosts: list[RemoteHost] = []
         self._pending: dict[Any, RemoteHost] = {}
-        self._growth = Growth(job.plan.workers, job.most, job.plan.restarts, job.cpus)
+        self._growth = RayGrowth(job.plan.workers, job.most, job.plan.restarts, job.cpus)
         self._key = keys.fresh_key(datetime.now(UTC)).decode()
         self._reason: SynclineError | None = None
         """Why this program has ended the run."""
@@ -94,7 +94,7 @@ class RayRun:
             self._start_host(rank, share, replace(hosts, rank=rank, address=first.ready.address), placement)
         self._until(lambda: all(host.ready is not None or host.ended for host in self._hosts) or first.ended)
 
-    def _start_host(self, rank: int, share: NodeShare, hosts: Hosts, placement: Placement) -> None:
+    def _start_host(self, rank: int, share: NodeShare, hosts: Hosts, placement: NodePlacement) -> None:
         count = share.workers[1] - share.workers[0]
         host = RemoteHost(f"host {rank}", placement.options(share.bundle), self._job.cpus, count, share.node)
         host.bundles = tuple((placement, each) for each in share.bundles)
@@ -106,7 +106,7 @@ class RayRun:
         wiring = replace(plan.wiring, key=self._key, key_file="", insecure="")
         return replace(plan, hosts=hosts, workers=workers, servers=None, wiring=wiring)
 
-    def _join(self, bundle: tuple[Placement, int], node: str) -> None:
+    def _join(self, bundle: tuple[NodePlacement, int], node: str) -> None:
         """Start one more worker, which joins the run."""
         first, plan = self._hosts[0], self._job.plan
         assert first.ready is not None

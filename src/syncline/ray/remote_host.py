@@ -8,7 +8,7 @@ from typing import Any
 
 from syncline.errors import RunError
 from syncline.ray.host_actor import HostActor
-from syncline.ray.host_messages import Event, HostOrder, HostOver, Ready, WorkersDone, encoded, event_of
+from syncline.ray.host_messages import Event, HostOrder, HostOver, HostReady, WorkersDone, encoded, event_of
 
 FORWARDED = ("OMP_NUM_THREADS", "SYNCLINE_PATIENCE")
 """The environment variables that the processes of all nodes get from the program that starts the run."""
@@ -22,7 +22,7 @@ class RemoteHost:
         import ray
 
         self.name, self.workers, self.node = name, workers, node
-        self.ready: Ready | None = None
+        self.ready: HostReady | None = None
         self.done: WorkersDone | None = None
         self.over: HostOver | None = None
         self.lost = False
@@ -60,7 +60,7 @@ class RemoteHost:
             if not line and self.over is not None:
                 continue
             match event:
-                case Ready():
+                case HostReady():
                     self.ready = event
                 case WorkersDone():
                     self.done = event

@@ -15,7 +15,7 @@ from syncline.draw import Draw
 from syncline.effects import Reshape, Save
 from syncline.errors import PeerError, UsageError
 from syncline.layout import BUCKET_VALUES, VALUE_BYTES, Bucket, Layout, Payload, Values, Weigh, Within, buckets, within
-from syncline.messages import Holders, Mesh, Message, NodeId, Topology, TreeMap, View, server_id, worker_id
+from syncline.messages import Holders, Mesh, Message, NodeId, Push, Topology, TreeMap, View, server_id, worker_id
 from syncline.nodes.membership import Membership
 from syncline.nodes.meter import Meter, StepMeter
 from syncline.nodes.protocol import Keeper, Room, ServerWatch, Trainer, ViewMaker, no_room
@@ -324,6 +324,15 @@ class Strategy:
     def payload_type(self, message: Message, size: int) -> str:
         """The type of the values in a payload of `size` bytes from server to server; `PeerError` if it is not valid."""
         raise PeerError(f"it sent {type(message).__name__} with a payload")
+
+    @staticmethod
+    def passed_on(message: Message) -> tuple[NodeId, Push] | None:  # noqa: ARG004  most strategies have none
+        """The push, and its worker, whose update is the payload of this message between servers; None: it is another.
+
+        A node must not answer the worker before the receiver has handled the message. So the receiver may read the
+        update in the worker's memory.
+        """
+        return None
 
     def reshaped(self, topology: str, view: View) -> object:
         """The plan for the event `Reshape` that changes who talks to whom; `UsageError` if that is not possible."""

@@ -178,7 +178,7 @@ class HeldModel:
         self._inbox = HandoverInbox(id.number, begin.view.holders, self.strategy.memory_types)
         self._outbox = HandoverOutbox()
         lost = self._log_lost if self.strategy.has_backups else None
-        self._mapped = MappedWorkers(out, later) if self.strategy.has_backups else None
+        self._mapped = MappedWorkers(out, later, self.strategy.passed_on) if self.strategy.has_backups else None
         self.links = ServerLinks(
             self.strategy, self.givers, out, partial(call, self), drop, self.layout.size, lost, self._mapped
         )

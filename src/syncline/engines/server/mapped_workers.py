@@ -19,8 +19,7 @@ from syncline.engines.net.shared_memory import LaneMemory
 from syncline.engines.server.worker_peer import Out, WorkerPeer
 from syncline.errors import PeerError
 from syncline.layout import VALUE_BYTES, Payload
-from syncline.messages import Message, Push
-from syncline.nodes.server.log_messages import LogEntry
+from syncline.messages import Message, NodeId, Push
 
 KEPT_SECONDS = 30.0
 """How long the memory of a worker stays mapped after its connection has ended."""
@@ -32,8 +31,15 @@ Who = tuple[int, int]
 class MappedWorkers:
     """Which workers' memory this server has mapped, and which of them other servers have mapped too."""
 
-    def __init__(self, out: Out, later: Callable[[float, Callable[[], None]], None]) -> None:
+    def __init__(
+        self,
+        out: Out,
+        later: Callable[[float, Callable[[], None]], None],
+        passed_on: Callable[[Message], tuple[NodeId, Push] | None],
+    ) -> None:
+        """`passed_on`: the push, and its worker, that a message between servers passes on."""
         self._out = out
+        self._passed_on = passed_on
         self._later = later
         self._memory: dict[Who, LaneMemory] = {}
         self._told: list[Connection] = []
@@ -75,24 +81,26 @@ class MappedWorkers:
 
     def has(self, wire: Connection, message: Message, payload: Payload) -> bool:
         """Whether the server at the other end can read this payload itself."""
-        if type(message) is not LogEntry or type(message.event) is not Push or message.source is None:
+        passed = self._passed_on(message)
+        if passed is None:
             return False
-        who = (message.source.number, message.event.incarnation)
+        worker, push = passed
+        who = (worker.number, push.incarnation)
         memory = self._memory.get(who)
         if memory is None or who not in self._theirs.get(wire, ()):
             return False
-        place = memory.update(message.event.bucket)
-        return place.ctypes.data == payload.ctypes.data
+        return memory.update(push.bucket).ctypes.data == payload.ctypes.data
 
     def payload(self, message: Message) -> memoryview | None:
-        """The payload of an entry that came without one; None: it has none."""
-        if type(message) is not LogEntry or type(message.event) is not Push or message.event.empty:
+        """The payload of a push that was passed on without it; None: it has none."""
+        passed = self._passed_on(message)
+        if passed is None or passed[1].empty:
             return None
-        push, source = message.event, message.source
-        memory = None if source is None else self._memory.get((source.number, push.incarnation))
+        worker, push = passed
+        memory = self._memory.get((worker.number, push.incarnation))
         if memory is None:
-            raise PeerError(f"it sent an entry about {source} without a payload, and its memory is not mapped here")
+            raise PeerError(f"it passed on a push of {worker} without a payload, and its memory is not mapped here")
         place, size = memory.update(push.bucket).data.cast("B"), push.size or push.bucket.size * VALUE_BYTES
         if place.nbytes < size:
-            raise PeerError(f"it sent an entry about {push.bucket} with {size:,} bytes")
+            raise PeerError(f"it passed on a push of {push.bucket} with {size:,} bytes")
         return place[:size]

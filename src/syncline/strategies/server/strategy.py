@@ -14,7 +14,7 @@ from syncline.effects import Save
 from syncline.errors import UsageError
 from syncline.gates import Always, Gate
 from syncline.layout import BUCKET_VALUES, VALUE_BYTES, Bucket, Layout, Payload, Values, buckets
-from syncline.messages import BucketCopy, Handover, Holders, Message, View
+from syncline.messages import BucketCopy, Handover, Holders, Message, NodeId, Push, View
 from syncline.nodes.protocol import Keeper
 from syncline.nodes.server.backed_coordinator import BackedCoordinator
 from syncline.nodes.server.backed_shard import BackedShard
@@ -391,6 +391,12 @@ class ServerStrategy(Strategy):
 
     def payload_type(self, message: Message, size: int) -> str:
         return payload_type(message, size)
+
+    @staticmethod
+    def passed_on(message: Message) -> tuple[NodeId, Push] | None:
+        if type(message) is not LogEntry or type(message.event) is not Push or message.source is None:
+            return None
+        return message.source, message.event
 
     def message_bytes(self, layout: Layout, message: Message, payload: Payload | None) -> int:
         if type(message) is LogEntry:
