@@ -281,10 +281,7 @@ class Worker:
         return any(server in self._had(piece, send) for piece, send in self._awaited.items())
 
     def _had(self, piece: Bucket, send: Send) -> set[NodeId | None]:
-        """The servers that may have this request: that to which it was sent, and earlier holders of the bucket since.
-
-        A holder that hands the bucket over also passes on the pull that waits there, and the worker is not told.
-        """
+        """The servers that may have this request: a pull that waits moves with its bucket; its worker is not told."""
         return {send.to} | {cut.holder_of(piece) for until, cut in self._past if until > send.message.view}
 
     def _handle_request(self, event: Event, out: list[Effect]) -> None:
