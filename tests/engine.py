@@ -128,10 +128,13 @@ class Run:
         def heard() -> re.Match[str] | None:
             over = self.process.poll() is not None  # checked first, so that the output below is complete
             found = list(re.finditer(pattern, self.out + self.err))
-            assert not over or len(found) >= times, f"it has ended without {pattern!r}\n{self.story()}"
+            assert not over or len(found) >= times, f"it has ended without {pattern!r}"
             return found[times - 1] if len(found) >= times else None
 
-        found = until(heard, f"{pattern!r}, {times} times")
+        try:
+            found = until(heard, f"{pattern!r}, {times} times")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.story()}") from None
         assert isinstance(found, re.Match)
         return found
 

@@ -9,7 +9,7 @@ import pytest
 
 from rough_model import run
 from syncline.errors import UsageError
-from syncline.placement import Elastic
+from syncline.placement import Elastic, Uniform
 from syncline.rules import Adam, Momentum
 from syncline.sim import AddServer, Cluster, Crash, CrashServer, Join, Outcome, RemoveServer, Scenario, Switch
 from syncline.sim.compute import Trace
@@ -71,6 +71,22 @@ def test_a_server_dies_in_the_middle_of_a_join(at: float, server: int) -> None:
 @pytest.mark.parametrize("server", range(2))
 def test_a_server_dies_in_the_middle_of_a_departure(at: float, server: int) -> None:
     check_same(play(RemoveServer(at - 0.06, 2), CrashServer(at, server), servers=3), servers=3)
+
+
+def test_a_server_dies_whose_answers_a_worker_awaits_from_the_server_that_handed_it_the_pulls() -> None:
+    """Worker 0 waits for worker 1, at server 1. When a third server joins, server 1 hands these pulls to server 0.
+
+    Server 0 dies after its backup has handled the push of worker 1, and before it has answered worker 0. The backup is
+    server 1, which worker 0 has asked, and which is alive.
+    """
+    settings: dict[str, Any] = {"placement": Uniform(), "bucket_values": 3}
+    cluster = Cluster(2, Trace(((0.0, 0.0), (0.0, 1.5))), Links(10_000.0, 0.1))
+    backed, plain = (ServerStrategy(("bsp",) * 2, backups=number, **settings) for number in (1, 0))
+    faults = (AddServer(1.75), CrashServer(2.25, 0, detect=0.0, duration=0.4))
+    outcome = run(Scenario(cluster, backed, 2, faults=faults), Momentum(0.1))
+    calm = run(Scenario(cluster, plain, 2), Momentum(0.1))
+    assert outcome.model_vector().tobytes() == calm.model_vector().tobytes()
+    assert not outcome.report["restored_buckets"]
 
 
 @times

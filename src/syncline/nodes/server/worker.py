@@ -278,11 +278,11 @@ class Worker:
 
     def waits_for(self, server: NodeId) -> bool:
         """Whether this server may answer: a request was sent to it, or it has held the requested bucket since then."""
-        for piece, send in self._awaited.items():
-            since: int = send.message.view
-            if send.to == server or any(u > since and cut.holder_of(piece) == server for u, cut in self._past):
-                return True
-        return False
+        return any(server in self._had(piece, send) for piece, send in self._awaited.items())
+
+    def _had(self, piece: Bucket, send: Send) -> set[NodeId | None]:
+        """The servers that may have this request: a pull that waits moves with its bucket; its worker is not told."""
+        return {send.to} | {cut.holder_of(piece) for until, cut in self._past if until > send.message.view}
 
     def _handle_request(self, event: Event, out: list[Effect]) -> None:
         match event:
@@ -611,9 +611,9 @@ class Worker:
             self._send_to_holder(replace(request, view=self._view), awaited.payload, bucket, out)
 
     def _leave_the_dead(self, out: list[Effect]) -> None:
-        """Send requests to dead servers again, if other servers hold their buckets now."""
+        """Send the requests again that dead servers may have, if other servers hold their buckets now."""
         for piece, awaited in list(self._awaited.items()) if self._dead else ():
-            if awaited.to in self._dead and self._holder[piece] != awaited.to:
+            if self._dead & self._had(piece, awaited) - {self._holder[piece]}:
                 self._ask_again(piece, out)
 
     def _send_to_holder(self, request: Push | Pull, payload: Payload | None, piece: Bucket, out: list[Effect]) -> None:
