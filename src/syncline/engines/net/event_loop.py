@@ -216,9 +216,12 @@ class EventLoop:
 
     def write(self, wire: Connection) -> None:
         """Send the bytes that wait on this connection as soon as the socket accepts them."""
-        fd = wire.fileno()
-        if fd < 0 or wire in self._handshaking:
+        fd, tls = wire.fileno(), self._handshaking.get(wire)
+        if fd < 0 or (tls is not None and tls.version() is None):
             return
+        if tls is not None:  # writing has ended the handshake, and perhaps no event follows
+            del self._handshaking[wire]
+            self._interest[fd] = 0
         wanted = select.EPOLLIN if wire.backlog <= self._backlog else 0
         if wire.waiting:
             wanted |= select.EPOLLOUT
