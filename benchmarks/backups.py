@@ -18,25 +18,11 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
+from processor_time import busy, family
 from syncline.bench.case import Case
 from syncline.bench.own import Syncline
 
 BURST_SECONDS = 0.5
-
-
-def family(pid: int) -> list[int]:
-    """This process and all its descendants."""
-    found = [pid]
-    for each in found:
-        for task in Path(f"/proc/{each}/task").iterdir():
-            found += map(int, (task / "children").read_text().split())
-    return found
-
-
-def busy(pids: list[int]) -> float:
-    """The processor time of these processes, in seconds."""
-    tasks = [task for pid in pids for task in Path(f"/proc/{pid}/task").iterdir()]
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) * 1e-9
 
 
 def measured(lane: str, case: Case, bursts: int) -> dict[str, float]:

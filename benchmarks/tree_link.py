@@ -33,6 +33,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from processor_time import busy, family
+
 KINDS: Mapping[str, tuple[str, ...]] = {
     "push": ("--servers", "1", "--sync", "asp", "--mode", "changes", "--gate", "every:push=1,fetch=1000000"),
     "link": ("--servers", "2", "--strategy", "tree:topology=chain,copies=false,period={period}"),
@@ -101,21 +103,7 @@ class Run:
 
     def _used(self) -> float:
         """The processor time of all processes of the run so far."""
-        return sum(_busy(Path(f"/proc/{pid}/task")) for pid in family(self._process.pid))
-
-
-def _busy(tasks: Path) -> float:
-    """The processor time of a process, in seconds."""
-    return sum(int((each / "schedstat").read_text().split()[0]) for each in tasks.iterdir()) * 1e-9
-
-
-def family(pid: int) -> list[int]:
-    """This process and all its descendants."""
-    found = [pid]
-    for each in found:
-        for task in Path(f"/proc/{each}/task").iterdir():
-            found += map(int, (task / "children").read_text().split())
-    return found
+        return busy(family(self._process.pid))
 
 
 def spans(trace: Path, values: int, sent: str, answer: str) -> Iterator[float]:

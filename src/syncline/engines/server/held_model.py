@@ -339,8 +339,9 @@ class HeldModel:
             return
         if isinstance(message, Message) and self.links.accepts(message):
             laid = self.links.laid(wire, message) if payload is None else None
-            held = self.links.read_in_place(message) if payload is None and laid is None else None
-            found = next((each for each in (payload, laid, held) if each is not None), None)
+            found = payload if laid is None else laid
+            if found is None:
+                found = self.links.read_in_place(message)
             event = self.links.received(number, message, found)
             if self._keeper is None:
                 self._early.append(kept(event))
